@@ -1,0 +1,91 @@
+# What a developer and CI run. Needs python3, java and sh, nothing else: `make help`.
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help venv demo test test-fast soak check format bench java check-java lock clean
+
+PYTHON ?= python3
+ARGS ?=
+
+PY := .venv/bin/python
+PYTEST := $(PY) -m pytest
+STAMP := .venv/.installed
+
+# Runs on any Python, so that an old one can say what is wrong with it.
+PYTHON_OK := 'import sys; v = sys.version_info[:2]; sys.exit(v < (3, 11) and \
+	"waterspout needs Python 3.11 or newer; found %d.%d. Run `make PYTHON=/path/to/python3.11`." % v)'
+
+# pytest exits with 5 where it selects no test: an error, unless ARGS selects.
+NONE_OK := $(if $(strip $(ARGS)),5,0)
+
+help: ## Show this list
+	@while IFS= read -r line; do case $$line in [a-z]*:*'## '*) \
+	printf '  make %-10s %s\n' "$${line%%:*}" "$${line#*'## '}" ;; esac; done < Makefile
+
+venv: $(STAMP) ## Make .venv and install waterspout in it; all others do this first
+	@:
+
+$(STAMP): pyproject.toml requirements.lock
+	@$(PY) -c $(PYTHON_OK) 2>/dev/null || { \
+	command -v $(PYTHON) >/dev/null || { \
+	echo 'waterspout needs Python 3.11 or newer; there is no $(PYTHON).' >&2; exit 2; }; \
+	$(PYTHON) -c $(PYTHON_OK) || exit 2; \
+	echo 'Making .venv; the first time this downloads about 500 MB, most of it Spark.'; \
+	$(PYTHON) -m venv --clear .venv; }
+	@$(PY) -m pip install --quiet --disable-pip-version-check \
+	--constraint requirements.lock --editable '.[dev]'
+	@: > $@
+
+demo: check-java $(STAMP) ## Count words, kill -9 in the middle of a commit, resume, compare
+	@.venv/bin/waterspout demo $(ARGS)
+
+test: check-java $(STAMP) ## Run the tests, fast ones first, then those on Spark (ARGS='-k name')
+	@$(PYTEST) -m 'not spark and not soak' $(ARGS); fast=$$?; \
+	case $$fast in 0|$(NONE_OK)) ;; *) exit $$fast ;; esac; \
+	$(PYTEST) -m 'spark and not soak' $(ARGS); spark=$$?; \
+	case $$spark in $(NONE_OK)) exit $$fast ;; *) exit $$spark ;; esac
+
+test-fast: $(STAMP) ## Run the tests that start no JVM
+	@$(PYTEST) -m 'not spark and not soak' $(ARGS)
+
+soak: check-java $(STAMP) ## Run the long random tests, half an hour at most
+	@$(PYTEST) -m soak --timeout=2100 $(ARGS)
+
+check: $(STAMP) ## Lint, check the format, check the types
+	@$(PY) -m ruff check .
+	@$(PY) -m ruff format --check .
+	@$(PY) -m mypy
+
+format: $(STAMP) ## Mend what the linter can, and format
+	@$(PY) -m ruff check --fix-only .
+	@$(PY) -m ruff format .
+
+bench: check-java $(STAMP) ## Measure the word count against hand-written streaming (ARGS=...)
+	@$(PY) -m benchmarks.word_count $(ARGS)
+
+java: ## Install a Java 17 runtime with apt-get, if there is none
+	@if scripts/check_java 2>/dev/null; then echo 'Java is there already.'; exit 0; fi; \
+	sudo=; [ "$$(id -u)" = 0 ] || sudo=sudo; \
+	apt="$$sudo env DEBIAN_FRONTEND=noninteractive apt-get -qq"; \
+	$$apt update && { $$apt install --no-install-recommends openjdk-17-jre-headless || \
+	$$apt install --no-install-recommends default-jre-headless; } && scripts/check_java
+
+check-java:
+	@scripts/check_java
+
+lock: ## Resolve the dependencies anew into requirements.lock
+	@$(PYTHON) -c $(PYTHON_OK)
+	@$(PYTHON) -m venv --clear .venv-lock
+	@.venv-lock/bin/python -m pip install --quiet --disable-pip-version-check '.[dev]'
+	@{ printf '%s\n' '# The versions that CI tested, as constraints of an installation, not requirements.' \
+	'# Made by `make lock`: pip freeze of a fresh installation of waterspout[dev].'; \
+	.venv-lock/bin/python -m pip freeze --exclude waterspout; } > requirements.lock.new
+	@$(PYTHON) -c 'import os, shutil; os.replace("requirements.lock.new", "requirements.lock"); \
+	shutil.rmtree(".venv-lock")'
+
+clean: ## Remove caches and build output; .venv stays
+	@$(PYTHON) -c 'import pathlib, shutil; \
+	names = [".mypy_cache", ".pytest_cache", ".ruff_cache", ".hypothesis", ".venv-lock", "build", "dist"]; \
+	roots = [pathlib.Path(d) for d in ("src", "tests", "benchmarks", "examples")]; \
+	caches = [c for r in roots for c in [*r.rglob("__pycache__"), *r.glob("*.egg-info")]]; \
+	[shutil.rmtree(p, ignore_errors=True) for p in [*names, *caches]]'

@@ -1,0 +1,80 @@
+"""What the loop asks of whoever runs the phases of a batch, and what it hears back."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from waterspout.transactional.attempt import TransactionAttempt
+from waterspout.transactional.ledger import Metadata
+
+__all__ = ["BatchEngine", "CommitOrder", "Committed", "Ended", "Event", "Failed", "Processed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Processed:
+    """The processing phase of an attempt succeeded."""
+
+    attempt: TransactionAttempt
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """All writes of an attempt's commit phase succeeded."""
+
+    attempt: TransactionAttempt
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A phase of an attempt failed."""
+
+    attempt: TransactionAttempt
+    error: BaseException
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """Nothing of a cancelled attempt runs any more."""
+
+    attempt: TransactionAttempt
+
+
+Event = Processed | Committed | Failed | Ended
+
+
+@dataclass(frozen=True, slots=True)
+class CommitOrder:
+    """What a commit phase must know beside the batch itself."""
+
+    attempt: TransactionAttempt
+    resolved: Mapping[int, int]
+    claim: Callable[[], None]
+    """Moves the heads of all states to this attempt; to be called before the first write."""
+
+
+class BatchEngine(ABC):
+    """Runs phases in the background and reports each outcome once, from any thread."""
+
+    report: Callable[[Event], None]
+    """Set by the loop before the first start."""
+
+    @abstractmethod
+    def start_processing(self, attempt: TransactionAttempt, metadata: Metadata) -> None:
+        """Start the processing phase; report Processed or Failed. Must not block."""
+
+    @abstractmethod
+    def start_commit(self, order: CommitOrder) -> None:
+        """Start the commit phase of a processed attempt; report Committed or Failed."""
+
+    @abstractmethod
+    def cancel(self, attempt: TransactionAttempt) -> None:
+        """Stop the attempt's work and drop what it staged; report Ended when nothing runs."""
+
+    @abstractmethod
+    def release(self, attempt: TransactionAttempt) -> None:
+        """Drop what a committed attempt staged."""

@@ -1,0 +1,381 @@
+"""The loop: carries out the coordinator's decisions, in the one order that is safe.
+
+    emit     plan the batch, store attempt and metadata, then start the processing
+    commit   store the attempt as begun, then move the heads, then start the writes
+    mark     store the batch as committed, then settle the heads, tell the spouts, clean up
+
+One thread calls `step`; engines report from any thread. All I/O order is here, and the same
+loop runs on Spark and in simulation.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from waterspout import faults
+from waterspout.config import Config
+from waterspout.coordination.engine import (
+    BatchEngine,
+    CommitOrder,
+    Committed,
+    Ended,
+    Event,
+    Failed,
+    Processed,
+)
+from waterspout.coordination.store import CoordinationStore
+from waterspout.errors import LeaseLostError, OutsideError
+from waterspout.spouts.base import BatchPlanner, BatchSpout, SpoutContext, SpoutKind
+from waterspout.state.base import HeadedState
+from waterspout.state.head import Writer, verify
+from waterspout.transactional.attempt import TransactionAttempt
+from waterspout.transactional.coordinator import (
+    Action,
+    BeginCommit,
+    Cancel,
+    Coordinator,
+    CoordinatorPolicy,
+    Emit,
+    Mark,
+    Stop,
+)
+from waterspout.transactional.ledger import Ledger
+
+__all__ = ["BatchLoop", "LoopListener", "Parts", "check_states"]
+
+log = logging.getLogger(__name__)
+
+
+class LoopListener:
+    """Hears what a loop does; every method may be left out. Called in the loop's thread."""
+
+    def emitted(self, attempt: TransactionAttempt, replay: bool) -> None:
+        """A processing phase starts."""
+
+    def processed(self, event: Processed) -> None:
+        """A processing phase is over."""
+
+    def committing(self, attempt: TransactionAttempt) -> None:
+        """A commit phase starts."""
+
+    def committed(self, event: Committed) -> None:
+        """A batch was marked."""
+
+    def failed(self, attempt: TransactionAttempt, error: BaseException) -> None:
+        """An attempt failed and will be replayed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What a loop works on."""
+
+    topology: str
+    fingerprint: Mapping[str, Any]
+    spouts: Mapping[str, BatchSpout]
+    states: Mapping[str, HeadedState]
+    store: CoordinationStore
+    engine: BatchEngine
+    config: Config
+    folder: Path | None = None
+
+
+def check_states(states: Mapping[str, HeadedState], ledger: Ledger | None, topology: str) -> None:
+    """Compare every state with the ledger; raise before anything is written."""
+    ledger = Ledger(topology) if ledger is None else ledger
+    for name, state in states.items():
+        if state.is_fenced:
+            verify(
+                state.read_head(),
+                state=name,
+                owner=topology,
+                current=ledger.current,
+                committed_attempt=ledger.committed_attempt,
+                begun=ledger.begun,
+            )
+
+
+class BatchLoop:
+    """Drive one topology's batches. `start` takes the lease; `close` gives it up."""
+
+    def __init__(
+        self, parts: Parts, clock: Callable[[], float], listener: LoopListener | None = None
+    ) -> None:
+        self._parts = parts
+        self._clock = clock
+        self._listener = listener or LoopListener()
+        self._events: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
+        self._planners: dict[str, BatchPlanner] = {}
+        self._ready_failures = 0
+        self._commit_facts: dict[TransactionAttempt, Committed] = {}
+        self._abandoned: BaseException | None = None
+        self.error: BaseException | None = None
+        self.is_idle = False
+        self.active = True
+        parts.engine.report = self._events.put
+
+    def start(self) -> None:
+        """Check everything, take the lease, and go on from the ledger."""
+        parts = self._parts
+        check_states(parts.states, parts.store.peek(), parts.topology)
+        self._epoch = parts.store.acquire(parts.fingerprint)
+        try:
+            self._ledger = parts.store.load()
+            check_states(parts.states, self._ledger, parts.topology)
+            writer = Writer(parts.topology, self._epoch)
+            for state in parts.states.values():
+                state.enroll(writer)
+            self._settle_after_restart()
+            self._open_spouts()
+        except BaseException:
+            parts.store.release()
+            raise
+        self._keep_resolved = not all(s.undoes_lost_attempts for s in parts.states.values())
+        attempts = {txid: batch.attempt for txid, batch in self._ledger.emitted.items()}
+        self._coordinator = Coordinator(
+            _policy(parts.config), current=self._ledger.current, attempts=attempts
+        )
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the lease that this loop holds."""
+        return self._epoch
+
+    @property
+    def ledger(self) -> Ledger:
+        """The ledger as last saved."""
+        return self._ledger
+
+    @property
+    def coordinator(self) -> Coordinator:
+        """The state machine, to look at."""
+        return self._coordinator
+
+    def step(self, wait_s: float = 0.0) -> None:
+        """Handle what was reported (waiting at most `wait_s` for it), then do what is due.
+
+        Whatever ends the run is raised and kept in `error`; nothing is lost by it.
+        """
+        try:
+            self._take_events(wait_s)
+            if self._abandoned is not None:
+                raise self._abandoned
+            self._carry_out(self._coordinator.poll(self._clock(), self._ready, active=self.active))
+            self.is_idle = self._looks_idle()
+        except BaseException as error:
+            self.error = error
+            raise
+
+    def abandon(self, error: BaseException) -> None:
+        """End the run with this error at the next step. Callable from any thread."""
+        self._abandoned = error
+        self.wake()
+
+    def wake(self) -> None:
+        """Make a waiting `step` return."""
+        self._events.put(None)
+
+    def close(self) -> None:
+        """Cancel what runs, close the spouts, give up the lease."""
+        if hasattr(self, "_coordinator"):
+            for action in self._coordinator.stop(self._clock()):
+                if isinstance(action, Cancel):
+                    self._parts.engine.cancel(action.attempt)
+        for planner in self._planners.values():
+            planner.close()
+        self._parts.store.release()
+
+    # --- events and actions ------------------------------------------------------------------
+
+    def _take_events(self, wait_s: float) -> None:
+        try:
+            event = self._events.get(timeout=wait_s) if wait_s > 0 else self._events.get_nowait()
+            while True:
+                if event is not None:
+                    self._handle(event)
+                event = self._events.get_nowait()
+        except queue.Empty:
+            return
+
+    def _handle(self, event: Event) -> None:
+        now = self._clock()
+        match event:
+            case Processed(attempt):
+                faults.point("processed", txid=attempt.txid)
+                self._listener.processed(event)
+                self._carry_out(self._coordinator.processed(attempt, now))
+            case Committed(attempt):
+                self._commit_facts[attempt] = event
+                self._carry_out(self._coordinator.committed(attempt, now))
+                self._commit_facts.pop(attempt, None)
+            case Failed(attempt, error):
+                self._fail(attempt, error)
+            case Ended(attempt):
+                self._coordinator.ended(attempt)
+
+    def _fail(self, attempt: TransactionAttempt, error: BaseException) -> None:
+        if isinstance(error, LeaseLostError):
+            raise error
+        actions = self._coordinator.failed(attempt, error, self._clock())
+        if actions:
+            log.warning("batch %s failed and is replayed: %s", attempt, error)
+            self._listener.failed(attempt, error)
+        self._carry_out(actions)
+
+    def _carry_out(self, actions: list[Action]) -> None:
+        for action in actions:
+            match action:
+                case Emit(attempt) if self._is_in_flight(attempt):
+                    self._emit(attempt)
+                case BeginCommit(attempt) if self._is_in_flight(attempt):
+                    self._begin_commit(attempt)
+                case Mark(attempt):
+                    self._mark(attempt)
+                case Cancel(attempt):
+                    self._parts.engine.cancel(attempt)
+                case Stop(error):
+                    raise error
+
+    def _is_in_flight(self, attempt: TransactionAttempt) -> bool:
+        # An earlier action of the same list may have failed and taken this one with it.
+        found = self._coordinator.in_flight.get(attempt.txid)
+        return found is not None and found[0] == attempt
+
+    # --- the three steps ---------------------------------------------------------------------
+
+    def _emit(self, attempt: TransactionAttempt) -> None:
+        try:
+            metadata = self._plan(attempt)
+        except Exception as error:
+            self._fail(attempt, error)
+            return
+        faults.point("metadata.before", txid=attempt.txid)
+        self._save(self._ledger.emit(attempt, metadata))
+        faults.point("metadata.after", txid=attempt.txid)
+        self._listener.emitted(attempt, attempt.attempt_id > 0)
+        self._parts.engine.start_processing(attempt, metadata)
+
+    def _begin_commit(self, attempt: TransactionAttempt) -> None:
+        faults.point("commit.before_record", txid=attempt.txid)
+        self._save(self._ledger.begin(attempt))
+        faults.point("commit.after_record", txid=attempt.txid)
+        self._listener.committing(attempt)
+        resolved, before = self._ledger.resolved, self._ledger.committed_attempt
+        order = CommitOrder(attempt, resolved, lambda: self._claim(attempt, resolved, before))
+        self._parts.engine.start_commit(order)
+
+    def _claim(
+        self, attempt: TransactionAttempt, resolved: Mapping[int, int], before: int | None
+    ) -> None:
+        for name, state in self._parts.states.items():
+            faults.point("head.before", txid=attempt.txid, state=name)
+            state.claim(
+                attempt.txid, attempt.attempt_id, committed_attempt=before, resolved=resolved
+            )
+            faults.point("head.after", txid=attempt.txid, state=name)
+
+    def _mark(self, attempt: TransactionAttempt) -> None:
+        faults.point("mark.before", txid=attempt.txid)
+        self._save(self._ledger.commit(attempt, keep_resolved=self._keep_resolved))
+        faults.point("mark.after", txid=attempt.txid)
+        self._settle()
+        faults.point("cleanup", txid=attempt.txid)
+        metadata = self._ledger.committed_metadata or {}
+        for spout_id, planner in self._planners.items():
+            planner.succeeded(attempt.txid, metadata[spout_id])
+        self._parts.engine.release(attempt)
+        self._listener.committed(self._commit_facts.get(attempt, Committed(attempt)))
+
+    def _settle(self) -> None:
+        """Tell the states that the last batch was marked; they may know already."""
+        ledger = self._ledger
+        txid, attempt = ledger.current - 1, ledger.committed_attempt
+        if attempt is None:
+            return
+        for name, state in self._parts.states.items():
+            faults.point("settle.before", txid=txid, state=name)
+            try:
+                state.settle(txid, attempt)
+            except OutsideError as error:
+                # Readers see the batch a little later: the next claim settles this one too.
+                log.warning("state %s was not told that batch %s committed: %s", name, txid, error)
+            faults.point("settle.after", txid=txid, state=name)
+
+    def _settle_after_restart(self) -> None:
+        """Finish what a driver left that died between the mark and the settling."""
+        ledger = self._ledger
+        if ledger.committed_attempt is None:
+            return
+        for state in self._parts.states.values():
+            head = state.read_head()
+            if head is not None and head.stamp.txid == ledger.current - 1:
+                state.settle(ledger.current - 1, ledger.committed_attempt)
+
+    # --- spouts ------------------------------------------------------------------------------
+
+    def _plan(self, attempt: TransactionAttempt) -> dict[str, Any]:
+        stored = self._ledger.emitted.get(attempt.txid)
+        previous = self._ledger.metadata_before(attempt.txid) or {}
+        metadata = {}
+        for spout_id, planner in self._planners.items():
+            kind = self._parts.spouts[spout_id].kind
+            if stored is not None and kind is SpoutKind.TRANSACTIONAL:
+                metadata[spout_id] = stored.metadata[spout_id]
+            else:
+                metadata[spout_id] = planner.plan(attempt.txid, previous.get(spout_id))
+        return metadata
+
+    def _ready(self, txid: int) -> bool:
+        try:
+            # All are asked, not only up to the first that is ready: each looks for new data.
+            answers = [planner.is_ready() for planner in self._planners.values()]
+            ready = any(answers)
+        except Exception as error:
+            self._ready_failures += 1
+            if self._ready_failures > self._parts.config.max_retries:
+                raise
+            log.warning("a spout could not be asked for data: %s", error)
+            return False
+        self._ready_failures = 0
+        return ready
+
+    def _open_spouts(self) -> None:
+        ledger = self._ledger
+        known = {txid: batch.metadata for txid, batch in ledger.emitted.items()}
+        if ledger.committed_metadata is not None:
+            known[ledger.current - 1] = ledger.committed_metadata
+        for spout_id, spout in self._parts.spouts.items():
+            context = SpoutContext(
+                conf=self._parts.config,
+                spout_id=spout_id,
+                folder=self._parts.folder,
+                known={txid: metadata[spout_id] for txid, metadata in known.items()},
+                current=ledger.current,
+            )
+            self._planners[spout_id] = spout.open(context)
+
+    def _looks_idle(self) -> bool:
+        coordinator = self._coordinator
+        if coordinator.in_flight or coordinator.owes_replay or not self._events.empty():
+            return False
+        return not self.active or not self._ready(coordinator.current)
+
+    def _save(self, ledger: Ledger) -> None:
+        self._parts.store.save(ledger)
+        self._ledger = ledger
+
+
+def _policy(config: Config) -> CoordinatorPolicy:
+    return CoordinatorPolicy(
+        max_batches=config.max_batches,
+        emit_interval_s=config.batch_emit_interval_millis / 1000,
+        batch_timeout_s=config.batch_timeout_secs,
+        max_retries=config.max_retries,
+        backoff_s=config.retry_backoff_millis / 1000,
+        backoff_max_s=config.retry_backoff_max_millis / 1000,
+        cancel_wait_s=config.cancel_wait_secs,
+    )

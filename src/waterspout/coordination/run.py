@@ -1,0 +1,223 @@
+"""`Run`: a topology that runs, as Spark's StreamingQuery is a query that runs."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from waterspout.coordination.engine import Committed, Processed
+from waterspout.coordination.loop import BatchLoop, LoopListener, Parts
+from waterspout.errors import LeaseLostError, RunFailedError
+from waterspout.transactional.attempt import TransactionAttempt
+
+__all__ = ["Run"]
+
+log = logging.getLogger(__name__)
+
+_KEEP_PROGRESS = 1000
+
+
+class Run:
+    """A running topology. Its own thread drives it; every method may be called from any."""
+
+    def __init__(
+        self,
+        name: str,
+        parts: Parts,
+        *,
+        explain: Callable[[], str],
+        close: Callable[[], None],
+        enroll: Callable[[int], None],
+    ) -> None:
+        self.name = name
+        self._parts = parts
+        self._explain = explain
+        self._close = close
+        self._recorder = _Recorder(name)
+        self._loop = BatchLoop(parts, time.monotonic, self._recorder)
+        self._loop.start()
+        enroll(self._loop.epoch)
+        self._stopping = threading.Event()
+        self._changed = threading.Condition()
+        self._ended = False
+        self._failure: BaseException | None = None
+        self._rounds = 0
+        self._thread = threading.Thread(target=self._drive, name=f"waterspout-{name}", daemon=True)
+        self._keeper = threading.Thread(
+            target=self._keep_lease, name=f"waterspout-lease-{name}", daemon=True
+        )
+        self._thread.start()
+        self._keeper.start()
+
+    @property
+    def status(self) -> str:
+        """One of running, idle, inactive, stopped, failed."""
+        if self._ended:
+            return "failed" if self._failure is not None else "stopped"
+        if not self._loop.active:
+            return "inactive"
+        return "idle" if self._loop.is_idle else "running"
+
+    @property
+    def last_progress(self) -> dict[str, Any] | None:
+        """The newest progress; None before the first batch has committed."""
+        recent = self._recorder.recent
+        return dict(recent[-1]) if recent else None
+
+    @property
+    def recent_progress(self) -> list[dict[str, Any]]:
+        """The progress of the batches committed last, oldest first."""
+        return [dict(entry) for entry in list(self._recorder.recent)]
+
+    @property
+    def timeline(self) -> list[dict[str, Any]]:
+        """When phases of recent batches started and ended, in seconds of one clock."""
+        return [dict(entry) for entry in list(self._recorder.timeline)]
+
+    def exception(self) -> BaseException | None:
+        """Return what stopped the run, if it stopped by itself."""
+        return self._failure
+
+    def explain(self) -> str:
+        """Return the plan, the phases, and the guarantee of each state."""
+        return self._explain()
+
+    def activate(self) -> None:
+        """Let the spouts go on."""
+        self._loop.active = True
+        self._loop.wake()
+
+    def deactivate(self) -> None:
+        """Start no new batch; those in flight are finished."""
+        self._loop.active = False
+        self._loop.wake()
+
+    def await_termination(self, timeout: float | None = None) -> bool:
+        """Wait until the run has ended; False if it has not within `timeout` seconds."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._ended, timeout)
+        self._raise_failure()
+        return self._ended
+
+    def process_all_available(self, timeout: float | None = None) -> None:
+        """Wait until the sources have nothing more and every batch is committed.
+
+        Raises what stopped the run, or TimeoutError.
+        """
+        with self._changed:
+            # The round under way may have looked at the sources before this call.
+            after = self._rounds + 1
+            self._loop.wake()
+            done = self._changed.wait_for(
+                lambda: self._ended or (self._rounds > after and self._loop.is_idle), timeout
+            )
+        self._raise_failure()
+        if not done:
+            raise TimeoutError(f"{self.name} was not done after {timeout} s: {self.last_progress}")
+
+    def stop(self, timeout: float | None = 60.0) -> None:
+        """End the run; a batch in flight is abandoned and will be replayed by the next run."""
+        self._stopping.set()
+        self._loop.wake()
+        self._thread.join(timeout)
+
+    # --- the threads -------------------------------------------------------------------------
+
+    def _drive(self) -> None:
+        poll_s = self._parts.config.idle_poll_millis / 1000
+        try:
+            while not self._stopping.is_set():
+                self._loop.step(wait_s=poll_s)
+                with self._changed:
+                    self._rounds += 1
+                    self._changed.notify_all()
+        except BaseException as error:
+            self._failure = error
+            log.error("run %s stopped: %s", self.name, error)
+        finally:
+            self._stopping.set()
+            self._shut_down()
+
+    def _shut_down(self) -> None:
+        try:
+            self._loop.close()
+            self._close()
+        except Exception:
+            log.exception("closing run %s", self.name)
+        finally:
+            with self._changed:
+                self._ended = True
+                self._changed.notify_all()
+
+    def _keep_lease(self) -> None:
+        interval = self._parts.config.lease_secs / 3
+        while not self._stopping.wait(interval):
+            try:
+                self._parts.store.renew()
+            except LeaseLostError as error:
+                self._loop.abandon(error)
+                return
+            except Exception as error:
+                # Not renewed now is not lost yet: every save checks the lease for itself.
+                log.warning("the lease of %s was not renewed: %s", self.name, error)
+
+    def _raise_failure(self) -> None:
+        if self._failure is not None:
+            raise RunFailedError(f"run {self.name} stopped: {self._failure}") from self._failure
+
+
+class _Recorder(LoopListener):
+    """Turns what the loop does into progress and a timeline."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self.recent: deque[dict[str, Any]] = deque(maxlen=_KEEP_PROGRESS)
+        self.timeline: deque[dict[str, Any]] = deque(maxlen=8 * _KEEP_PROGRESS)
+        self._processed: dict[TransactionAttempt, Processed] = {}
+        self._replayed = 0
+        self._failures = 0
+        self._in_flight: set[int] = set()
+
+    def emitted(self, attempt: TransactionAttempt, replay: bool) -> None:
+        self._replayed += replay
+        self._in_flight.add(attempt.txid)
+        self._note("processing starts", attempt)
+
+    def processed(self, event: Processed) -> None:
+        self._processed[event.attempt] = event
+        self._note("processing ends", event.attempt)
+
+    def committing(self, attempt: TransactionAttempt) -> None:
+        self._note("commit starts", attempt)
+
+    def committed(self, event: Committed) -> None:
+        attempt = event.attempt
+        self._note("commit ends", attempt)
+        self._in_flight.discard(attempt.txid)
+        processed = self._processed.pop(attempt, Processed(attempt))
+        self._processed = {a: p for a, p in self._processed.items() if a.txid > attempt.txid}
+        self.recent.append(
+            {
+                "name": self._name,
+                "txid": attempt.txid,
+                "attempt": attempt.attempt_id,
+                "timestamp": time.time(),
+                "in_flight": len(self._in_flight),
+                "replayed": self._replayed,
+                "failures": self._failures,
+                **processed.facts,
+                **event.facts,
+            }
+        )
+
+    def failed(self, attempt: TransactionAttempt, error: BaseException) -> None:
+        self._failures += 1
+        self._note("failed", attempt, error=f"{type(error).__name__}: {error}")
+
+    def _note(self, what: str, attempt: TransactionAttempt, **more: Any) -> None:
+        entry = {"event": what, "txid": attempt.txid, "attempt": attempt.attempt_id}
+        self.timeline.append({**entry, "time": time.monotonic(), **more})

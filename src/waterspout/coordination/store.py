@@ -1,0 +1,122 @@
+"""The coordination store: what survives the driver, and who may change it."""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from waterspout.errors import ForeignStoreError, LeaseLostError
+from waterspout.transactional.ledger import Ledger
+
+__all__ = ["CoordinationStore", "MemoryCoordinationStore", "SharedMemory", "refuse_changed_graph"]
+
+
+class CoordinationStore(ABC):
+    """Keeps one topology's ledger under a lease with a fencing epoch.
+
+    One driver at a time: `acquire` once, then `load`, then `save` before anyone acts on a
+    change, `renew` from time to time, `release` at the end.
+    """
+
+    @abstractmethod
+    def acquire(self, fingerprint: Mapping[str, Any]) -> int:
+        """Take the lease and return its epoch, higher than any before.
+
+        Refused with LeaseHeldError while another driver is alive. The fingerprint is stored at
+        the first run and compared at each later one.
+        """
+
+    @abstractmethod
+    def peek(self) -> Ledger | None:
+        """Return the ledger without taking the lease or creating anything; None if none."""
+
+    @abstractmethod
+    def load(self) -> Ledger:
+        """Return the ledger as last saved; a damaged one is an error, never a new one."""
+
+    @abstractmethod
+    def save(self, ledger: Ledger) -> None:
+        """Store the ledger durably, all or nothing; LeaseLostError if the epoch has moved."""
+
+    @abstractmethod
+    def renew(self) -> None:
+        """Keep the lease; LeaseLostError if another driver has it."""
+
+    @abstractmethod
+    def release(self) -> None:
+        """Give the lease up; never raises."""
+
+
+def refuse_changed_graph(
+    stored: Mapping[str, Any], given: Mapping[str, Any], topology: str
+) -> None:
+    """Refuse to continue a topology whose spouts or states are not what they were."""
+    if dict(stored) == dict(given):
+        return
+    changes = [
+        f"{name}: was {stored.get(name)!r}, is {given.get(name)!r}"
+        for name in sorted(set(stored) | set(given))
+        if stored.get(name) != given.get(name)
+    ]
+    raise ForeignStoreError(
+        f"topology {topology!r} has changed since it was first run ({'; '.join(changes)}). Its "
+        "stored positions would not fit. Give the changed topology another name, or start over "
+        "by removing its folder under the waterspout home."
+    )
+
+
+@dataclass(slots=True)
+class SharedMemory:
+    """What several drivers of one process share: a ledger's JSON, and the newest epoch."""
+
+    document: str | None = None
+    epoch: int = 0
+
+
+class MemoryCoordinationStore(CoordinationStore):
+    """A ledger in this process, for topologies whose states end with the process too."""
+
+    def __init__(self, topology: str, shared: SharedMemory | None = None) -> None:
+        self._topology = topology
+        self._shared = SharedMemory() if shared is None else shared
+        self._epoch = 0
+
+    def peek(self) -> Ledger | None:
+        """Return the ledger, if there is one."""
+        text = self._shared.document
+        return None if text is None else Ledger.from_json(json.loads(text))
+
+    def acquire(self, fingerprint: Mapping[str, Any]) -> int:
+        """Take the lease; an earlier holder in this process loses it."""
+        fingerprint = json.loads(json.dumps(fingerprint))
+        if self._shared.document is None:
+            self._shared.document = json.dumps(Ledger(self._topology, fingerprint).to_json())
+        refuse_changed_graph(self.load().fingerprint, fingerprint, self._topology)
+        self._shared.epoch += 1
+        self._epoch = self._shared.epoch
+        return self._epoch
+
+    def load(self) -> Ledger:
+        """Return the ledger."""
+        ledger = self.peek()
+        assert ledger is not None, "load before acquire"
+        return ledger
+
+    def save(self, ledger: Ledger) -> None:
+        """Store the ledger as text, as any other store would."""
+        self.renew()
+        self._shared.document = json.dumps(ledger.to_json())
+
+    def renew(self) -> None:
+        """Check that the epoch has not moved."""
+        if self._epoch != self._shared.epoch:
+            raise LeaseLostError(
+                f"topology {self._topology!r} was taken over (epoch {self._shared.epoch}, ours was "
+                f"{self._epoch})"
+            )
+
+    def release(self) -> None:
+        """Do nothing: the next acquire takes over anyway."""

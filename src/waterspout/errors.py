@@ -1,0 +1,170 @@
+"""Every error that waterspout raises, in one tree.
+
+    WaterspoutError
+    ├── BuildError                 refused before anything ran
+    │   ├── ConfigError              an option is unknown or has a bad value
+    │   ├── TopologyError            the topology does not fit together
+    │   ├── NotPicklableError        a component cannot travel to the executors
+    │   └── MissingDependencyError   an optional package is not installed
+    ├── BatchError                 raised while a batch runs
+    │   ├── FailedException          user code asks for the batch to be replayed
+    │   ├── StaleBatchError          a batch met a record newer than itself
+    │   ├── FencedError              a write of an attempt that no longer may write
+    │   └── SerdeError               a key or value has no safe encoding
+    └── OutsideError               the world around is not as it must be
+        ├── JavaError                no usable Java
+        ├── SourceError              a spout cannot read what it is told to
+        ├── StoreError               a store cannot be used
+        │   ├── DamagedStoreError      its content does not match its checksum
+        │   ├── ForeignStoreError      it belongs to something else
+        │   └── NewerFormatError       a newer waterspout wrote it
+        ├── StateMismatchError       state and coordination store disagree
+        ├── LeaseHeldError           another driver runs this topology
+        └── LeaseLostError           another driver took this topology over
+
+`RunFailedError` is what `Run` raises when a run stopped by itself; its cause is one of
+the above, or the exception of user code.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "BatchError",
+    "BuildError",
+    "ConfigError",
+    "DamagedStoreError",
+    "FailedException",
+    "FencedError",
+    "ForeignStoreError",
+    "JavaError",
+    "LeaseHeldError",
+    "LeaseLostError",
+    "MissingDependencyError",
+    "NewerFormatError",
+    "NotPicklableError",
+    "OutsideError",
+    "RunFailedError",
+    "SerdeError",
+    "SourceError",
+    "StaleBatchError",
+    "StateMismatchError",
+    "StoreError",
+    "TopologyError",
+    "WaterspoutError",
+]
+
+
+class WaterspoutError(Exception):
+    """The root of all errors of this library."""
+
+
+class BuildError(WaterspoutError):
+    """Raised when a description is refused before anything ran."""
+
+
+class ConfigError(BuildError, ValueError):
+    """Raised when a configuration key is unknown or its value is out of range."""
+
+
+class TopologyError(BuildError, ValueError):
+    """Raised when the parts of a topology do not fit together."""
+
+
+class NotPicklableError(BuildError, TypeError):
+    """Raised when a component cannot be sent to the executors."""
+
+    def __init__(self, component: str, attribute: str | None, reason: str) -> None:
+        where = f"{component}, attribute {attribute!r}" if attribute else component
+        super().__init__(
+            f"{where} cannot be pickled, so it cannot be sent to the executors: {reason}. "
+            "Open connections, locks and files in prepare() instead of the constructor."
+        )
+        self.component = component
+        self.attribute = attribute
+
+
+class MissingDependencyError(BuildError, ImportError):
+    """Raised when a feature needs a package that is not installed."""
+
+    def __init__(self, package: str, extra: str) -> None:
+        super().__init__(f"{package} is not installed; run: pip install 'waterspout[{extra}]'")
+        self.package = package
+        self.extra = extra
+
+
+class BatchError(WaterspoutError):
+    """Raised while a batch is processed or committed."""
+
+
+class FailedException(BatchError):
+    """Raise this in user code to have the batch (or the tuple) failed and replayed."""
+
+
+class StaleBatchError(BatchError):
+    """Raised when a batch meets a record that a later batch has written."""
+
+    def __init__(self, txid: int, stored: int, key: object = None) -> None:
+        where = "" if key is None else f" at key {key!r}"
+        super().__init__(
+            f"batch {txid} is behind the state{where}, which holds batch {stored}. "
+            "The state belongs to a run that is further on: use that run's coordination "
+            "store, or another table."
+        )
+        self.txid = txid
+        self.stored = stored
+        self.key = key
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (type(self), (self.txid, self.stored, self.key))
+
+
+class FencedError(BatchError):
+    """Raised when a write comes from an attempt that no longer owns the state."""
+
+
+class SerdeError(BatchError, ValueError):
+    """Raised when a key or a value cannot be encoded or decoded safely."""
+
+
+class OutsideError(WaterspoutError):
+    """Raised when something outside this process is not as it must be."""
+
+
+class JavaError(OutsideError):
+    """Raised when there is no Java that Spark can run on."""
+
+
+class SourceError(OutsideError):
+    """Raised when a spout's source is missing or unreadable."""
+
+
+class StoreError(OutsideError):
+    """Raised when a store cannot be read or written."""
+
+
+class DamagedStoreError(StoreError):
+    """Raised when the content of a store does not match its checksum."""
+
+
+class ForeignStoreError(StoreError):
+    """Raised when a store belongs to another program, topology or owner."""
+
+
+class NewerFormatError(StoreError):
+    """Raised when a store was written by a newer version."""
+
+
+class StateMismatchError(OutsideError):
+    """Raised when a state and the coordination store tell different histories."""
+
+
+class LeaseHeldError(OutsideError):
+    """Raised when another driver already runs the topology."""
+
+
+class LeaseLostError(OutsideError):
+    """Raised when another driver has taken the topology over."""
+
+
+class RunFailedError(WaterspoutError):
+    """Raised by `Run` when the run stopped by itself; `__cause__` says why."""

@@ -1,0 +1,198 @@
+"""The fields of a stream and their types, written as in Spark's DDL.
+
+    Schema.parse("word string, n bigint")
+
+needs no JVM: names and types are told apart here, and a type is kept as text. A bare name
+has no type yet; the operation that makes the field fills it in.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from waterspout.errors import TopologyError
+
+__all__ = ["FieldNames", "Schema", "check_topology_id", "field_names", "split_top"]
+
+FieldNames = str | Sequence[str]
+
+_TOPOLOGY_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_CANONICAL = {
+    "long": "bigint",
+    "integer": "int",
+    "str": "string",
+    "text": "string",
+    "bool": "boolean",
+    "real": "float",
+    "short": "smallint",
+    "byte": "tinyint",
+    "bytes": "binary",
+    "numeric": "decimal",
+    "dec": "decimal",
+}
+_SIMPLE = {
+    "string", "bigint", "int", "smallint", "tinyint", "double", "float", "boolean", "binary",
+    "date", "timestamp", "timestamp_ntz", "decimal", "variant", "interval", "void",
+}  # fmt: skip
+_PARAMETRIC = ("decimal", "array", "map", "struct", "varchar", "char", "interval", "time", "string")
+
+
+def field_names(fields: FieldNames) -> tuple[str, ...]:
+    """Return names given as one string or as a list of strings.
+
+    >>> field_names("word"), field_names(["a", "b"])
+    (('word',), ('a', 'b'))
+    """
+    names = (fields,) if isinstance(fields, str) else tuple(fields)
+    for name in names:
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
+            raise TopologyError(
+                f"{name!r} is not a field name; a name is letters, digits and _, and does not "
+                "start with a digit (several fields are a list: ['a', 'b'])"
+            )
+    _refuse_duplicates(names)
+    return names
+
+
+def check_topology_id(topology: str) -> str:
+    """Refuse an id that could not be a folder name (or would be `.` or `..`)."""
+    if not _TOPOLOGY_ID.fullmatch(topology) or set(topology) <= {"."}:
+        raise TopologyError(
+            f"{topology!r} cannot be an id; use 1 to 128 letters, digits, '.', '_' and '-'"
+        )
+    return topology
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """Ordered fields with their types; a type is None while nobody knows it."""
+
+    fields: tuple[tuple[str, str | None], ...] = ()
+
+    def __post_init__(self) -> None:
+        _refuse_duplicates(self.names)
+
+    @classmethod
+    def parse(cls, text: FieldNames | Schema) -> Schema:
+        """Read `"word string, n bigint"`, or a list of such pieces; types may be left out.
+
+        >>> Schema.parse("word string, tags array<string>, n").names
+        ('word', 'tags', 'n')
+        """
+        if isinstance(text, Schema):
+            return text
+        pieces = (
+            split_top(text) if isinstance(text, str) else [p for t in text for p in split_top(t)]
+        )
+        return cls(tuple(_parse_field(piece) for piece in pieces))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The field names, in order."""
+        return tuple(name for name, _ in self.fields)
+
+    @property
+    def types(self) -> tuple[str | None, ...]:
+        """The types, in the order of the names."""
+        return tuple(kind for _, kind in self.fields)
+
+    def __len__(self) -> int:
+        return len(self.fields)
+
+    def __iter__(self) -> Iterator[tuple[str, str | None]]:
+        return iter(self.fields)
+
+    def type_of(self, name: str) -> str | None:
+        """Return the type of a field that is there."""
+        return dict(self.fields)[name]
+
+    def select(self, names: Iterable[str], *, where: str) -> Schema:
+        """Return some fields in the order asked for; `where` is named if one is missing."""
+        known = dict(self.fields)
+        chosen = tuple(names)
+        for name in chosen:
+            if name not in known:
+                raise TopologyError(
+                    f"{where} asks for field {name!r}, but the stream has {self._listed()}"
+                )
+        return Schema(tuple((name, known[name]) for name in chosen))
+
+    def append(self, other: Schema, *, where: str) -> Schema:
+        """Return these fields and then the others, which must have new names."""
+        for name in other.names:
+            if name in self.names:
+                raise TopologyError(
+                    f"{where} adds field {name!r}, but the stream already has it "
+                    f"({self._listed()}); give the new field another name"
+                )
+        return Schema(self.fields + other.fields)
+
+    def fill_types(self, types: Sequence[str | None]) -> Schema:
+        """Return the same names, with types put in where none was written."""
+        return Schema(tuple((n, t or new) for (n, t), new in zip(self.fields, types, strict=True)))
+
+    def require_types(self, *, where: str) -> Schema:
+        """Refuse a field without a type, and say how to write one."""
+        for name, kind in self.fields:
+            if kind is None:
+                raise TopologyError(
+                    f"{where} does not know the type of its output field {name!r}; "
+                    f'write it as Spark DDL, for example out="{name} string"'
+                )
+        return self
+
+    def ddl(self) -> str:
+        """Return the schema as Spark DDL; every type must be known."""
+        return ", ".join(f"`{name}` {kind}" for name, kind in self.fields)
+
+    def __str__(self) -> str:
+        return ", ".join(f"{name} {kind}" if kind else name for name, kind in self.fields)
+
+    def _listed(self) -> str:
+        return ", ".join(self.names) if self.fields else "no fields"
+
+
+def _parse_field(piece: str) -> tuple[str, str | None]:
+    match = re.fullmatch(r"\s*`?([A-Za-z_][A-Za-z0-9_]*)`?(?:\s+|\s*:\s*)?(.*?)\s*", piece, re.S)
+    if not match:
+        raise TopologyError(f'cannot read field {piece!r}; write it as "name type"')
+    name, kind = match.groups()
+    return name, _canonical_type(name, kind) if kind else None
+
+
+def _canonical_type(name: str, text: str) -> str:
+    kind = re.sub(r"\s+", " ", text.strip()).lower()
+    kind = _CANONICAL.get(kind, kind)
+    if kind == "decimal":
+        return "decimal(10,0)"
+    if kind in _SIMPLE:
+        return kind
+    if kind.startswith(_PARAMETRIC) and re.search(r"[<( ]", kind):
+        # Struct field names keep their case; the outer word alone is canonical.
+        return re.sub(r"\s+", " ", text.strip())
+    raise TopologyError(f"field {name!r} has unknown type {text!r}; types are Spark's, as in DDL")
+
+
+def split_top(text: str) -> list[str]:
+    """Split at commas that are not inside <> or ()."""
+    pieces, depth, start = [], 0, 0
+    for i, char in enumerate(text):
+        depth += (char in "<(") - (char in ">)")
+        if char == "," and depth == 0:
+            pieces.append(text[start:i])
+            start = i + 1
+    pieces.append(text[start:])
+    if len(pieces) == 1 and not pieces[0].strip():
+        return []
+    return pieces
+
+
+def _refuse_duplicates(names: Sequence[str]) -> None:
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise TopologyError(f"duplicate field {name!r} in {', '.join(names)}")
+        seen.add(name)

@@ -1,0 +1,3 @@
+"""Running on Spark: the only package that imports pyspark."""
+
+__all__: list[str] = []

@@ -1,0 +1,96 @@
+"""What is checked before a run: guarantees asked for, stores, pickling, and the plan itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyspark import cloudpickle
+from pyspark.errors import AnalysisException
+
+from waterspout.arrow import arrow_schema
+from waterspout.config import Config
+from waterspout.errors import NotPicklableError, TopologyError
+from waterspout.spark.compiler import Compiler, is_native
+from waterspout.spark.session import SparkRuntime
+from waterspout.trident.plan.explain import refuse_weak
+from waterspout.trident.plan.nodes import Aggregate, Each, Keep, Node, Query, Update
+from waterspout.trident.plan.plan import Phase, Plan
+
+__all__ = ["check_plan", "dry_compile"]
+
+
+def check_plan(plan: Plan, conf: Config) -> None:
+    """Check all that needs no Spark; writes nothing."""
+    if conf.strict:
+        refuse_weak(plan)
+    for node in plan.nodes:
+        for operation in _shipped(node):
+            _require_picklable(operation, node.title)
+    for spec in plan.states.values():
+        _require_picklable(spec.factory, f"the factory of {spec.name}")
+        spec.factory.check()
+        if spec.factory.driver_only and conf.commit_in == "tasks" and not spec.static:
+            raise TopologyError(
+                f"commit_in='tasks' is not possible with {spec.name}, which only the driver "
+                "reaches; leave commit_in at 'auto', or use a state on a server"
+            )
+    for node in plan.sources.values():
+        node.spout.check()
+
+
+def dry_compile(plan: Plan, conf: Config, runtime: SparkRuntime) -> None:
+    """Build the processing phase over empty inputs, so that a bad expression shows now."""
+    compiler = Compiler(runtime, plan, conf)
+    made: dict[Node, Any] = {}
+    for node in plan.nodes:
+        if node in plan.sources.values() or plan.phases[node] is Phase.COMMIT:
+            if not isinstance(node, (Update, Query)) and node.parents and node.parents[0] in made:
+                made[node] = _built(node, compiler, made)
+            made.setdefault(node, compiler.from_table(arrow_schema(node.schema).empty_table()))
+        else:
+            made[node] = _built(node, compiler, made)
+
+
+def _built(node: Node, compiler: Compiler, made: dict[Node, Any]) -> Any:
+    try:
+        frame = compiler.frame(node, made, 0)
+        columns = tuple(frame.columns)
+    except AnalysisException as error:
+        message = str(error).split("\n")[0]
+        raise TopologyError(f"{node.title} does not fit its stream: {message}") from error
+    if columns != node.schema.names:
+        raise TopologyError(
+            f"{node.title} gives {', '.join(columns)} where {', '.join(node.schema.names)} is declared"
+        )
+    return frame
+
+
+def _shipped(node: Node) -> list[Any]:
+    match node:
+        case Each(function=operation) | Keep(predicate=operation):
+            return [] if is_native(node) else [operation]
+        case Aggregate(aggregator=operation) | Query(query=operation):
+            return [operation]
+        case Update(updating=updating):
+            parts = (getattr(updating, name, None) for name in ("aggregator", "updater"))
+            return [part for part in parts if part is not None]
+    return []
+
+
+def _require_picklable(thing: Any, title: str) -> None:
+    try:
+        _pickle(thing)
+    except Exception as error:
+        culprit = None
+        for name, value in getattr(thing, "__dict__", {}).items():
+            try:
+                _pickle(value)
+            except Exception:
+                culprit = name
+                break
+        raise NotPicklableError(title, culprit, str(error)) from error
+
+
+def _pickle(thing: Any) -> bytes:
+    pickled: bytes = cloudpickle.dumps(thing)  # type: ignore[no-untyped-call]
+    return pickled

@@ -1,0 +1,220 @@
+"""The commit phase: states are queried and updated in plan order, in the driver or by tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame
+
+from waterspout.arrow import arrow_schema
+from waterspout.config import Config
+from waterspout.coordination.engine import CommitOrder
+from waterspout.spark.compiler import Compiler
+from waterspout.spark.session import SparkRuntime
+from waterspout.spark.staging import Collected, Kept, Placement, Staging, chunks_of, keep
+from waterspout.spark.tasks import PARTITION, UpdateTask
+from waterspout.state.base import State
+from waterspout.state.head import Writer
+from waterspout.trident.plan.nodes import NewValues, Node, Query, Update
+from waterspout.trident.plan.plan import Plan
+from waterspout.trident.runtime.states import (
+    CommitTicket,
+    QueryStep,
+    UpdateStep,
+    open_state,
+    run_query,
+    run_update,
+)
+
+__all__ = ["CommitPhase"]
+
+Result = Collected | Kept | DataFrame
+
+
+class CommitPhase:
+    """Carries out the commit phases of a plan, one at a time, on one thread."""
+
+    def __init__(
+        self,
+        runtime: SparkRuntime,
+        plan: Plan,
+        conf: Config,
+        compiler: Compiler,
+        placements: Mapping[Node, Placement],
+    ) -> None:
+        self._runtime = runtime
+        self._plan = plan
+        self._conf = conf
+        self._compiler = compiler
+        self._placements = placements
+        self._writer: Writer | None = None
+        self._states: dict[tuple[str, int], State] = {}
+
+    def enroll(self, writer: Writer) -> None:
+        """Write as this writer."""
+        self._writer = writer
+
+    def stage(
+        self,
+        node: Node,
+        readers: list[Node],
+        frame: DataFrame,
+        staging: Staging,
+        *,
+        source_is_small: bool,
+    ) -> Collected | Kept:
+        """Compute the rows that `readers` will need and put them where these work best."""
+        update = readers[0]
+        if len(readers) == 1 and isinstance(update, Update):
+            placement = self._placements[update]
+            frame = self._compiler.with_partition(update, frame)
+            if placement.collects(source_is_small=source_is_small):
+                staged: Collected | Kept = Collected(frame.toArrow())
+            else:
+                spec = self._plan.states[update.state]
+                parts = None if spec.factory.driver_only else spec.partitions
+                staged = keep(frame, staging, partitions=parts)
+            placement.learn(staged.rows)
+            return staged
+        return keep(frame, staging)
+
+    def run(self, order: CommitOrder, results: dict[Node, Result], staging: Staging) -> int:
+        """Run every node of the commit phase; return how many rows went into states."""
+        ticket = CommitTicket(order.attempt, order.resolved, self._writer)
+        written = 0
+        for node in self._plan.commit_order:
+            if isinstance(node, NewValues):
+                results[node] = results[node.parents[0]]
+                continue
+            source = results[node.parents[0]]
+            if isinstance(node, Update):
+                staged = self._as_input(node, source, staging)
+                written += staged.rows
+                results[node] = self._update(node, staged, ticket, staging)
+            elif isinstance(node, Query):
+                results[node] = self._query(node, source, ticket, staging)
+            else:
+                results[node] = self._derive(node, source, ticket, staging)
+        return written
+
+    def close(self) -> None:
+        """Close the driver's connections to the states."""
+        for state in self._states.values():
+            state.close()
+        self._states.clear()
+
+    # --- updates -----------------------------------------------------------------------------
+
+    def _as_input(self, node: Update, source: Result, staging: Staging) -> Collected | Kept:
+        """Return an update's input with its partition column."""
+        if isinstance(source, (Collected, Kept)):
+            columns = (
+                source.table.column_names if isinstance(source, Collected) else source.frame.columns
+            )
+            if PARTITION in columns:
+                return source
+        frame = self._frame_of(source)
+        return self.stage(node.parents[0], [node], frame, staging, source_is_small=True)
+
+    def _update(
+        self, node: Update, staged: Collected | Kept, ticket: CommitTicket, staging: Staging
+    ) -> Result:
+        wanted = bool(self._plan.children[node])
+        spec = self._plan.states[node.state]
+        step = UpdateStep.of(node, spec, want_new=wanted)
+        if isinstance(staged, Kept) and not spec.factory.driver_only:
+            return self._update_by_tasks(step, staged, ticket, staging)
+        tables = (
+            [staged.table]
+            if isinstance(staged, Collected)
+            else chunks_of(staged, self._conf.collect_max_rows, getattr(node.updating, "keys", ()))
+        )
+        new = [
+            made
+            for table in tables
+            for part, rows in _by_partition(table, spec.partitions)
+            if (made := self._update_here(step, rows, ticket, part)) is not None
+        ]
+        return Collected(pa.concat_tables(new) if new else _nothing(node))
+
+    def _update_here(
+        self, step: UpdateStep, rows: pa.Table, ticket: CommitTicket, part: int
+    ) -> pa.Table | None:
+        state = self._state(step.spec.name, part)
+        return run_update(step, state, rows, ticket, self._conf, part)
+
+    def _update_by_tasks(
+        self, step: UpdateStep, staged: Kept, ticket: CommitTicket, staging: Staging
+    ) -> Result:
+        task = UpdateTask(self._compiler.setting(ticket.attempt.txid), step, ticket)
+        written = staged.frame.mapInArrow(task, task.schema.ddl())
+        if step.want_new:
+            # Computed here, once: whoever reads the new values must not write again.
+            return keep(written, staging)
+        return Collected(written.toArrow())
+
+    # --- queries and the rest ----------------------------------------------------------------
+
+    def _query(self, node: Query, source: Result, ticket: CommitTicket, staging: Staging) -> Result:
+        spec = self._plan.states[node.state]
+        if isinstance(source, Kept) and not spec.factory.driver_only:
+            frame = self._compiler.query(node, source.frame, ticket.attempt.txid, ticket)
+            # Asked now: after the update that follows, the answers would be others.
+            return keep(frame, staging)
+        table = _without_partition(self._table_of(source)).combine_chunks()
+        step = QueryStep.of(node, spec)
+        state = self._state(spec.name, 0)
+        answered = [
+            run_query(step, state, batch, ticket, self._conf, 0) for batch in table.to_batches()
+        ]
+        return Collected(pa.Table.from_batches(answered) if answered else _nothing(node))
+
+    def _derive(self, node: Node, source: Result, ticket: CommitTicket, staging: Staging) -> Result:
+        frame = self._frame_of(source)
+        derived = self._compiler.frame(node, {node.parents[0]: frame}, ticket.attempt.txid)
+        readers = self._plan.children[node]
+        if not readers:
+            derived.write.format("noop").mode("overwrite").save()
+        elif len(readers) > 1:
+            return keep(derived, staging)
+        return derived
+
+    def _frame_of(self, source: Result) -> DataFrame:
+        if isinstance(source, Collected):
+            return self._compiler.from_table(_without_partition(source.table))
+        frame = source.frame if isinstance(source, Kept) else source
+        return frame.drop(PARTITION) if PARTITION in frame.columns else frame
+
+    def _table_of(self, source: Result) -> pa.Table:
+        if isinstance(source, Collected):
+            return source.table
+        return (source.frame if isinstance(source, Kept) else source).toArrow()
+
+    def _state(self, name: str, part: int) -> State:
+        """Return the driver's live state of a partition; one connection for the whole run."""
+        if (name, part) not in self._states:
+            self._states[name, part] = open_state(
+                self._plan.states[name], self._conf, part, self._writer
+            )
+        return self._states[name, part]
+
+
+def _by_partition(table: pa.Table, partitions: int) -> Iterator[tuple[int, pa.Table]]:
+    if partitions == 1:
+        yield 0, table
+        return
+    column = table.column(PARTITION)
+    for part in range(partitions):
+        rows = table.filter(pc.equal(column, part))
+        if rows.num_rows:
+            yield part, rows
+
+
+def _without_partition(table: pa.Table) -> pa.Table:
+    return table.drop_columns([PARTITION]) if PARTITION in table.column_names else table
+
+
+def _nothing(node: Node) -> pa.Table:
+    return arrow_schema(node.schema).empty_table()

@@ -1,0 +1,38 @@
+"""What an error that came out of Spark means for the batch."""
+
+from __future__ import annotations
+
+from pyspark.errors import PythonException
+
+from waterspout.errors import FailedException, OutsideError
+from waterspout.spark.session import SparkRuntime
+from waterspout.spark.tasks import FAILED_MARK
+
+__all__ = ["UserCodeError", "translate"]
+
+
+class UserCodeError(Exception):
+    """Raised when a Python function failed on an executor; holds its traceback's text."""
+
+
+def translate(error: BaseException, runtime: SparkRuntime) -> BaseException:
+    """Return the error to act on: a wish for a replay, a dead JVM, or what it is."""
+    text = str(error)
+    if FAILED_MARK in text:
+        reason = text.split(FAILED_MARK, 1)[1].strip().splitlines()[0]
+        return FailedException(reason)
+    if isinstance(error, PythonException):
+        return UserCodeError(_python_part(text))
+    if not runtime.is_alive:
+        return OutsideError(
+            "Spark is gone: its JVM has died or the session was stopped. Nothing is lost; run the "
+            "same command again."
+        )
+    return error
+
+
+def _python_part(text: str) -> str:
+    """Return the traceback of the worker, without Spark's own frames around it."""
+    start = text.find("Traceback (most recent call last)")
+    found = text[start:] if start >= 0 else text
+    return found.split("\n\nJVM stacktrace", 1)[0].strip()

@@ -1,0 +1,94 @@
+"""What a source of batches is: a plan of what goes into each batch, and how to read it.
+
+Driver side, a `BatchPlanner` chooses each batch's metadata: a small JSON value that pins
+exactly what the batch holds. From then on the batch is a pure function of its metadata:
+`read(metadata)` describes it, and whoever reads it, however often, reads the same.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from waterspout.config import Config
+from waterspout.schema import Schema
+from waterspout.spouts.reads import Read
+
+__all__ = ["BatchPlanner", "BatchSpout", "SpoutContext", "SpoutKind"]
+
+
+class SpoutKind(Enum):
+    """What a replay of a batch holds."""
+
+    NON_TRANSACTIONAL = "non-transactional"
+    TRANSACTIONAL = "transactional"
+    OPAQUE = "opaque"
+
+
+@dataclass(frozen=True, slots=True)
+class SpoutContext:
+    """Where a spout runs.
+
+    `folder` is a place of the topology's own that survives the driver (None if nothing does).
+    `known` holds the metadata of batches that this spout must not plan again: the last
+    committed one and those emitted since, by txid.
+    """
+
+    conf: Config
+    spout_id: str
+    folder: Path | None
+    known: Mapping[int, Any]
+    current: int
+
+
+class BatchPlanner(ABC):
+    """The live, driver side of a spout. One thread calls it."""
+
+    @abstractmethod
+    def is_ready(self) -> bool:
+        """Whether there is data for a new batch. Called often; must be quick."""
+
+    @abstractmethod
+    def plan(self, txid: int, previous: Any) -> Any:
+        """Return the metadata of a batch that goes on where `previous` ended.
+
+        Called once per txid for a transactional spout, once per attempt for any other; the
+        answer is stored before the batch is read. With nothing to read, plan an empty batch.
+        `previous` is None for the first batch.
+        """
+
+    def succeeded(self, txid: int, metadata: Any) -> None:  # noqa: B027  (optional hook)
+        """Learn that a batch has committed. Called again after a crash: must be idempotent."""
+
+    def close(self) -> None:  # noqa: B027  (optional hook)
+        """Give up connections and files. Not called if the process dies."""
+
+
+class BatchSpout(ABC):
+    """Recipe of a source of batches."""
+
+    kind: SpoutKind = SpoutKind.TRANSACTIONAL
+
+    @property
+    @abstractmethod
+    def schema(self) -> Schema:
+        """The fields of the stream, with types."""
+
+    @abstractmethod
+    def open(self, context: SpoutContext) -> BatchPlanner:
+        """Start planning. Called once per run, in the driver."""
+
+    @abstractmethod
+    def read(self, metadata: Any) -> Read:
+        """Describe the batch that `metadata` pins; a pure function."""
+
+    def identity(self) -> Mapping[str, Any]:
+        """Return what must not change while a topology lives."""
+        return {"spout": type(self).__qualname__, "kind": self.kind.value}
+
+    def check(self) -> None:  # noqa: B027  (optional hook)
+        """Raise if the source cannot be used as it is. Called before a run."""

@@ -1,0 +1,246 @@
+"""Files of a directory or glob, new ones as they come: text, JSON, CSV, Parquet, ORC."""
+
+from __future__ import annotations
+
+import glob
+import os
+import sqlite3
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from waterspout.errors import SourceError, TopologyError
+from waterspout.schema import FieldNames, Schema
+from waterspout.spouts.base import BatchPlanner, BatchSpout, SpoutContext, SpoutKind
+from waterspout.spouts.reads import FilesRead, Read
+
+__all__ = ["FileSpout"]
+
+_FORMATS = ("text", "json", "csv", "parquet", "orc")
+_LIST_EVERY_S = 0.2
+
+
+class FileSpout(BatchSpout):
+    """Emit the rows of every file below a directory (or matching a glob), once each.
+
+    A batch is a list of files: those that came first, up to `max_files` of them and up to
+    `max_bytes` and `max_rows` in all, at least one. Transactional: the list is stored with
+    sizes and times, and a file that changed afterwards is an error, not other data. Files
+    must be moved in place complete; names that start with `_` or `.` are left alone.
+
+    Text has one field, `value`; the other formats need a `schema` (DDL), except Parquet,
+    whose files bring theirs.
+    """
+
+    kind = SpoutKind.TRANSACTIONAL
+
+    def __init__(
+        self,
+        path: str | Path,
+        format: str = "text",
+        schema: FieldNames | Schema | None = None,
+        *,
+        max_files: int = 1000,
+        max_bytes: int = 64_000_000,
+        max_rows: int | None = None,
+        options: Mapping[str, str] | None = None,
+    ) -> None:
+        _refuse_bad_arguments(format, max_files, max_bytes, max_rows)
+        given = None if schema is None else Schema.parse(schema)
+        if format == "text":
+            given = Schema((("value", "string"),))
+        elif given is None and format == "parquet":
+            given = _parquet_schema(str(path))
+        elif given is None:
+            raise TopologyError(
+                f'FileSpout of format {format} needs a schema, for example schema="id bigint"'
+            )
+        self.path = str(path)
+        self.format = format
+        self.max_files = max_files
+        self.max_bytes = max_bytes
+        self.max_rows = max_rows
+        self._schema = given.require_types(where="FileSpout")
+        self._options = dict(options or {})
+
+    @property
+    def schema(self) -> Schema:
+        """The fields of the rows."""
+        return self._schema
+
+    def open(self, context: SpoutContext) -> BatchPlanner:
+        """List the files, leaving out those of batches that are known."""
+        return _FilePlanner(self, context)
+
+    def read(self, metadata: Any) -> Read:
+        """Describe the files of a batch; refuse one that is not what it was when planned."""
+        paths, size = [], 0
+        for name, size_bytes, time_ns in metadata["files"]:
+            try:
+                now = os.stat(name)
+            except OSError as error:
+                raise SourceError(
+                    f"{name} belongs to a batch that is not finished, but cannot be read: "
+                    f"{error.strerror}. Put it back."
+                ) from error
+            if (now.st_size, now.st_mtime_ns) != (size_bytes, time_ns):
+                raise SourceError(
+                    f"{name} was changed after it was put into a batch ({size_bytes} bytes then, "
+                    f"{now.st_size} now). Put the old file back; new rows go into new files."
+                )
+            paths.append(name)
+            size += size_bytes
+        return FilesRead(self.schema, self.format, tuple(paths), size, self._options)
+
+    def identity(self) -> Mapping[str, Any]:
+        """Format and fields; the directory may be moved."""
+        return {
+            "spout": "FileSpout",
+            "kind": self.kind.value,
+            "format": self.format,
+            "fields": str(self.schema),
+        }
+
+    def check(self) -> None:
+        """See that the directory is there; an empty one is fine, files may come."""
+        if not _is_glob(self.path) and not os.path.exists(self.path):
+            raise SourceError(f"FileSpout: {self.path} is not there; create the directory first")
+        if os.path.isdir(self.path) and not os.access(self.path, os.R_OK | os.X_OK):
+            raise SourceError(f"FileSpout: the directory {self.path} cannot be listed")
+
+    def find(self) -> list[tuple[int, str, int]]:
+        """Return (time, name, size) of every file there is now, oldest first."""
+        if _is_glob(self.path):
+            names = glob.glob(self.path, recursive=True)
+        elif os.path.isdir(self.path):
+            names = [os.path.join(d, f) for d, _, files in os.walk(self.path) for f in files]
+        else:
+            names = [self.path]
+        found = []
+        for name in names:
+            if os.path.basename(name).startswith(("_", ".")):
+                continue
+            try:
+                stat = os.stat(name)
+            except FileNotFoundError:
+                continue
+            if os.path.isfile(name):
+                found.append((stat.st_mtime_ns, os.path.abspath(name), stat.st_size))
+        return sorted(found)
+
+
+class _FilePlanner(BatchPlanner):
+    def __init__(self, spout: FileSpout, context: SpoutContext) -> None:
+        self._spout = spout
+        self._seen = _SeenFiles(context.folder, context.spout_id)
+        for txid, metadata in context.known.items():
+            if txid < context.current:
+                self._seen.add(txid, [name for name, _, _ in metadata["files"]])
+        self._assigned = {f[0] for meta in context.known.values() for f in meta["files"]}
+        self._waiting: list[tuple[int, str, int]] = []
+        self._list_at = 0.0
+
+    def is_ready(self) -> bool:
+        if not self._waiting and time.monotonic() >= self._list_at:
+            began = time.monotonic()
+            self._list()
+            took = time.monotonic() - began
+            self._list_at = time.monotonic() + max(_LIST_EVERY_S, 10 * took)
+        return bool(self._waiting)
+
+    def plan(self, txid: int, previous: Any) -> Any:
+        spout, size, rows = self._spout, 0, 0
+        files: list[list[Any]] = []
+        while self._waiting and len(files) < spout.max_files:
+            time_ns, name, size_bytes = self._waiting[0]
+            count = _count_rows(name, spout.format) if spout.max_rows is not None else 0
+            too_many = spout.max_rows is not None and rows + count > spout.max_rows
+            if files and (size + size_bytes > spout.max_bytes or too_many):
+                break
+            self._waiting.pop(0)
+            self._assigned.add(name)
+            files.append([name, size_bytes, time_ns])
+            size += size_bytes
+            rows += count
+        return {"files": files}
+
+    def succeeded(self, txid: int, metadata: Any) -> None:
+        names = [name for name, _, _ in metadata["files"]]
+        self._seen.add(txid, names)
+        self._assigned.difference_update(names)
+
+    def close(self) -> None:
+        self._seen.close()
+
+    def _list(self) -> None:
+        found = [f for f in self._spout.find() if f[1] not in self._assigned]
+        old = self._seen.among([name for _, name, _ in found])
+        self._waiting = [f for f in found if f[1] not in old]
+
+
+class _SeenFiles:
+    """The files of committed batches, in a small database of the spout's own."""
+
+    def __init__(self, folder: Path | None, spout_id: str) -> None:
+        path = ":memory:" if folder is None else str(folder / f"files-{spout_id}.db")
+        self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        if folder is not None:
+            os.chmod(path, 0o600)
+        self._db.execute("PRAGMA journal_mode=WAL")
+        self._db.execute("PRAGMA synchronous=FULL")
+        self._db.execute(
+            "CREATE TABLE IF NOT EXISTS seen (path TEXT PRIMARY KEY, txid INTEGER NOT NULL)"
+            " STRICT, WITHOUT ROWID"
+        )
+
+    def add(self, txid: int, names: list[str]) -> None:
+        if not names:
+            return
+        self._db.execute("BEGIN IMMEDIATE")
+        rows = ((name, txid) for name in names)
+        self._db.executemany("INSERT OR REPLACE INTO seen VALUES (?, ?)", rows)
+        self._db.execute("COMMIT")
+
+    def among(self, names: list[str]) -> set[str]:
+        ask = "SELECT 1 FROM seen WHERE path = ?"
+        return {name for name in names if self._db.execute(ask, (name,)).fetchone()}
+
+    def close(self) -> None:
+        self._db.close()
+
+
+def _refuse_bad_arguments(
+    format: str, max_files: int, max_bytes: int, max_rows: int | None
+) -> None:
+    if format not in _FORMATS:
+        raise TopologyError(f"FileSpout cannot read {format!r}; it reads {', '.join(_FORMATS)}")
+    if max_files < 1 or max_bytes < 1 or (max_rows is not None and max_rows < 1):
+        raise TopologyError("FileSpout: max_files, max_bytes and max_rows must be at least 1")
+
+
+def _is_glob(path: str) -> bool:
+    return any(char in path for char in "*?[")
+
+
+def _count_rows(name: str, format: str) -> int:
+    if format == "parquet":
+        import pyarrow.parquet as pq
+
+        return int(pq.read_metadata(name).num_rows)
+    with open(name, "rb") as file:
+        return sum(chunk.count(b"\n") for chunk in iter(lambda: file.read(1 << 20), b""))
+
+
+def _parquet_schema(path: str) -> Schema:
+    import pyarrow.parquet as pq
+
+    from waterspout.arrow import ddl_of
+
+    found = FileSpout(path, "text").find()
+    if not found:
+        raise TopologyError(
+            f"FileSpout: there is no Parquet file at {path} to take the schema from; "
+            'put one there, or give schema="..."'
+        )
+    return ddl_of(pq.read_schema(found[0][1]))

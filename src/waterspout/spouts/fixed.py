@@ -1,0 +1,106 @@
+"""Rows from a list, some per batch: for tests, demonstrations and unit tests of topologies."""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from waterspout.errors import TopologyError
+from waterspout.schema import FieldNames, Schema
+from waterspout.spouts.base import BatchPlanner, BatchSpout, SpoutContext, SpoutKind
+from waterspout.spouts.reads import Read, RowsRead
+
+__all__ = ["FixedBatchSpout"]
+
+_TYPES: dict[type, str] = {
+    str: "string",
+    bool: "boolean",
+    int: "bigint",
+    float: "double",
+    bytes: "binary",
+    dt.date: "date",
+    dt.datetime: "timestamp",
+    decimal.Decimal: "decimal(38,18)",
+}
+
+
+class FixedBatchSpout(BatchSpout):
+    """Emit `rows` in batches of at most `max_batch_size`, once or over and over.
+
+    Transactional: a batch is a range of positions in the list. Types are taken from DDL
+    (`"sentence string"`) or, for bare names, from the values.
+    """
+
+    kind = SpoutKind.TRANSACTIONAL
+
+    def __init__(
+        self,
+        fields: FieldNames,
+        max_batch_size: int,
+        rows: Sequence[Any],
+        cycle: bool = False,
+    ) -> None:
+        names = Schema.parse(fields)
+        if max_batch_size < 1:
+            raise TopologyError(
+                f"FixedBatchSpout needs a batch size of at least 1, not {max_batch_size}"
+            )
+        self._rows = [_as_row(row, len(names)) for row in rows]
+        self._schema = names.fill_types([_type_of(self._rows, i) for i in range(len(names))])
+        self._schema.require_types(where="FixedBatchSpout")
+        self._size = max_batch_size
+        self._cycle = cycle and bool(self._rows)
+
+    @property
+    def schema(self) -> Schema:
+        """The fields given, with their types."""
+        return self._schema
+
+    def open(self, context: SpoutContext) -> BatchPlanner:
+        """Go on behind the last batch that is known."""
+        position = max((meta["end"] for meta in context.known.values()), default=0)
+        return _FixedPlanner(None if self._cycle else len(self._rows), self._size, position)
+
+    def read(self, metadata: Any) -> Read:
+        """Take the rows of the range, from the start again behind the last."""
+        rows = self._rows
+        wanted = range(metadata["start"], metadata["end"])
+        return RowsRead(self._schema, [rows[i % len(rows)] for i in wanted])
+
+    def identity(self) -> Mapping[str, Any]:
+        """The kind of spout and its fields; the rows may grow."""
+        return {**super().identity(), "fields": str(self._schema)}
+
+
+class _FixedPlanner(BatchPlanner):
+    def __init__(self, total: int | None, size: int, position: int) -> None:
+        self._total = total
+        self._size = size
+        self._position = position
+
+    def is_ready(self) -> bool:
+        return self._total is None or self._position < self._total
+
+    def plan(self, txid: int, previous: Any) -> Any:
+        start = 0 if previous is None else previous["end"]
+        end = start + self._size
+        if self._total is not None:
+            end = max(start, min(end, self._total))
+        self._position = end
+        return {"start": start, "end": end}
+
+
+def _as_row(row: Any, width: int) -> tuple[Any, ...]:
+    values = tuple(row) if isinstance(row, (tuple, list)) else (row,)
+    if len(values) != width:
+        raise TopologyError(f"row {row!r} has {len(values)} values; the spout has {width} fields")
+    return values
+
+
+def _type_of(rows: Sequence[tuple[Any, ...]], column: int) -> str | None:
+    kinds = {type(row[column]) for row in rows if row[column] is not None}
+    if kinds == {int, float}:
+        return "double"
+    return _TYPES.get(kinds.pop()) if len(kinds) == 1 else None

@@ -1,0 +1,90 @@
+"""Numbers at a steady rate, for demonstrations and measurements."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from waterspout.errors import TopologyError
+from waterspout.schema import Schema
+from waterspout.spouts.base import BatchPlanner, BatchSpout, SpoutContext, SpoutKind
+from waterspout.spouts.reads import RangeRead, Read
+
+__all__ = ["RateSpout"]
+
+
+class RateSpout(BatchSpout):
+    """Emit 0, 1, 2... with a timestamp each, `rows_per_second` of them.
+
+    Transactional. A batch holds what is due, at most `max_batch_size`; after `limit` rows
+    there are no more.
+    """
+
+    kind = SpoutKind.TRANSACTIONAL
+
+    def __init__(
+        self,
+        rows_per_second: float,
+        *,
+        max_batch_size: int = 1_000_000,
+        limit: int | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        if rows_per_second <= 0 or max_batch_size < 1 or (limit is not None and limit < 0):
+            raise TopologyError(
+                "RateSpout needs a positive rate and batch size, and a limit of at least 0; got "
+                f"rows_per_second={rows_per_second}, max_batch_size={max_batch_size}, limit={limit}"
+            )
+        self._rate = float(rows_per_second)
+        self._size = max_batch_size
+        self._limit = limit
+        self._clock = clock
+
+    @property
+    def schema(self) -> Schema:
+        """The running number and when it was due."""
+        return Schema.parse("value bigint, timestamp timestamp")
+
+    def open(self, context: SpoutContext) -> BatchPlanner:
+        """Go on behind the last batch that is known, at the rate from now on."""
+        position = max((meta["end"] for meta in context.known.values()), default=0)
+        return _RatePlanner(self._rate, self._size, self._limit, self._clock, position)
+
+    def read(self, metadata: Any) -> Read:
+        """Describe the range; the times follow from what was stored when it was planned."""
+        return RangeRead(
+            self.schema, metadata["start"], metadata["end"], metadata["epoch"], metadata["rate"]
+        )
+
+
+class _RatePlanner(BatchPlanner):
+    def __init__(
+        self,
+        rate: float,
+        size: int,
+        limit: int | None,
+        clock: Callable[[], float],
+        position: int,
+    ) -> None:
+        self._rate = rate
+        self._size = size
+        self._limit = limit
+        self._clock = clock
+        self._position = position
+        # Row n is due n/rate seconds after this moment of the clock.
+        self._start = clock() - position / rate
+        self._epoch = time.time() - position / rate
+
+    def is_ready(self) -> bool:
+        return self._due() > self._position
+
+    def plan(self, txid: int, previous: Any) -> Any:
+        start = 0 if previous is None else previous["end"]
+        end = max(start, min(self._due(), start + self._size))
+        self._position = end
+        return {"start": start, "end": end, "epoch": self._epoch, "rate": self._rate}
+
+    def _due(self) -> int:
+        due = int((self._clock() - self._start) * self._rate)
+        return due if self._limit is None else min(due, self._limit)

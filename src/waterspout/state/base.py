@@ -1,0 +1,240 @@
+"""The contracts of states: what a store author writes and what a topology calls."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from enum import Enum
+from typing import Any, ClassVar, Generic, TypeVar
+
+from waterspout.config import Config
+from waterspout.schema import Schema
+from waterspout.state.head import Head, Stamp, Writer
+
+__all__ = [
+    "BackingMap",
+    "Combiner",
+    "FencedMap",
+    "HeadedState",
+    "Key",
+    "MapState",
+    "Snapshottable",
+    "State",
+    "StateFactory",
+    "StateKind",
+    "ValueUpdater",
+]
+
+V = TypeVar("V")
+Key = Sequence[Any]
+
+
+class StateKind(Enum):
+    """What a state remembers beside each value, and so what it can promise."""
+
+    NON_TRANSACTIONAL = "non-transactional"
+    TRANSACTIONAL = "transactional"
+    OPAQUE = "opaque"
+
+
+class ValueUpdater(ABC, Generic[V]):
+    """How one key's value changes in a batch."""
+
+    @abstractmethod
+    def update(self, stored: V | None) -> V | None:
+        """Return the new value. Called once per batch and key; again, from the same stored
+        value, when the batch is replayed.
+        """
+
+
+class Combiner(ABC):
+    """The part of a combiner aggregator that a state needs."""
+
+    merge: ClassVar[str | None] = None
+    """`sum`, `min` or `max` if `combine` is just that, so that a store may do it itself."""
+
+    @abstractmethod
+    def combine(self, left: Any, right: Any) -> Any:
+        """Return both partial results as one."""
+
+
+class State(ABC):
+    """Something a topology updates or queries.
+
+    For each batch and partition with tuples: `begin_commit`, then the updates, then `commit`,
+    in txid order. A replay of a batch calls all three again with the same txid.
+    """
+
+    def begin_commit(self, txid: int | None) -> None:  # noqa: B027  (optional hook)
+        """Learn that the updates of batch `txid` follow; None on a DRPC stream."""
+
+    def commit(self, txid: int | None) -> None:  # noqa: B027  (optional hook)
+        """Learn that the updates of batch `txid` are complete: they must now be durable."""
+
+    def close(self) -> None:  # noqa: B027  (optional hook)
+        """Give up connections. Not called if the process dies."""
+
+
+class HeadedState(State):
+    """A state whose store keeps a head and refuses writes of any other attempt."""
+
+    @abstractmethod
+    def enroll(self, writer: Writer) -> None:
+        """Say who writes from now on. Called once, where the state was made."""
+
+    @property
+    @abstractmethod
+    def is_fenced(self) -> bool:
+        """Whether the store really checks the head with each write."""
+
+    @property
+    @abstractmethod
+    def undoes_lost_attempts(self) -> bool:
+        """Whether claiming the head removes what an earlier attempt of the batch wrote."""
+
+    @abstractmethod
+    def read_head(self) -> Head | None:
+        """Return the head, or None where nothing was ever written."""
+
+    @abstractmethod
+    def claim(
+        self,
+        txid: int,
+        attempt: int,
+        *,
+        committed_attempt: int | None,
+        resolved: Mapping[int, int],
+    ) -> None:
+        """Move the head to an attempt. Called by the driver before any task writes."""
+
+    @abstractmethod
+    def settle(self, txid: int, attempt: int) -> None:
+        """Note in the head that the batch was marked. Called by the driver, after the mark."""
+
+
+class MapState(State, Generic[V]):
+    """Values under keys; a key is a tuple or list of values, also for one field."""
+
+    @abstractmethod
+    def multi_get(self, keys: Sequence[Key]) -> list[V | None]:
+        """Return one value per key, in order; None where there is none."""
+
+    @abstractmethod
+    def multi_update(
+        self, keys: Sequence[Key], updaters: Sequence[ValueUpdater[V]]
+    ) -> list[V | None]:
+        """Apply one updater per key and return the new values. A key may come twice."""
+
+    @abstractmethod
+    def multi_put(self, keys: Sequence[Key], values: Sequence[V | None]) -> None:
+        """Set values whatever was there."""
+
+
+class Snapshottable(State, Generic[V]):
+    """One value, such as a global count."""
+
+    @abstractmethod
+    def get(self) -> V | None:
+        """Return the value."""
+
+    @abstractmethod
+    def update(self, updater: ValueUpdater[V]) -> V | None:
+        """Change the value and return the new one."""
+
+    @abstractmethod
+    def set(self, value: V | None) -> None:
+        """Set the value whatever was there."""
+
+
+class BackingMap(ABC, Generic[V]):
+    """Batched key-value storage that knows nothing of transactions.
+
+    A store author writes these two methods; the maps of this package make exactly-once
+    states of them. What is stored under a key is a record (`OpaqueValue`,
+    `TransactionalValue`) or, below a non-transactional map, the value itself.
+    """
+
+    @property
+    def fence(self) -> FencedMap[V] | None:
+        """The same map with a fence, if the store has one."""
+        return None
+
+    @abstractmethod
+    def multi_get(self, keys: Sequence[Key]) -> list[V | None]:
+        """Return one record per key, in order; None where there is none."""
+
+    @abstractmethod
+    def multi_put(self, keys: Sequence[Key], values: Sequence[V]) -> None:
+        """Store all pairs. May be called again with the same pairs."""
+
+
+class FencedMap(BackingMap[V]):
+    """A backing map whose store can check the head in the transaction of a write."""
+
+    undoes_lost_attempts: ClassVar[bool] = False
+
+    @property
+    def fence(self) -> FencedMap[V] | None:
+        """This map itself."""
+        return self
+
+    @abstractmethod
+    def read_head(self) -> Head | None:
+        """Return the head, or None where there is none."""
+
+    @abstractmethod
+    def move_head(self, expected: Head | None, new: Head) -> None:
+        """Replace the head if it still is `expected`, else raise FencedError.
+
+        If `undoes_lost_attempts`: when `new` is a later attempt of the batch at the head, the
+        records of the earlier one become what they were before, in the same transaction.
+        """
+
+    @abstractmethod
+    def fenced_put(self, stamp: Stamp, keys: Sequence[Key], values: Sequence[V]) -> None:
+        """Store all pairs or none; raise FencedError unless the head has this stamp."""
+
+    def can_combine(self, combiner: Combiner) -> bool:
+        """Whether `fenced_combine` can do this combiner's work inside the store."""
+        return False
+
+    def fenced_combine(
+        self, stamp: Stamp, keys: Sequence[Key], values: Sequence[Any], combiner: Combiner
+    ) -> None:
+        """Combine one value into each key's record by the rule of the map above, in the store.
+
+        Keys are distinct. Only called where `can_combine` says yes.
+        """
+        raise AssertionError(f"{type(self).__name__} cannot combine {combiner!r}")
+
+
+class StateFactory(ABC):
+    """Picklable recipe of a state. Only `make_state`, where it runs, touches the world."""
+
+    kind: StateKind | None = None
+    """What the state promises; None if it is the user's own and promises nothing."""
+
+    driver_only: bool = False
+    """True if the store is reached only from the driver (its memory, a local file)."""
+
+    volatile: bool = False
+    """True if the state ends with this process."""
+
+    @abstractmethod
+    def make_state(self, conf: Config, partition_index: int, num_partitions: int) -> State:
+        """Build the live state of one partition. Called where it is used, once per batch."""
+
+    def bind(self, keys: Schema, values: Schema) -> StateFactory:
+        """Return this recipe for these key and value fields; called when a topology is built."""
+        return self
+
+    def identity(self) -> Mapping[str, Any]:
+        """Return what must not change while a topology lives (backend, table), no secrets."""
+        return {"backend": type(self).__qualname__}
+
+    def location(self) -> str | None:
+        """Name the place that is written to, so that two states there are found out."""
+        return None
+
+    def check(self) -> None:  # noqa: B027  (optional hook)
+        """Raise if the store cannot be used as it is; writes nothing. Called before a run."""

@@ -1,0 +1,266 @@
+"""What the three maps share: a batch's updates folded in memory, put once, under a fence."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, TypeVar
+
+from waterspout import faults
+from waterspout.errors import FencedError
+from waterspout.serde import encode_key
+from waterspout.state.base import (
+    BackingMap,
+    Combiner,
+    HeadedState,
+    Key,
+    MapState,
+    StateKind,
+    ValueUpdater,
+)
+from waterspout.state.head import NOTHING, Head, Stamp, Writer, claimed, settled
+
+__all__ = ["BatchContext", "BatchedMap", "CombinerValueUpdater"]
+
+V = TypeVar("V")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True)
+class CombinerValueUpdater(ValueUpdater[Any]):
+    """Combine a batch's partial result into the stored one."""
+
+    combiner: Combiner
+    partial: Any
+
+    def update(self, stored: Any | None) -> Any:
+        """Return the partial alone where nothing is stored."""
+        return self.partial if stored is None else self.combiner.combine(stored, self.partial)
+
+
+class _Constant(ValueUpdater[Any]):
+    def __init__(self, value: Any) -> None:
+        self._value = value
+
+    def update(self, stored: Any | None) -> Any:
+        return self._value
+
+
+@dataclass(frozen=True, slots=True)
+class BatchContext:
+    """The attempt that is updating a map."""
+
+    txid: int
+    attempt: int
+    resolved: Mapping[int, int]
+
+
+@dataclass(slots=True)
+class _Entry(Generic[R]):
+    key: Key
+    record: R | None
+    value: Any
+    writable: bool
+    changed: bool = False
+
+
+class BatchedMap(MapState[V], HeadedState, Generic[V, R]):
+    """A map over a backing map of records `R`; subclasses say what a record means.
+
+    Within a batch, each key is read once, all its updates are folded in memory, and it is put
+    once, at `commit`. Outside of one (no `begin_commit`, or txid None) an update is applied
+    to the record as it stands.
+    """
+
+    kind: ClassVar[StateKind]
+
+    def __init__(self, backing: BackingMap[Any], *, name: str = "the state", partition: int = 0):
+        self._backing = backing
+        self._name = name
+        self._partition = partition
+        self._writer: Writer | None = None
+        self._batch: BatchContext | None = None
+        self._entries: dict[str, _Entry[R]] = {}
+
+    @abstractmethod
+    def _open(self, record: R | None, batch: BatchContext, key: Key) -> tuple[Any, bool]:
+        """Return the value that the batch starts from, and whether it may change it."""
+
+    @abstractmethod
+    def _close(self, entry_record: R | None, value: Any, batch: BatchContext, key: Key) -> R:
+        """Return the record to store for a changed value."""
+
+    @abstractmethod
+    def _amend(self, record: R | None, updater: ValueUpdater[V]) -> tuple[R, Any]:
+        """Return the record after an update outside of any batch, and its value."""
+
+    @abstractmethod
+    def _read(self, record: R | None, head: Head | None) -> Any:
+        """Return what a reader outside of any batch sees."""
+
+    # --- batches -------------------------------------------------------------------------
+
+    def begin_commit(
+        self, txid: int | None, attempt: int = 0, resolved: Mapping[int, int] = NOTHING
+    ) -> None:
+        """Start a batch: forget what an earlier one left, read everything anew."""
+        self._batch = None if txid is None else BatchContext(txid, attempt, resolved)
+        self._entries = {}
+
+    def commit(self, txid: int | None) -> None:
+        """Put every changed key, once."""
+        changed = [entry for entry in self._entries.values() if entry.changed]
+        batch, self._entries = self._batch, {}
+        self._batch = None
+        if batch is None or not changed:
+            return
+        keys = [entry.key for entry in changed]
+        records = [self._close(e.record, e.value, batch, e.key) for e in changed]
+        faults.point("write.before", txid=batch.txid, partition=self._partition)
+        stamp, fence = self._stamp(batch), self._backing.fence
+        if fence is not None and stamp is not None:
+            fence.fenced_put(stamp, keys, records)
+        else:
+            self._backing.multi_put(keys, records)
+        faults.point("write.after", txid=batch.txid, partition=self._partition)
+
+    def multi_get(self, keys: Sequence[Key]) -> list[V | None]:
+        """Return the values as this batch finds them; outside of one, the committed ones."""
+        if self._batch is None:
+            head = self._backing.fence.read_head() if self._backing.fence is not None else None
+            return [self._read(record, head) for record in self._backing.multi_get(keys)]
+        return [entry.value for entry in self._load(keys)]
+
+    def multi_update(
+        self, keys: Sequence[Key], updaters: Sequence[ValueUpdater[V]]
+    ) -> list[V | None]:
+        """Fold one update per key into the batch."""
+        if self._batch is None:
+            return self._update_at_once(keys, updaters)
+        values: list[V | None] = []
+        for entry, updater in zip(self._load(keys), updaters, strict=True):
+            if entry.writable:
+                entry.value = updater.update(entry.value)
+                entry.changed = True
+            values.append(entry.value)
+        return values
+
+    def multi_put(self, keys: Sequence[Key], values: Sequence[V | None]) -> None:
+        """Set values, as an update that does not look."""
+        self.multi_update(keys, [_Constant(value) for value in values])
+
+    def multi_combine(
+        self, keys: Sequence[Key], values: Sequence[Any], combiner: Combiner, *, want_new: bool
+    ) -> list[V | None] | None:
+        """Combine one partial result into each of these distinct keys.
+
+        Goes to the store in one set-based statement where the store can do that, and is the
+        same as `multi_update` otherwise. Returns the new values if they are wanted.
+        """
+        batch, fence = self._batch, self._backing.fence
+        stamp = self._stamp(batch) if batch is not None else None
+        if fence is None or stamp is None or self._entries or not fence.can_combine(combiner):
+            new = self.multi_update(keys, [CombinerValueUpdater(combiner, v) for v in values])
+            return new if want_new else None
+        faults.point("write.before", txid=stamp.txid, partition=self._partition)
+        fence.fenced_combine(stamp, keys, values, combiner)
+        faults.point("write.after", txid=stamp.txid, partition=self._partition)
+        if not want_new:
+            return None
+        return [getattr(record, "value", record) for record in self._backing.multi_get(keys)]
+
+    def _load(self, keys: Sequence[Key]) -> list[_Entry[R]]:
+        assert self._batch is not None
+        names = [encode_key(key) for key in keys]
+        missing = {n: k for n, k in zip(names, keys, strict=True) if n not in self._entries}
+        if missing:
+            records = self._backing.multi_get(list(missing.values()))
+            for (name, key), record in zip(missing.items(), records, strict=True):
+                value, writable = self._open(record, self._batch, key)
+                self._entries[name] = _Entry(key, record, value, writable)
+        return [self._entries[name] for name in names]
+
+    def _update_at_once(
+        self, keys: Sequence[Key], updaters: Sequence[ValueUpdater[V]]
+    ) -> list[V | None]:
+        names = [encode_key(key) for key in keys]
+        unique = dict(zip(names, keys, strict=True))
+        records = dict(zip(unique, self._backing.multi_get(list(unique.values())), strict=True))
+        values = []
+        for name, updater in zip(names, updaters, strict=True):
+            records[name], value = self._amend(records[name], updater)
+            values.append(value)
+        self._backing.multi_put(list(unique.values()), list(records.values()))
+        return values
+
+    def _stamp(self, batch: BatchContext) -> Stamp | None:
+        if self._writer is None:
+            return None
+        return Stamp(self._writer, batch.txid, batch.attempt)
+
+    def close(self) -> None:
+        """Close the backing map, if it can be closed."""
+        close = getattr(self._backing, "close", None)
+        if close is not None:
+            close()
+
+    # --- the head ------------------------------------------------------------------------
+
+    def enroll(self, writer: Writer) -> None:
+        """Write as this writer from now on, under the fence if the store has one."""
+        self._writer = writer
+
+    @property
+    def is_fenced(self) -> bool:
+        """Whether the backing map checks the head with each write."""
+        return self._backing.fence is not None
+
+    @property
+    def undoes_lost_attempts(self) -> bool:
+        """Whether no record of a lost attempt outlives the next claim."""
+        fence = self._backing.fence
+        return fence is not None and fence.undoes_lost_attempts
+
+    def read_head(self) -> Head | None:
+        """Return the head of the store."""
+        fence = self._backing.fence
+        return None if fence is None else fence.read_head()
+
+    def claim(
+        self,
+        txid: int,
+        attempt: int,
+        *,
+        committed_attempt: int | None,
+        resolved: Mapping[int, int] = NOTHING,
+    ) -> None:
+        """Move the head to this attempt, if it may follow what the head says now."""
+        fence = self._backing.fence
+        if fence is None:
+            return
+        stamp = self._require_stamp(txid, attempt)
+        head = fence.read_head()
+        new = claimed(
+            head,
+            stamp,
+            state=self._name,
+            committed_attempt=committed_attempt,
+            resolved=NOTHING if fence.undoes_lost_attempts else resolved,
+        )
+        fence.move_head(head, new)
+
+    def settle(self, txid: int, attempt: int) -> None:
+        """Note that the batch was marked; readers outside now see its values."""
+        fence = self._backing.fence
+        if fence is None:
+            return
+        head = fence.read_head()
+        new = settled(head, self._require_stamp(txid, attempt), state=self._name)
+        if new != head:
+            fence.move_head(head, new)
+
+    def _require_stamp(self, txid: int, attempt: int) -> Stamp:
+        if self._writer is None:
+            raise FencedError(f"{self._name}: nobody has enrolled as its writer")
+        return Stamp(self._writer, txid, attempt)

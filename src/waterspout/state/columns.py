@@ -1,0 +1,197 @@
+"""How keys and values become typed SQL columns, readable by anyone who opens the table.
+
+A layout has named columns with codecs. Keys of plain types stand in columns of their own; a
+NULL or NaN in a key, which a primary key cannot hold, is a placeholder there and a letter in
+the column `_nulls`. Without a schema a key is one column of canonical JSON, and so is a value.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+
+from waterspout.errors import SerdeError, TopologyError
+from waterspout.schema import Schema
+from waterspout.serde import decode_key, decode_value, encode_key, encode_value
+
+__all__ = ["Codec", "Layout", "codec_for"]
+
+RESERVED = ("_txid", "_attempt", "_nulls")
+
+
+@dataclass(frozen=True, slots=True)
+class Codec:
+    """How one Spark type is kept: a storage class, both directions, and a NULL placeholder."""
+
+    storage: str
+    python: tuple[type, ...]
+    placeholder: Any
+    encode: Callable[[Any], Any] | None = None
+    decode: Callable[[Any], Any] | None = None
+
+    def to_sql(self, value: Any, column: str) -> Any:
+        """Return a value as the store keeps it; refuse one of another type."""
+        if value is None:
+            return None
+        if type(value) not in self.python and not self._is_subtype(value):
+            expected = " or ".join(t.__name__ for t in self.python)
+            raise SerdeError(f"column {column!r} holds {expected}, not {value!r}")
+        return self.encode(value) if self.encode is not None else value
+
+    def to_python(self, stored: Any) -> Any:
+        """Return a stored value as it was given."""
+        if stored is None or self.decode is None:
+            return stored
+        return self.decode(stored)
+
+    def _is_subtype(self, value: Any) -> bool:
+        # True is an int to Python; here it is not.
+        return isinstance(value, self.python) and (
+            not isinstance(value, bool) or bool in self.python
+        )
+
+
+def _float_to_sql(value: float) -> Any:
+    # SQLite turns NaN into NULL, which would read as "no value".
+    return "NaN" if math.isnan(value) else float(value)
+
+
+def _timestamp_to_sql(value: datetime) -> str:
+    if value.tzinfo is not None:
+        value = value.astimezone(UTC)
+    return value.isoformat(sep=" ")
+
+
+_INTEGER = Codec("INTEGER", (int,), 0)
+_REAL = Codec("ANY", (float, int), 0.0, _float_to_sql, float)
+_SIMPLE = {
+    "string": Codec("TEXT", (str,), ""),
+    "bigint": _INTEGER,
+    "int": _INTEGER,
+    "smallint": _INTEGER,
+    "tinyint": _INTEGER,
+    "double": _REAL,
+    "float": _REAL,
+    "boolean": Codec("INTEGER", (bool,), 0, int, bool),
+    "binary": Codec("BLOB", (bytes, bytearray), b"", bytes),
+    "date": Codec("TEXT", (date,), "", date.isoformat, date.fromisoformat),
+    "timestamp": Codec("TEXT", (datetime,), "", _timestamp_to_sql, datetime.fromisoformat),
+    "timestamp_ntz": Codec("TEXT", (datetime,), "", _timestamp_to_sql, datetime.fromisoformat),
+}
+_DECIMAL = Codec("TEXT", (Decimal,), "", str, Decimal)
+_JSON_VALUE = Codec("TEXT", (object,), "", encode_value, decode_value)
+_JSON_KEY_PART = Codec("TEXT", (object,), "", lambda v: encode_key([v]), lambda t: decode_key(t)[0])
+_WHOLE_KEY = Codec("TEXT", (tuple,), "", encode_key, decode_key)
+
+
+def codec_for(kind: str | None, *, key: bool = False) -> Codec:
+    """Return the codec of a Spark type; what has no column type of its own becomes JSON."""
+    if kind in _SIMPLE:
+        return _SIMPLE[kind]
+    if kind is not None and kind.startswith("decimal"):
+        return _DECIMAL
+    return _JSON_KEY_PART if key else _JSON_VALUE
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The columns of one state's table. Picklable by its schemas alone."""
+
+    keys: Schema | None
+    values: Schema
+
+    def __post_init__(self) -> None:
+        names = self.key_names + self.value_names
+        for name in names:
+            if name in RESERVED or name.startswith("_prev_"):
+                raise TopologyError(f"field {name!r} cannot be a column: the name is reserved")
+
+    @property
+    def key_names(self) -> tuple[str, ...]:
+        """The key columns."""
+        return ("key",) if self.keys is None else self.keys.names
+
+    @property
+    def value_names(self) -> tuple[str, ...]:
+        """The value columns."""
+        return self.values.names
+
+    @property
+    def key_codecs(self) -> tuple[Codec, ...]:
+        """One codec per key column."""
+        if self.keys is None:
+            return (_WHOLE_KEY,)
+        return tuple(codec_for(kind, key=True) for kind in self.keys.types)
+
+    @property
+    def value_codecs(self) -> tuple[Codec, ...]:
+        """One codec per value column."""
+        return tuple(codec_for(kind) for kind in self.values.types)
+
+    def describe(self) -> str:
+        """Return the layout as text, to be compared with the one stored."""
+        keys = "(any key)" if self.keys is None else str(self.keys)
+        return f"{keys} -> {self.values}"
+
+    def encode_keys(self, keys: Sequence[Sequence[Any]]) -> list[tuple[Any, ...]]:
+        """Return each key as its columns and then `_nulls`."""
+        if self.keys is None:
+            return [(encode_key(key), "") for key in keys]
+        codecs, names = self.key_codecs, self.key_names
+        if all(c.encode is None for c in codecs):
+            kinds = tuple(c.python[0] for c in codecs)
+            # The common case by far: the right types and no NULL; no call per value.
+            if all(tuple(map(type, key)) == kinds for key in keys):
+                return [(*key, "") for key in keys]
+        return [_encode_key(key, codecs, names) for key in keys]
+
+    def decode_key(self, columns: Sequence[Any]) -> tuple[Any, ...]:
+        """Return the key that stands in these columns (`_nulls` last)."""
+        *stored, odd = columns
+        if self.keys is None:
+            return decode_key(stored[0])
+        marks = odd or "-" * len(stored)
+        return tuple(
+            None if mark == "n" else math.nan if mark == "x" else codec.to_python(value)
+            for codec, value, mark in zip(self.key_codecs, stored, marks, strict=True)
+        )
+
+    def encode_values(self, value: Any) -> tuple[Any, ...]:
+        """Return a value as its columns; several columns hold the parts of a tuple."""
+        names, codecs = self.value_names, self.value_codecs
+        if len(codecs) == 1:
+            return (codecs[0].to_sql(value, names[0]),)
+        parts = (None,) * len(codecs) if value is None else tuple(value)
+        return tuple(c.to_sql(p, n) for c, p, n in zip(codecs, parts, names, strict=True))
+
+    def decode_values(self, columns: Sequence[Any]) -> Any:
+        """Return the value that stands in these columns; None where all are NULL."""
+        parts = tuple(c.to_python(v) for c, v in zip(self.value_codecs, columns, strict=True))
+        if len(parts) == 1:
+            return parts[0]
+        return None if all(part is None for part in parts) else parts
+
+
+def _encode_key(
+    key: Sequence[Any], codecs: Sequence[Codec], names: Sequence[str]
+) -> tuple[Any, ...]:
+    if len(key) != len(codecs):
+        raise SerdeError(f"key {key!r} has {len(key)} values; this state has {', '.join(names)}")
+    columns, marks = [], []
+    for value, codec, name in zip(key, codecs, names, strict=True):
+        if value is None:
+            columns.append(codec.placeholder)
+            marks.append("n")
+        elif isinstance(value, float) and math.isnan(value) and float in codec.python:
+            columns.append(codec.placeholder)
+            marks.append("x")
+        else:
+            # -0.0 and 0.0 are one key.
+            columns.append(codec.to_sql(value + 0.0 if type(value) is float else value, name))
+            marks.append("-")
+    odd = "".join(marks)
+    return (*columns, odd if odd.strip("-") else "")

@@ -1,0 +1,192 @@
+"""The head of a state: who may write to it now, and what it holds. Pure rules, no I/O.
+
+A state keeps its head in its own store. The driver moves it before the first write of an
+attempt (`claim`) and after the batch was marked (`settle`), each time only from the head it
+expects. Every write of a batch checks the head in the same transaction; a write by anyone
+but the head's attempt is refused. That is the fence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from waterspout.errors import FencedError, ForeignStoreError, StateMismatchError
+from waterspout.serde import decode_value, encode_value
+
+__all__ = ["Head", "Stamp", "Writer", "check_stamp", "claimed", "settled", "verify"]
+
+NOTHING: Mapping[int, int] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Writer:
+    """A driver that holds the lease of a topology."""
+
+    owner: str
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """A writer's attempt at a batch: what a write carries to be let through."""
+
+    writer: Writer
+    txid: int
+    attempt: int
+
+    def __str__(self) -> str:
+        return f"batch {self.txid} attempt {self.attempt} (epoch {self.writer.epoch})"
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """Which attempt a state belongs to; `committed` once its batch is marked."""
+
+    stamp: Stamp
+    committed: bool = False
+    resolved: Mapping[int, int] = field(default_factory=dict)
+
+    def holds(self, txid: int, attempt: int) -> bool:
+        """Whether a record of this batch and attempt counts for a reader outside."""
+        if txid == self.stamp.txid:
+            return self.committed and attempt == self.stamp.attempt
+        return txid < self.stamp.txid and self.resolved.get(txid, attempt) == attempt
+
+    def to_text(self) -> str:
+        """Return the head as JSON text."""
+        return encode_value(
+            {
+                "owner": self.stamp.writer.owner,
+                "epoch": self.stamp.writer.epoch,
+                "txid": self.stamp.txid,
+                "attempt": self.stamp.attempt,
+                "committed": self.committed,
+                "resolved": [[txid, attempt] for txid, attempt in sorted(self.resolved.items())],
+            }
+        )
+
+    @classmethod
+    def from_text(cls, text: str) -> Head:
+        """Read a head back."""
+        fields = decode_value(text)
+        writer = Writer(fields["owner"], fields["epoch"])
+        stamp = Stamp(writer, fields["txid"], fields["attempt"])
+        return cls(stamp, fields["committed"], dict(fields["resolved"]))
+
+
+def claimed(
+    head: Head | None,
+    stamp: Stamp,
+    *,
+    state: str,
+    committed_attempt: int | None,
+    resolved: Mapping[int, int] = NOTHING,
+) -> Head:
+    """Return the head with which `stamp` may write, or refuse.
+
+    `committed_attempt` is the attempt that committed batch `stamp.txid - 1`, as the
+    coordination store has it. Claiming twice with one stamp is allowed: the answer to the
+    first claim may have been lost.
+    """
+    if head is not None and stamp.writer.epoch < head.stamp.writer.epoch:
+        raise FencedError(
+            f"{state}: {stamp} was refused, because a driver of epoch "
+            f"{head.stamp.writer.epoch} has taken over and is at {head.stamp}"
+        )
+    begun = () if head is None or head.committed else (head.stamp.attempt,)
+    if head is not None and head.stamp.txid == stamp.txid and stamp.attempt < head.stamp.attempt:
+        raise FencedError(f"{state}: {stamp} was refused; the state is at {head.stamp}")
+    verify(
+        head,
+        state=state,
+        owner=stamp.writer.owner,
+        current=stamp.txid,
+        committed_attempt=committed_attempt,
+        begun=begun,
+    )
+    return Head(stamp, committed=False, resolved=dict(resolved))
+
+
+def settled(head: Head | None, stamp: Stamp, *, state: str) -> Head:
+    """Return the head once `stamp`'s batch was marked as committed, or refuse.
+
+    A later driver may settle what an earlier one has written; the head is then its own.
+    """
+    _refuse_strangers(head, stamp.writer.owner, state)
+    if (
+        head is None
+        or (head.stamp.txid, head.stamp.attempt) != (stamp.txid, stamp.attempt)
+        or head.stamp.writer.epoch > stamp.writer.epoch
+    ):
+        raise FencedError(_refusal(state, stamp, head))
+    return Head(stamp, committed=True, resolved=head.resolved)
+
+
+def check_stamp(head: Head | None, stamp: Stamp, *, state: str) -> None:
+    """Refuse a write whose stamp is not the head's, or whose batch has committed."""
+    if head is None or head.stamp != stamp or head.committed:
+        raise FencedError(_refusal(state, stamp, head))
+
+
+def verify(
+    head: Head | None,
+    *,
+    state: str,
+    owner: str,
+    current: int,
+    committed_attempt: int | None,
+    begun: tuple[int, ...],
+) -> None:
+    """Compare a state with the coordination store before anything is written.
+
+    `current` is the next txid to commit, `begun` its attempts that may have written.
+    """
+    if head is None:
+        if current > 1:
+            raise StateMismatchError(
+                f"{state} is empty, but {current - 1} batches were committed to it. It was "
+                "wiped, or this is not the store they went to. Restore it, or start over by "
+                "removing the topology's folder under the waterspout home."
+            )
+        return
+    _refuse_strangers(head, owner, state)
+    txid, attempt = head.stamp.txid, head.stamp.attempt
+    if txid > current or (txid == current and head.committed):
+        raise StateMismatchError(
+            f"{state} holds batch {txid}, but the coordination store is about to commit batch "
+            f"{current}. The coordination store was reset, or the state belongs to another "
+            "run. Point to the right waterspout home, or use another table."
+        )
+    if txid == current and attempt not in begun:
+        raise StateMismatchError(
+            f"{state} was written by attempt {attempt} of batch {txid}, which the coordination "
+            "store never began. Point to the right waterspout home, or use another table."
+        )
+    if txid == current - 1 and attempt != committed_attempt:
+        raise StateMismatchError(
+            f"{state} holds attempt {attempt} of batch {txid}, but attempt {committed_attempt} "
+            "is the one that committed. The state belongs to another run: use another table."
+        )
+    if txid < current - 1:
+        raise StateMismatchError(
+            f"{state} holds batch {txid}, but batch {current - 1} was committed to it. It was "
+            "restored from an older copy. Restore the matching copy of the waterspout home "
+            "too, or start over with an empty table."
+        )
+
+
+def _refuse_strangers(head: Head | None, owner: str, state: str) -> None:
+    if head is not None and head.stamp.writer.owner != owner:
+        raise ForeignStoreError(
+            f"{state} belongs to topology {head.stamp.writer.owner!r}; topology {owner!r} may "
+            "not write to it. Use another table."
+        )
+
+
+def _refusal(state: str, stamp: Stamp, head: Head | None) -> str:
+    at = "nothing" if head is None else f"{head.stamp}{', committed' * head.committed}"
+    return (
+        f"{state}: a write of {stamp} was refused; the state is at {at}. "
+        "A newer attempt or driver has taken over; this one must not write any more."
+    )

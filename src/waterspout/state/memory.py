@@ -1,0 +1,123 @@
+"""States in this process's memory: for tests, and for trying things out."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, TypeVar
+
+from waterspout.config import Config
+from waterspout.errors import FencedError
+from waterspout.serde import decode_key, encode_key
+from waterspout.state.base import FencedMap, Key, StateFactory, StateKind
+from waterspout.state.batched import BatchedMap
+from waterspout.state.head import Head, Stamp, check_stamp
+from waterspout.state.kinds import make_map
+
+__all__ = ["MemoryMap", "MemoryMapState"]
+
+V = TypeVar("V")
+
+
+class MemoryMap(FencedMap[V]):
+    """A dictionary of records with a head. Lost attempts stay in it and are told apart on
+    reading, as in a key-value server.
+    """
+
+    undoes_lost_attempts: ClassVar[bool] = False
+
+    def __init__(self, name: str = "the memory state") -> None:
+        self._name = name
+        self._records: dict[str, V] = {}
+        self._head: Head | None = None
+        self._lock = threading.Lock()
+
+    def multi_get(self, keys: Sequence[Key]) -> list[V | None]:
+        """Read the records."""
+        with self._lock:
+            return [self._records.get(encode_key(key)) for key in keys]
+
+    def multi_put(self, keys: Sequence[Key], values: Sequence[V]) -> None:
+        """Store the records."""
+        with self._lock:
+            self._store(keys, values)
+
+    def fenced_put(self, stamp: Stamp, keys: Sequence[Key], values: Sequence[V]) -> None:
+        """Store the records if the head has this stamp."""
+        with self._lock:
+            check_stamp(self._head, stamp, state=self._name)
+            self._store(keys, values)
+
+    def read_head(self) -> Head | None:
+        """Return the head."""
+        with self._lock:
+            return self._head
+
+    def move_head(self, expected: Head | None, new: Head) -> None:
+        """Replace the head if it is the expected one."""
+        with self._lock:
+            if self._head != expected:
+                raise FencedError(f"{self._name}: the head has moved to {self._head}")
+            self._head = new
+
+    def items(self) -> list[tuple[tuple[Any, ...], V]]:
+        """Return all keys and records."""
+        with self._lock:
+            return [(decode_key(name), record) for name, record in self._records.items()]
+
+    def _store(self, keys: Sequence[Key], values: Sequence[V]) -> None:
+        self._records.update(
+            (encode_key(key), value) for key, value in zip(keys, values, strict=True)
+        )
+
+
+_maps: dict[str, MemoryMap[Any]] = {}
+_maps_lock = threading.Lock()
+
+
+@dataclass(frozen=True)
+class MemoryMapState(StateFactory):
+    """A state that lives as long as this process; opaque unless told otherwise."""
+
+    kind: StateKind = StateKind.OPAQUE
+    id: str = field(default_factory=lambda: uuid.uuid4().hex)
+
+    driver_only = True
+    volatile = True
+
+    @classmethod
+    def opaque(cls) -> MemoryMapState:
+        """Return an opaque memory state."""
+        return cls(StateKind.OPAQUE)
+
+    @classmethod
+    def transactional(cls) -> MemoryMapState:
+        """Return a transactional memory state."""
+        return cls(StateKind.TRANSACTIONAL)
+
+    @classmethod
+    def non_transactional(cls) -> MemoryMapState:
+        """Return a non-transactional memory state."""
+        return cls(StateKind.NON_TRANSACTIONAL)
+
+    def named(self, name: str) -> MemoryMapState:
+        """Return a state that is found again under this name in this process."""
+        return replace(self, id=name)
+
+    def backing(self) -> MemoryMap[Any]:
+        """Return the map behind the state, one for all partitions."""
+        with _maps_lock:
+            return _maps.setdefault(self.id, MemoryMap(f"memory state {self.id[:8]}"))
+
+    def location(self) -> str:
+        """Name the map in this process."""
+        return f"memory:{self.id}"
+
+    def make_state(
+        self, conf: Config, partition_index: int, num_partitions: int
+    ) -> BatchedMap[Any, Any]:
+        """Return the map with the rule of this kind."""
+        name = f"memory state {self.id[:8]}"
+        return make_map(self.kind, self.backing(), name=name, partition=partition_index)

@@ -1,0 +1,32 @@
+"""The non-transactional map: just the values, counted again when a batch is replayed."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, TypeVar
+
+from waterspout.state.base import Key, StateKind, ValueUpdater
+from waterspout.state.batched import BatchContext, BatchedMap
+from waterspout.state.head import Head
+
+__all__ = ["NonTransactionalMap"]
+
+V = TypeVar("V")
+
+
+class NonTransactionalMap(BatchedMap[V, Any]):
+    """At-least-once: the least to store, and no protection against a replay."""
+
+    kind: ClassVar[StateKind] = StateKind.NON_TRANSACTIONAL
+
+    def _open(self, record: Any, batch: BatchContext, key: Key) -> tuple[Any, bool]:
+        return record, True
+
+    def _close(self, entry_record: Any, value: Any, batch: BatchContext, key: Key) -> Any:
+        return value
+
+    def _amend(self, record: Any, updater: ValueUpdater[V]) -> tuple[Any, Any]:
+        value = updater.update(record)
+        return value, value
+
+    def _read(self, record: Any, head: Head | None) -> Any:
+        return record

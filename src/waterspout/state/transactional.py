@@ -1,0 +1,60 @@
+"""The transactional map: exact if a batch always comes back the same."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, TypeVar
+
+from waterspout.errors import StaleBatchError
+from waterspout.state.base import Key, StateKind, ValueUpdater
+from waterspout.state.batched import BatchContext, BatchedMap
+from waterspout.state.head import Head
+
+__all__ = ["TransactionalMap", "TransactionalValue"]
+
+V = TypeVar("V")
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionalValue(Generic[V]):
+    """A value and the batch (and attempt) that wrote it last."""
+
+    txid: int
+    attempt: int
+    value: V | None
+
+
+class TransactionalMap(BatchedMap[V, TransactionalValue[V]]):
+    """Exactly-once over transactional spouts: a key that already has the batch is skipped.
+
+    Readers outside a batch may see the batch that is being committed: there is no older value
+    to show instead.
+    """
+
+    kind: ClassVar[StateKind] = StateKind.TRANSACTIONAL
+
+    def _open(
+        self, record: TransactionalValue[V] | None, batch: BatchContext, key: Key
+    ) -> tuple[Any, bool]:
+        if record is None:
+            return None, True
+        if record.txid > batch.txid:
+            raise StaleBatchError(batch.txid, record.txid, key)
+        return record.value, record.txid < batch.txid
+
+    def _close(
+        self, entry_record: TransactionalValue[V] | None, value: Any, batch: BatchContext, key: Key
+    ) -> TransactionalValue[V]:
+        return TransactionalValue(batch.txid, batch.attempt, value)
+
+    def _amend(
+        self, record: TransactionalValue[V] | None, updater: ValueUpdater[V]
+    ) -> tuple[TransactionalValue[V], Any]:
+        if record is None:
+            value = updater.update(None)
+            return TransactionalValue(0, 0, value), value
+        value = updater.update(record.value)
+        return TransactionalValue(record.txid, record.attempt, value), value
+
+    def _read(self, record: TransactionalValue[V] | None, head: Head | None) -> Any:
+        return None if record is None else record.value

@@ -1,0 +1,129 @@
+"""What must survive the driver: a value, its three transitions, and its JSON form.
+
+The ledger is what a coordination store keeps. It changes only through `emit` (before a
+batch is emitted), `begin` (before the first write of a commit) and `commit` (after the
+last), and every change is stored before anyone acts on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from waterspout.errors import DamagedStoreError
+from waterspout.transactional.attempt import TransactionAttempt
+
+__all__ = ["EmittedBatch", "Ledger", "Metadata"]
+
+Metadata = Mapping[str, Any]
+"""Per spout id, the JSON value that says what this spout's part of a batch is."""
+
+
+@dataclass(frozen=True, slots=True)
+class EmittedBatch:
+    """A batch that was emitted and has not committed: its last attempt, and what is in it."""
+
+    attempt: int
+    metadata: Metadata
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """The whole memory of a topology's coordinator.
+
+    `current` is the next txid to commit. `committed_*` describe batch `current - 1`.
+    `emitted` holds batches from `current` on. `begun` are the attempts of batch `current`
+    that may have written. `resolved` says, for each committed txid that had several begun
+    attempts, which one committed: records of the others are void.
+    """
+
+    topology: str
+    fingerprint: Mapping[str, Any] = field(default_factory=dict)
+    current: int = 1
+    committed_attempt: int | None = None
+    committed_metadata: Metadata | None = None
+    emitted: Mapping[int, EmittedBatch] = field(default_factory=dict)
+    begun: tuple[int, ...] = ()
+    resolved: Mapping[int, int] = field(default_factory=dict)
+
+    def emit(self, attempt: TransactionAttempt, metadata: Metadata) -> Ledger:
+        """Record an attempt before anything of it is emitted."""
+        txid, number = attempt.txid, attempt.attempt_id
+        before = self.emitted.get(txid)
+        assert txid >= self.current, f"batch {txid} has already committed"
+        assert before is None or number > before.attempt, f"attempt {attempt} was used before"
+        return replace(self, emitted={**self.emitted, txid: EmittedBatch(number, metadata)})
+
+    def begin(self, attempt: TransactionAttempt) -> Ledger:
+        """Record that an attempt is about to write."""
+        assert attempt.txid == self.current, f"{attempt} may not commit before {self.current}"
+        assert self.emitted[attempt.txid].attempt == attempt.attempt_id
+        assert all(earlier < attempt.attempt_id for earlier in self.begun)
+        return replace(self, begun=(*self.begun, attempt.attempt_id))
+
+    def commit(self, attempt: TransactionAttempt, *, keep_resolved: bool = True) -> Ledger:
+        """Mark the current batch as committed by this attempt, and move on to the next.
+
+        `keep_resolved` may be False when every state undoes the rows of a lost attempt, so
+        that no void record is ever left to be told apart.
+        """
+        assert attempt.txid == self.current
+        assert self.begun
+        assert self.begun[-1] == attempt.attempt_id
+        resolved = self.resolved
+        if keep_resolved and len(self.begun) > 1:
+            resolved = {**resolved, attempt.txid: attempt.attempt_id}
+        emitted = dict(self.emitted)
+        done = emitted.pop(attempt.txid)
+        return replace(
+            self,
+            current=self.current + 1,
+            committed_attempt=attempt.attempt_id,
+            committed_metadata=done.metadata,
+            emitted=emitted,
+            begun=(),
+            resolved=resolved,
+        )
+
+    def metadata_before(self, txid: int) -> Metadata | None:
+        """Return what the batch before `txid` holds: that is where `txid` goes on."""
+        if txid == self.current:
+            return self.committed_metadata
+        return self.emitted[txid - 1].metadata
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the ledger as JSON values."""
+        return {
+            "topology": self.topology,
+            "fingerprint": dict(self.fingerprint),
+            "current": self.current,
+            "committed_attempt": self.committed_attempt,
+            "committed_metadata": self.committed_metadata,
+            "emitted": [[t, b.attempt, b.metadata] for t, b in sorted(self.emitted.items())],
+            "begun": list(self.begun),
+            "resolved": sorted(self.resolved.items()),
+        }
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> Ledger:
+        """Read a ledger back; anything odd in it is damage, never a fresh start."""
+        try:
+            return cls(
+                topology=document["topology"],
+                fingerprint=document["fingerprint"],
+                current=_positive(document["current"]),
+                committed_attempt=document["committed_attempt"],
+                committed_metadata=document["committed_metadata"],
+                emitted={int(t): EmittedBatch(int(a), m) for t, a, m in document["emitted"]},
+                begun=tuple(int(a) for a in document["begun"]),
+                resolved={int(t): int(a) for t, a in document["resolved"]},
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise DamagedStoreError(f"the ledger cannot be read: {error!r}") from error
+
+
+def _positive(value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise ValueError(f"{value!r} is not a transaction id")
+    return value

@@ -1,0 +1,172 @@
+"""What user code is made of: the operations of a Trident stream.
+
+Every operation travels to the executors pickled. `prepare` runs there, once per partition of
+a batch, before the first tuple, and `cleanup` after the last; open connections in `prepare`.
+A batch may be replayed: whatever an operation does beside returning values may happen again.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from waterspout.config import Config
+from waterspout.state.base import Combiner
+from waterspout.tuples import TridentTuple
+
+__all__ = [
+    "Aggregator",
+    "CombinerAggregator",
+    "Filter",
+    "Function",
+    "Operation",
+    "OperationContext",
+    "QueryFunction",
+    "ReducerAggregator",
+    "StateUpdater",
+    "TridentCollector",
+    "describe",
+]
+
+T = TypeVar("T")
+S = TypeVar("S")
+
+
+@dataclass(frozen=True, slots=True)
+class OperationContext:
+    """Which partition an operation runs on."""
+
+    partition_index: int
+    num_partitions: int
+
+
+class TridentCollector:
+    """Takes what an operation emits: one sequence of values per output tuple."""
+
+    __slots__ = ("rows",)
+
+    def __init__(self) -> None:
+        self.rows: list[Sequence[Any]] = []
+
+    def emit(self, values: Sequence[Any]) -> None:
+        """Emit one tuple of the declared output fields."""
+        self.rows.append(values)
+
+
+class Operation:
+    """What all operations share."""
+
+    deterministic: bool = True
+    """False if the same tuples may give other results another time. A stream of such an
+    operation counts as opaque, whatever its spout."""
+
+    def prepare(self, conf: Config, context: OperationContext) -> None:
+        """Get ready. Called on the executor, once per partition of a batch."""
+
+    def cleanup(self) -> None:
+        """Give up what `prepare` took. Not called if the process dies."""
+
+    def output_types(self, inputs: Sequence[str | None]) -> Sequence[str | None] | None:
+        """Return the types of the output fields where they are known; None: written by the user."""
+        return None
+
+
+class Function(Operation, ABC):
+    """Appends fields: emits any number of tuples for each input tuple."""
+
+    @abstractmethod
+    def execute(self, tuple: TridentTuple, collector: TridentCollector) -> None:
+        """Emit the new values for one tuple; none drops it, several multiply it.
+
+        Called once per tuple, and again when the batch is replayed.
+        """
+
+
+class Filter(Operation, ABC):
+    """Keeps or drops tuples."""
+
+    @abstractmethod
+    def is_keep(self, tuple: TridentTuple) -> bool:
+        """Whether the tuple stays. Called once per tuple, and again in a replay."""
+
+
+class Aggregator(Operation, ABC, Generic[T]):
+    """Turns the tuples of a batch (or group) into any number of tuples."""
+
+    @abstractmethod
+    def init(self, batch_id: Any, collector: TridentCollector) -> T:
+        """Return the value to start from; called before the first tuple."""
+
+    @abstractmethod
+    def aggregate(self, value: T, tuple: TridentTuple, collector: TridentCollector) -> None:
+        """Take in one tuple, changing `value` in place."""
+
+    @abstractmethod
+    def complete(self, value: T, collector: TridentCollector) -> None:
+        """Emit the result; called after the last tuple."""
+
+
+class ReducerAggregator(Operation, ABC, Generic[T]):
+    """Folds tuples into one value, one after the other."""
+
+    @abstractmethod
+    def init(self) -> T:
+        """Return the value to start from."""
+
+    @abstractmethod
+    def reduce(self, value: T, tuple: TridentTuple) -> T:
+        """Return the value with one more tuple in it."""
+
+
+class CombinerAggregator(Operation, Combiner, ABC, Generic[T]):
+    """Makes a value of each tuple and combines values, in any order and grouping.
+
+    `combine` must be associative and commutative, with `zero` as neutral element: tuples are
+    combined on each partition before anything is sent, and batches are combined in the state.
+    """
+
+    @abstractmethod
+    def init(self, tuple: TridentTuple) -> T:
+        """Return the value of one tuple."""
+
+    @abstractmethod
+    def combine(self, left: T, right: T) -> T:
+        """Return both values as one."""
+
+    @abstractmethod
+    def zero(self) -> T:
+        """Return the value of no tuples."""
+
+
+class QueryFunction(Operation, ABC, Generic[S, T]):
+    """Asks a state, for all tuples of a partition at once."""
+
+    @abstractmethod
+    def batch_retrieve(self, state: S, tuples: Sequence[TridentTuple]) -> Sequence[T]:
+        """Return one answer per tuple, in order. Called once per partition of a batch."""
+
+    @abstractmethod
+    def execute(self, tuple: TridentTuple, result: T, collector: TridentCollector) -> None:
+        """Emit the new values for one tuple and its answer."""
+
+
+class StateUpdater(Operation, ABC, Generic[S]):
+    """Updates a state with the tuples of a partition."""
+
+    @abstractmethod
+    def update_state(
+        self, state: S, tuples: Sequence[TridentTuple], collector: TridentCollector
+    ) -> None:
+        """Apply the tuples, between `begin_commit` and `commit`; emit new values if any.
+
+        Called in the commit phase, once per partition with tuples, in txid order; again with
+        the same txid if the batch is replayed.
+        """
+
+
+def describe(operation: object) -> str:
+    """Return a short name for plans and errors."""
+    named: Mapping[str, Any] = getattr(operation, "__dict__", {})
+    return str(named.get("label") or getattr(operation, "__name__", type(operation).__name__))

@@ -1,0 +1,35 @@
+"""Functions that come with Trident."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from waterspout.trident.operations.contracts import Function, TridentCollector
+from waterspout.tuples import TridentTuple
+
+__all__ = ["Split"]
+
+
+@dataclass(frozen=True)
+class Split(Function):
+    """Emit each word of a sentence; empty words are left out.
+
+    >>> collector = TridentCollector()
+    >>> Split().execute(TridentTuple(("to be  or",), {"sentence": 0}), collector)
+    >>> collector.rows
+    [('to',), ('be',), ('or',)]
+    """
+
+    separator: str = " "
+
+    def execute(self, tuple: TridentTuple, collector: TridentCollector) -> None:
+        """Split the first field."""
+        if tuple[0] is not None:
+            for word in tuple[0].split(self.separator):
+                if word:
+                    collector.emit((word,))
+
+    def output_types(self, inputs: Sequence[str | None]) -> Sequence[str | None]:
+        """One string."""
+        return ["string"]

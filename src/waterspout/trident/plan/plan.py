@@ -1,0 +1,184 @@
+"""A whole plan: its nodes, its states, and which phase each node belongs to. Pure functions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from functools import cached_property
+from typing import Any
+
+from waterspout.spouts.base import SpoutKind
+from waterspout.state.base import StateFactory, StateKind
+from waterspout.trident.plan.nodes import Aggregate, Each, Keep, Node, Query, Source, Update
+
+__all__ = ["Phase", "Plan", "Shape", "StateSpec", "ancestors", "exactly_once"]
+
+
+class Shape(Enum):
+    """How a topology uses a state."""
+
+    MAP = "map"
+    SNAPSHOT = "snapshot"
+    OWN = "own"
+
+
+@dataclass(frozen=True, slots=True)
+class StateSpec:
+    """A state of the topology: its recipe, and over how many partitions it is spread."""
+
+    name: str
+    factory: StateFactory
+    partitions: int
+    shape: Shape
+    static: bool = False
+
+    def identity(self) -> dict[str, Any]:
+        """Return what must not change while the topology lives."""
+        return {**self.factory.identity(), "partitions": self.partitions}
+
+
+class Phase(Enum):
+    """When a node runs."""
+
+    PROCESSING = "processing"
+    COMMIT = "commit"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The nodes in the order in which they were made, which is topological."""
+
+    name: str
+    nodes: tuple[Node, ...]
+    states: Mapping[str, StateSpec]
+    hints: Mapping[int, int]
+
+    @cached_property
+    def sources(self) -> dict[str, Source]:
+        """The spouts' nodes by spout id."""
+        return {node.spout_id: node for node in self.nodes if isinstance(node, Source)}
+
+    @cached_property
+    def phases(self) -> dict[Node, Phase]:
+        """The phase of every node.
+
+        An update, all that follows from it, and a query on a state that is updated here run in
+        the commit phase; everything else can run while other batches commit.
+        """
+        updated = {node.state for node in self.nodes if isinstance(node, Update)}
+        phases: dict[Node, Phase] = {}
+        for node in self.nodes:
+            late = isinstance(node, Update) or (isinstance(node, Query) and node.state in updated)
+            late = late or any(phases[parent] is Phase.COMMIT for parent in node.parents)
+            phases[node] = Phase.COMMIT if late else Phase.PROCESSING
+        return phases
+
+    @cached_property
+    def children(self) -> dict[Node, list[Node]]:
+        """The nodes that read each node."""
+        found: dict[Node, list[Node]] = {node: [] for node in self.nodes}
+        for node in self.nodes:
+            for parent in node.parents:
+                found[parent].append(node)
+        return found
+
+    @cached_property
+    def staged(self) -> list[Node]:
+        """What the processing phase leaves: inputs of the commit phase, and loose ends."""
+        return [
+            node
+            for node in self.nodes
+            if self.phases[node] is Phase.PROCESSING
+            and (
+                not self.children[node]
+                or any(self.phases[child] is Phase.COMMIT for child in self.children[node])
+            )
+        ]
+
+    @cached_property
+    def shared(self) -> set[Node]:
+        """Nodes that several nodes read: computed once, not once per reader."""
+        return {node for node in self.nodes if len(self.children[node]) > 1}
+
+    @cached_property
+    def commit_order(self) -> list[Node]:
+        """The nodes of the commit phase in the order in which they run.
+
+        A query on a state runs before the state is updated, unless it follows from the update:
+        it sees exactly the batches before its own.
+        """
+        late = [node for node in self.nodes if self.phases[node] is Phase.COMMIT]
+        before: dict[Node, set[Node]] = {n: {p for p in n.parents if p in late} for n in late}
+        for update in late:
+            if isinstance(update, Update):
+                for query in late:
+                    asks = isinstance(query, Query) and query.state == update.state
+                    if asks and update not in ancestors(query):
+                        before[update].add(query)
+        order: list[Node] = []
+        while len(order) < len(late):
+            ready = [n for n in late if n not in order and before[n] <= set(order)]
+            order.append(ready[0])
+        return order
+
+    def fingerprint(self) -> dict[str, Any]:
+        """Return what is compared with the first run: spouts and states, not user code."""
+        spouts = {f"spout {i}": dict(s.spout.identity()) for i, s in self.sources.items()}
+        states = {
+            f"state {spec.name}": spec.identity()
+            for spec in self.states.values()
+            if not spec.static
+        }
+        return {**spouts, **states}
+
+    def spout_kind(self, node: Node) -> tuple[SpoutKind, str]:
+        """Return the weakest kind among the sources of a node, and what makes it so."""
+        above = [*ancestors(node), node]
+        kinds = [(n.spout.kind, f"spout {n.spout_id!r}") for n in above if isinstance(n, Source)]
+        for order in (SpoutKind.NON_TRANSACTIONAL, SpoutKind.OPAQUE):
+            for kind, why in kinds:
+                if kind is order:
+                    return kind, f"{why} is {kind.value}"
+        for n in above:
+            if not _is_deterministic(n):
+                return SpoutKind.OPAQUE, f"{n.title} is declared not deterministic"
+        return SpoutKind.TRANSACTIONAL, f"{kinds[0][1]} is transactional" if kinds else "no spout"
+
+    def guarantee(self, update: Update) -> tuple[bool, str]:
+        """Return whether a state's updates are exactly-once, and why."""
+        state = self.states[update.state].factory.kind
+        spout, why = self.spout_kind(update.parents[0])
+        return exactly_once(spout, state), f"{why}, the state is {_kind_name(state)}"
+
+
+def exactly_once(spout: SpoutKind, state: StateKind | None) -> bool:
+    """Look a pair up in the matrix of spouts and states."""
+    if spout is SpoutKind.TRANSACTIONAL:
+        return state in (StateKind.TRANSACTIONAL, StateKind.OPAQUE)
+    return spout is SpoutKind.OPAQUE and state is StateKind.OPAQUE
+
+
+def ancestors(node: Node) -> list[Node]:
+    """Return all nodes that a node follows from."""
+    found: dict[Node, None] = {}
+    todo = list(node.parents)
+    while todo:
+        parent = todo.pop()
+        if parent not in found:
+            found[parent] = None
+            todo += parent.parents
+    return list(found)
+
+
+def _is_deterministic(node: Node) -> bool:
+    match node:
+        case Each(function=operation) | Keep(predicate=operation):
+            return bool(getattr(operation, "deterministic", True))
+        case Aggregate(aggregator=operation) | Query(query=operation):
+            return bool(getattr(operation, "deterministic", True))
+    return True
+
+
+def _kind_name(kind: StateKind | None) -> str:
+    return "the user's own, and promises nothing" if kind is None else kind.value

@@ -1,0 +1,235 @@
+"""Updates and queries of a state, for the rows of one partition."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from waterspout import faults
+from waterspout.config import Config
+from waterspout.errors import TopologyError
+from waterspout.schema import Schema
+from waterspout.serde import encode_key
+from waterspout.state.base import HeadedState, MapState, Snapshottable, State, ValueUpdater
+from waterspout.state.batched import BatchedMap, CombinerValueUpdater
+from waterspout.state.head import Writer
+from waterspout.state.snapshot import SnapshottableMap
+from waterspout.transactional.attempt import TransactionAttempt
+from waterspout.trident.operations.contracts import (
+    OperationContext,
+    QueryFunction,
+    ReducerAggregator,
+    TridentCollector,
+)
+from waterspout.trident.plan.nodes import CombineInto, Query, ReduceInto, Update, UpdateWith
+from waterspout.trident.plan.plan import Shape, StateSpec
+from waterspout.trident.runtime.rows import append_repeated, as_tuples, rows_to_batch
+from waterspout.tuples import TridentTuple
+
+__all__ = ["CommitTicket", "QueryStep", "UpdateStep", "open_state", "run_query", "run_update"]
+
+
+@dataclass(frozen=True, slots=True)
+class CommitTicket:
+    """Under which attempt, as which writer, a commit task writes; picklable."""
+
+    attempt: TransactionAttempt
+    resolved: Mapping[int, int]
+    writer: Writer | None
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateStep:
+    """An update with what it must know of its node; picklable."""
+
+    title: str
+    spec: StateSpec
+    updating: Any
+    schema: Schema
+    want_new: bool
+
+    @classmethod
+    def of(cls, node: Update, spec: StateSpec, *, want_new: bool) -> UpdateStep:
+        """Return a node as a step."""
+        return cls(node.title, spec, node.updating, node.schema, want_new)
+
+
+@dataclass(frozen=True, slots=True)
+class QueryStep:
+    """A query with what it must know of its node; picklable."""
+
+    title: str
+    spec: StateSpec
+    query: QueryFunction[Any, Any]
+    fields: tuple[str, ...]
+    out: Schema
+
+    @classmethod
+    def of(cls, node: Query, spec: StateSpec) -> QueryStep:
+        """Return a node as a step."""
+        return cls(node.title, spec, node.query, node.fields, node.out)
+
+
+def open_state(spec: StateSpec, conf: Config, partition: int, writer: Writer | None) -> State:
+    """Make the live state of one partition."""
+    state = spec.factory.make_state(conf, partition, spec.partitions)
+    if writer is not None and isinstance(state, HeadedState):
+        state.enroll(writer)
+    return state
+
+
+def run_update(
+    step: UpdateStep, state: State, table: pa.Table, ticket: CommitTicket, conf: Config, part: int
+) -> pa.Table | None:
+    """Update a state with one partition's rows; no rows, no call. Return the new values."""
+    if table.num_rows == 0:
+        return None
+    used = _as_shape(step, state)
+    txid = ticket.attempt.txid
+    _begin(used, ticket)
+    made: Sequence[Sequence[Any]] | None
+    match step.updating:
+        case CombineInto():
+            made = _combine_into(step.updating, used, table, step.want_new)
+        case ReduceInto():
+            made = _reduce_into(step.updating, used, table)
+        case UpdateWith():
+            context = OperationContext(part, step.spec.partitions)
+            made = _update_with(step.updating, used, table, conf, context, txid)
+    used.commit(txid)
+    if not step.want_new or made is None:
+        return None
+    return pa.Table.from_batches([rows_to_batch(made, step.schema, step.title)])
+
+
+def run_query(
+    step: QueryStep,
+    state: State,
+    batch: pa.RecordBatch,
+    ticket: CommitTicket | None,
+    conf: Config,
+    part: int,
+) -> pa.RecordBatch:
+    """Append a state's answers. With a ticket, the state is seen as that batch finds it."""
+    used = _snapshot_if_wanted(step, state)
+    if ticket is not None:
+        _begin(used, ticket)
+    query = step.query
+    query.prepare(conf, OperationContext(part, step.spec.partitions))
+    rows = as_tuples(batch, step.fields)
+    answers = list(query.batch_retrieve(used, rows)) if rows else []
+    query.cleanup()
+    if len(answers) != len(rows):
+        raise ValueError(f"{step.title} gave {len(answers)} answers for {len(rows)} tuples")
+    collector, counts = TridentCollector(), []
+    for row, answer in zip(rows, answers, strict=True):
+        before = len(collector.rows)
+        query.execute(row, answer, collector)
+        counts.append(len(collector.rows) - before)
+    made = rows_to_batch(collector.rows, step.out, step.title)
+    return append_repeated(batch, counts, made, step.out)
+
+
+def _combine_into(
+    updating: CombineInto, state: State, table: pa.Table, want_new: bool
+) -> list[tuple[Any, ...]] | None:
+    partials = table.column(updating.value).to_pylist()
+    if isinstance(state, Snapshottable):
+        values: Sequence[Any] = [
+            state.update(CombinerValueUpdater(updating.aggregator, partial)) for partial in partials
+        ]
+        return [(values[-1],)]
+    keys = _keys(table, updating.keys)
+    if isinstance(state, BatchedMap):
+        new = state.multi_combine(keys, partials, updating.aggregator, want_new=want_new)
+    else:
+        assert isinstance(state, MapState)
+        updaters = [CombinerValueUpdater(updating.aggregator, partial) for partial in partials]
+        new = state.multi_update(keys, updaters)
+    return None if new is None else [(*k, v) for k, v in zip(keys, new, strict=True)]
+
+
+def _reduce_into(updating: ReduceInto, state: State, table: pa.Table) -> list[tuple[Any, ...]]:
+    groups: dict[str, tuple[tuple[Any, ...], list[TridentTuple]]] = {}
+    rows = as_tuples(table, updating.fields)
+    for key, row in zip(_keys(table, updating.keys), rows, strict=True):
+        groups.setdefault(encode_key(key), (key, []))[1].append(row)
+    keys = [key for key, _ in groups.values()]
+    updaters = [_Reduction(updating.aggregator, tuples) for _, tuples in groups.values()]
+    if isinstance(state, Snapshottable):
+        return [(state.update(updaters[0]),)]
+    assert isinstance(state, MapState)
+    new = state.multi_update(keys, updaters)
+    return [(*key, value) for key, value in zip(keys, new, strict=True)]
+
+
+def _update_with(
+    updating: UpdateWith,
+    state: State,
+    table: pa.Table,
+    conf: Config,
+    context: OperationContext,
+    txid: int,
+) -> list[Sequence[Any]]:
+    collector = TridentCollector()
+    updating.updater.prepare(conf, context)
+    fenced = isinstance(state, BatchedMap)
+    if not fenced:
+        faults.point("write.before", txid=txid, partition=context.partition_index)
+    updating.updater.update_state(state, as_tuples(table, updating.fields), collector)
+    if not fenced:
+        faults.point("write.after", txid=txid, partition=context.partition_index)
+    updating.updater.cleanup()
+    return collector.rows
+
+
+@dataclass(frozen=True, slots=True)
+class _Reduction(ValueUpdater[Any]):
+    aggregator: ReducerAggregator[Any]
+    tuples: Sequence[TridentTuple]
+
+    def update(self, stored: Any | None) -> Any:
+        value = self.aggregator.init() if stored is None else stored
+        for row in self.tuples:
+            value = self.aggregator.reduce(value, row)
+        return value
+
+
+def _keys(table: pa.Table, names: Sequence[str]) -> list[tuple[Any, ...]]:
+    if not names:
+        return [()] * int(table.num_rows)
+    return list(zip(*(table.column(name).to_pylist() for name in names), strict=True))
+
+
+def _as_shape(step: UpdateStep, state: State) -> State:
+    shape = step.spec.shape
+    if shape is Shape.SNAPSHOT and isinstance(state, BatchedMap):
+        return SnapshottableMap(state)
+    wanted = {Shape.MAP: MapState, Shape.SNAPSHOT: Snapshottable, Shape.OWN: State}[shape]
+    if not isinstance(state, wanted):
+        raise TopologyError(
+            f"{step.title} needs a {wanted.__name__}; its factory made a {type(state).__name__}"
+        )
+    return state
+
+
+def _snapshot_if_wanted(step: QueryStep, state: State) -> State:
+    if step.spec.shape is Shape.SNAPSHOT and isinstance(state, BatchedMap):
+        return SnapshottableMap(state)
+    return state
+
+
+def _begin(state: State, ticket: CommitTicket) -> None:
+    """Call `begin_commit` with as much as the state wants to know."""
+    begin: Any = state.begin_commit
+    known = inspect.signature(begin).parameters
+    extra: dict[str, Any] = {}
+    if "attempt" in known:
+        extra["attempt"] = ticket.attempt.attempt_id
+    if "resolved" in known:
+        extra["resolved"] = ticket.resolved
+    begin(ticket.attempt.txid, **extra)

@@ -1,0 +1,67 @@
+"""A state of a topology, to be queried, read, or followed by its new values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from waterspout.config import Config
+from waterspout.errors import TopologyError
+from waterspout.schema import Schema
+from waterspout.state.base import Key, MapState
+from waterspout.trident.plan.nodes import Update
+
+if TYPE_CHECKING:
+    from waterspout.trident.stream import Stream
+    from waterspout.trident.topology import TridentTopology
+
+__all__ = ["TridentState"]
+
+
+class TridentState:
+    """A handle on a state; holds no connection."""
+
+    def __init__(
+        self,
+        topology: TridentTopology,
+        name: str,
+        keys: Schema,
+        values: Schema,
+        update: Update | None,
+    ) -> None:
+        self.topology = topology
+        self.name = name
+        self._keys = keys
+        self._values = values
+        self._update = update
+
+    def new_values_stream(self) -> Stream:
+        """Return, for each batch, the keys that it changed with their new values."""
+        if self._update is None:
+            raise TopologyError(f"state {self.name!r} is not updated here: it has no new values")
+        return self.topology.new_values(self._update)
+
+    def parallelism_hint(self, n: int) -> TridentState:
+        """Spread the state over `n` partitions; fixed for the life of the topology."""
+        self.topology.set_partitions(self.name, n)
+        return self
+
+    def get(self, key: Key | None = None) -> Any:
+        """Return the committed value of a key (of the whole state, if it is a global one)."""
+        wanted = () if key is None else tuple(key) if not isinstance(key, str) else (key,)
+        return self.multi_get([wanted])[0]
+
+    def multi_get(self, keys: Sequence[Key]) -> list[Any]:
+        """Return the committed values of many keys, without a Spark job."""
+        spec = self.topology.state_spec(self.name)
+        state = spec.factory.make_state(Config(), 0, spec.partitions)
+        if not isinstance(state, MapState):
+            raise TopologyError(f"state {self.name!r} is not a map; it cannot be asked by key")
+        try:
+            return state.multi_get(keys)
+        finally:
+            state.close()
+
+    def value_types(self, width: int) -> Sequence[str | None]:
+        """Return the types of the values, for a query that gives as many fields."""
+        return self._values.types if len(self._values) == width else (None,) * width

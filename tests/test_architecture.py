@@ -1,0 +1,237 @@
+"""The tree is the architecture: who may import whom, how large a thing may grow."""
+
+from __future__ import annotations
+
+import ast
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+SRC = Path(__file__).parents[1] / "src"
+ROOT = SRC / "waterspout"
+MODULES = sorted(ROOT.rglob("*.py"))
+
+# A part of the library may import itself and what stands before it.
+ORDER = (
+    *("errors", "tuples", "schema", "config", "serde", "faults"),
+    *("topology", "acking"),
+    "transactional",
+    "state",
+    "spouts",
+    "trident",
+    "coordination",
+    "spark",
+    "run",
+    *("sinks", "drpc", "metrics", "ui", "cli"),
+    "testing",
+)
+# These tie the parts together, on demand.
+MAY_IMPORT_ANYTHING = {"__init__", "__main__", "run", "cli"}
+
+# Each can run code of whoever wrote the bytes. Spark's own protocol needs them; we do not.
+UNSAFE_CALLS = {
+    *("eval", "exec", "builtins.eval", "builtins.exec"),
+    *("pickle.load", "pickle.loads", "pickle.Unpickler"),
+    *("cloudpickle.load", "cloudpickle.loads"),
+    *("marshal.load", "marshal.loads", "shelve.open"),
+    *("yaml.load", "yaml.load_all", "yaml.unsafe_load", "yaml.full_load"),
+}
+
+MODULE_LINES_MAX = 600
+INIT_LINES_MAX = 60
+FUNCTION_LINES_MAX = 70
+
+every_module = pytest.mark.parametrize(
+    "path", MODULES, ids=lambda path: str(path.relative_to(ROOT))
+)
+
+
+@every_module
+def test_nothing_is_imported_from_further_down_the_order(path: Path) -> None:
+    part = part_of(path)
+    if part in MAY_IMPORT_ANYTHING:
+        return
+    assert part in ORDER, f"{path}: {part!r} has no place in ORDER; give it one"
+    allowed = ORDER[: ORDER.index(part) + 1]
+
+    upward = [
+        f"{path}:{line}: {part} imports {name}, but {target} does not come before {part}"
+        for name, line in imports_of(path)
+        if (target := part_of_import(name)) is not None and target not in allowed
+    ]
+
+    assert not upward, "\n".join(upward)
+
+
+@every_module
+def test_only_the_spark_package_imports_pyspark(path: Path) -> None:
+    if part_of(path) == "spark":
+        return
+
+    found = [
+        f"{path}:{line}: imports {name}; that belongs in {ROOT / 'spark'}"
+        for name, line in imports_of(path)
+        if name.split(".")[0] in {"pyspark", "py4j"}
+    ]
+
+    assert not found, "\n".join(found)
+
+
+@every_module
+def test_a_module_stays_small(path: Path) -> None:
+    lines = len(path.read_text(encoding="utf-8").splitlines())
+
+    limit = INIT_LINES_MAX if path.name == "__init__.py" else MODULE_LINES_MAX
+
+    assert lines <= limit, f"{path}:{limit}: {lines} lines, {limit} at most; split it"
+
+
+@every_module
+def test_a_function_stays_small(path: Path) -> None:
+    large = [
+        f"{path}:{node.lineno}: {node.name} has {lines} lines, {FUNCTION_LINES_MAX} at most"
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and (lines := (node.end_lineno or node.lineno) - node.lineno + 1) > FUNCTION_LINES_MAX
+    ]
+
+    assert not large, "\n".join(large)
+
+
+@every_module
+def test_a_module_says_what_lives_there(path: Path) -> None:
+    assert ast.get_docstring(tree_of(path)), f"{path}:1: no module docstring"
+
+
+@every_module
+def test_nothing_read_from_outside_can_run_as_code(path: Path) -> None:
+    if part_of(path) == "spark":
+        return
+
+    found = [
+        f"{path}:{line}: {name} runs code from data"
+        for name, line in references_of(path)
+        if name in UNSAFE_CALLS
+    ]
+
+    assert not found, "\n".join(found)
+
+
+def test_importing_the_library_needs_no_spark_and_starts_nothing() -> None:
+    program = """if True:
+        import json, sys
+        started = []
+        events = ("subprocess.Popen", "os.exec", "os.fork", "os.posix_spawn", "os.system")
+        sys.addaudithook(lambda event, args: event in events and started.append(event))
+        import waterspout
+        loaded = [name for name in sys.modules if name.split(".")[0] in ("pyspark", "py4j")]
+        print(json.dumps({"loaded": loaded, "started": started}))
+    """
+
+    ran = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60
+    )
+
+    assert ran.returncode == 0, ran.stderr
+    assert json.loads(ran.stdout) == {"loaded": [], "started": []}
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("import waterspout.spark.session", {"waterspout.spark.session"}),
+        ("from waterspout import errors", {"waterspout.errors"}),
+        ("from waterspout.state import base", {"waterspout.state.base"}),
+        ("from . import opaque", {"waterspout.state.opaque"}),
+        ("from ..spark import session", {"waterspout.spark.session"}),
+        ("def f():\n    import pyspark.sql", {"pyspark.sql"}),
+        ("if TYPE_CHECKING:\n    from pyspark.sql import DataFrame", {"pyspark.sql.DataFrame"}),
+        ("importlib.import_module('pyspark')", {"pyspark"}),
+    ],
+)
+def test_the_rules_see_every_way_to_import(source: str, expected: set[str]) -> None:
+    found = {name for name, _ in imports_in(ast.parse(source), "waterspout.state")}
+
+    assert found == expected
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("import pickle as p\np.loads(b'')", "pickle.loads"),
+        ("from pickle import loads as read\nread(b'')", "pickle.loads"),
+        ("import pickle\nmap(pickle.loads, rows)", "pickle.loads"),
+        ("import yaml\nyaml.load(text, Loader=L)", "yaml.load"),
+        ("eval('1')", "eval"),
+    ],
+)
+def test_the_rules_see_through_aliases(source: str, expected: str) -> None:
+    assert expected in {name for name, _ in references_in(ast.parse(source))}
+
+
+def part_of(path: Path) -> str:
+    """Return the part of the library that a file belongs to: `state`, `errors`, `__init__`."""
+    return path.relative_to(ROOT).parts[0].removesuffix(".py")
+
+
+def part_of_import(name: str) -> str | None:
+    """Return the part that an import reaches, None if it reaches outside the library."""
+    top, _, rest = name.partition(".")
+    if top != "waterspout":
+        return None
+    part = rest.partition(".")[0]
+    known = (ROOT / part).is_dir() or (ROOT / f"{part}.py").is_file()
+    return part if part and known else "__init__"  # the root holds names of every part
+
+
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
+
+
+def imports_of(path: Path) -> list[tuple[str, int]]:
+    relative = path.relative_to(SRC).with_suffix("")
+    return list(imports_in(tree_of(path), ".".join(relative.parts[:-1])))
+
+
+def imports_in(tree: ast.Module, package: str) -> Iterator[tuple[str, int]]:
+    """Yield the full name and the line of all that a module imports, wherever it does so."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Import(names=names):
+                yield from ((alias.name, node.lineno) for alias in names)
+            case ast.ImportFrom(module=module, names=names, level=level):
+                base = package.split(".")[: package.count(".") + 2 - level] if level else []
+                prefix = ".".join([*base, *([module] if module else [])])
+                yield from ((f"{prefix}.{alias.name}", node.lineno) for alias in names)
+            case ast.Call(
+                func=ast.Attribute(attr="import_module") | ast.Name(id="import_module"),
+                args=[ast.Constant(value=str(name)), *_],
+            ):
+                yield name, node.lineno
+
+
+def references_of(path: Path) -> list[tuple[str, int]]:
+    return list(references_in(tree_of(path)))
+
+
+def references_in(tree: ast.Module) -> Iterator[tuple[str, int]]:
+    """Yield the names that a module uses, with its own aliases resolved."""
+    aliases: dict[str, str] = {}
+    for node in ast.walk(tree):
+        match node:
+            case ast.Import(names=names):
+                aliases |= {alias.asname: alias.name for alias in names if alias.asname}
+            case ast.ImportFrom(module=str(module), names=names, level=0):
+                aliases |= {alias.asname or alias.name: f"{module}.{alias.name}" for alias in names}
+    for node in ast.walk(tree):
+        match node:
+            case ast.Name(id=name, ctx=ast.Load()):
+                yield aliases.get(name, name), node.lineno
+            case ast.Attribute(value=ast.Name(id=name), attr=attribute):
+                yield f"{aliases.get(name, name)}.{attribute}", node.lineno

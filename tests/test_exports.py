@@ -1,0 +1,100 @@
+"""What the library shows: `__all__` equals reality, and examples hold."""
+
+from __future__ import annotations
+
+import ast
+import doctest
+import importlib
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from waterspout.errors import MissingDependencyError
+
+SRC = Path(__file__).parents[1] / "src"
+
+
+def is_public(path: Path) -> bool:
+    """Tell whether users may import from a file; `cli` has commands instead of names."""
+    parts = path.relative_to(SRC / "waterspout").with_suffix("").parts
+    names = parts[:-1] if parts[-1] == "__init__" else parts
+    return not any(name.startswith("_") or name == "cli" for name in names)
+
+
+PUBLIC = [path for path in sorted((SRC / "waterspout").rglob("*.py")) if is_public(path)]
+
+every_public_module = pytest.mark.parametrize(
+    "path", PUBLIC, ids=lambda path: str(path.relative_to(SRC / "waterspout"))
+)
+
+
+@every_public_module
+def test_all_exists_and_is_sorted(path: Path) -> None:
+    names = declared(path)
+
+    assert names is not None, f"{path}:1: no __all__"
+    assert names == sorted(names, key=ruff_order), f"{path}:1: sort __all__ (`make format` does)"
+    assert len(names) == len(set(names)), f"{path}:1: __all__ has a name twice"
+
+
+@every_public_module
+def test_every_exported_name_resolves(path: Path) -> None:
+    module = load(path)
+
+    missing = [name for name in declared(path) or [] if not hasattr(module, name)]
+
+    assert not missing, f"{path}:1: __all__ lists {missing}, which the module does not have"
+
+
+@every_public_module
+def test_every_public_definition_is_exported(path: Path) -> None:
+    exported = set(declared(path) or [])
+
+    hidden = [
+        f"{path}:{node.lineno}: {node.name} is neither in __all__ nor private"
+        for node in tree_of(path).body
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        and not node.name.startswith("_")
+        and node.name not in exported
+    ]
+
+    assert not hidden, "\n".join(hidden)
+
+
+@every_public_module
+def test_examples_in_docstrings_hold(path: Path) -> None:
+    outcome = doctest.testmod(load(path), optionflags=doctest.ELLIPSIS)
+
+    assert outcome.failed == 0, f"{path}:1: see the examples that failed above"
+
+
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
+
+
+def declared(path: Path) -> list[str] | None:
+    """Return the literal value of `__all__`, None if there is none."""
+    for node in tree_of(path).body:
+        match node:
+            case ast.Assign(targets=[ast.Name(id="__all__")], value=value):
+                return list(ast.literal_eval(value))
+            case ast.AnnAssign(target=ast.Name(id="__all__"), value=ast.expr() as value):
+                return list(ast.literal_eval(value))
+    return None
+
+
+def ruff_order(name: str) -> tuple[int, str]:
+    """Order as ruff's RUF022 does: constants, classes, then everything else."""
+    if len(name) > 1 and name.isupper():
+        return 0, name
+    return (1 if name[:1].isupper() else 2), name
+
+
+def load(path: Path) -> ModuleType:
+    parts = path.relative_to(SRC).with_suffix("").parts
+    name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+    try:
+        return importlib.import_module(name)
+    except MissingDependencyError as missing:
+        pytest.skip(str(missing))
