@@ -11,12 +11,13 @@ import json
 import os
 import sqlite3
 import threading
+import uuid
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
-from waterspout.coordination.lease import Lease, boot_clock, may_take_over, this_process
+from waterspout.coordination.lease import Lease, Process, boot_clock, may_take_over, this_process
 from waterspout.coordination.store import CoordinationStore, refuse_changed_graph
 from waterspout.errors import (
     DamagedStoreError,
@@ -37,6 +38,7 @@ T = TypeVar("T")
 _APPLICATION_ID = 0x57535054
 _FORMAT = 1
 _FILE = "coordination.db"
+_BUSY_S = 10.0
 
 
 class EmbeddedStore(CoordinationStore):
@@ -66,14 +68,24 @@ class EmbeddedStore(CoordinationStore):
         # Through JSON, so that it compares equal to what will be read back.
         fingerprint = json.loads(json.dumps(fingerprint))
         with self._lock, self._errors():
-            if not self._path.exists():
-                self._create(fingerprint)
-            return self._in_transaction(lambda db: self._take_lease(db, fingerprint))
+            try:
+                if not self._path.exists():
+                    self._create(fingerprint)
+                epoch, refusal = self._in_transaction(lambda db: self._take_lease(db, fingerprint))
+                if refusal is not None:
+                    raise LeaseHeldError(refusal)
+                self._epoch = epoch
+                return epoch
+            finally:
+                self._close_unless_held()
 
     def peek(self) -> Ledger | None:
         """Read the ledger if there is a store; nothing is created."""
         with self._lock, self._errors():
-            return self._read_ledger(self._open()) if self._path.exists() else None
+            try:
+                return self._read_ledger(self._open()) if self._path.exists() else None
+            finally:
+                self._close_unless_held()
 
     def load(self) -> Ledger:
         """Read the ledger; everything about it is checked."""
@@ -84,65 +96,65 @@ class EmbeddedStore(CoordinationStore):
         """Store the ledger in one durable transaction that also checks the epoch."""
         text = json.dumps(ledger.to_json(), separators=(",", ":"), sort_keys=True)
 
-        def write(db: sqlite3.Connection) -> None:
-            self._check_epoch(db)
-            self._put(db, "ledger", text)
-
-        with self._lock, self._errors():
-            self._in_transaction(write)
+        self._as_holder(lambda db, _: self._put(db, "ledger", text))
 
     def renew(self) -> None:
         """Put a new time into the lease."""
-
-        def write(db: sqlite3.Connection) -> None:
-            self._check_epoch(db)
-            self._put_lease(db, self._my_lease())
-
-        with self._lock, self._errors():
-            self._in_transaction(write)
+        self._as_holder(lambda db, epoch: self._put_lease(db, self._lease(epoch, this_process())))
 
     def release(self) -> None:
         """Leave the lease without a holder, if it is still ours, and close the file."""
+        with self._lock:
+            # Where this fails, somebody else has it or the disk is gone: nothing to give up.
+            with suppress(Exception):
+                if self._epoch is not None:
+                    self._as_holder(lambda db, epoch: self._put_lease(db, self._lease(epoch, None)))
+            self._epoch = None
+            with suppress(sqlite3.Error):
+                self._close()
 
-        def write(db: sqlite3.Connection) -> None:
+    def _as_holder(self, write: Callable[[sqlite3.Connection, int], None]) -> None:
+        """Write in one transaction that also checks the epoch."""
+
+        def checked(db: sqlite3.Connection) -> None:
             self._check_epoch(db)
             assert self._epoch is not None
-            self._put_lease(db, Lease(self._epoch, None, self._clock(), self._lease_s))
+            write(db, self._epoch)
 
-        with self._lock:
-            try:
-                if self._epoch is not None and self._db is not None:
-                    self._in_transaction(write)
-            except (StoreError, LeaseLostError, sqlite3.Error):
-                # Somebody else has it, or the disk is gone: nothing is left to give up.
-                self._epoch = None
-            finally:
-                self._epoch = None
-                self._close()
+        with self._lock, self._errors():
+            if self._epoch is None:
+                # A late renewal, after the release: it must not open the file again.
+                raise LeaseLostError(f"topology {self._topology!r} is not held by this driver")
+            self._in_transaction(checked)
 
     # --- within a transaction --------------------------------------------------------------
 
-    def _take_lease(self, db: sqlite3.Connection, fingerprint: Mapping[str, Any]) -> int:
+    def _take_lease(
+        self, db: sqlite3.Connection, fingerprint: Mapping[str, Any]
+    ) -> tuple[int, str | None]:
+        """Return the new epoch, or why there is none: a refusal must not undo the watching."""
         ledger = self._read_ledger(db)
         lease = self._read_lease(db)
-        reason = may_take_over(lease, self._clock())
+        now, me = self._clock(), this_process()
+        reason = may_take_over(lease, now)
         if reason is not None:
-            raise LeaseHeldError(
+            watched = lease.watched_from(me.boot, now)
+            if watched != lease:
+                self._put_lease(db, watched)
+            return lease.epoch, (
                 f"topology {self._topology!r} is taken: {reason}. Stop that one first; if it is "
                 f"gone, wait {lease.duration_s:g} s for its lease to run out."
             )
         refuse_changed_graph(ledger.fingerprint, fingerprint, self._topology)
-        self._epoch = lease.epoch + 1
-        self._put_lease(db, self._my_lease())
-        return self._epoch
+        self._put_lease(db, self._lease(lease.epoch + 1, me))
+        return lease.epoch + 1, None
 
-    def _my_lease(self) -> Lease:
-        assert self._epoch is not None
-        return Lease(self._epoch, this_process(), self._clock(), self._lease_s)
+    def _lease(self, epoch: int, holder: Process | None) -> Lease:
+        return Lease(epoch, holder, self._clock(), self._lease_s)
 
     def _check_epoch(self, db: sqlite3.Connection) -> None:
         lease = self._read_lease(db)
-        if self._epoch is None or lease.epoch != self._epoch:
+        if lease.epoch != self._epoch:
             holder = lease.holder
             who = f"process {holder.pid} on {holder.host}" if holder else "another driver"
             raise LeaseLostError(
@@ -181,10 +193,27 @@ class EmbeddedStore(CoordinationStore):
 
     def _create(self, fingerprint: Mapping[str, Any]) -> None:
         """Make the file aside and move it in place: a file of that name is always complete."""
-        self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        draft = self.folder / f".{_FILE}.{os.getpid()}"
-        draft.unlink(missing_ok=True)
-        os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600))
+        self._refuse_links()
+        journal = self.folder / f"{_FILE}-journal"
+        if journal.exists() and journal.stat().st_size > 0:
+            # SQLite would roll it back into the new file.
+            raise DamagedStoreError(f"{self._path} is gone, but {journal} is not; {_REMEDY}")
+        _make_folder(self.folder)
+        # Not named after the pid: two containers may share the folder, and each has its own 7.
+        draft = self.folder / f".{_FILE}.{uuid.uuid4().hex}"
+        try:
+            os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600))
+            self._fill(draft, fingerprint)
+            # Unlike rename, this never replaces the store of a driver that was faster.
+            os.link(draft, self._path)
+        except FileExistsError:
+            return
+        finally:
+            draft.unlink(missing_ok=True)
+            Path(f"{draft}-journal").unlink(missing_ok=True)
+        _sync_folder(self.folder)
+
+    def _fill(self, draft: Path, fingerprint: Mapping[str, Any]) -> None:
         db = self._connect(draft)
         try:
             db.execute(f"PRAGMA application_id={_APPLICATION_ID}")
@@ -194,21 +223,22 @@ class EmbeddedStore(CoordinationStore):
             )
             ledger = Ledger(self._topology, fingerprint)
             self._put(db, "ledger", json.dumps(ledger.to_json(), sort_keys=True))
-            self._put_lease(db, Lease(0, None, self._clock(), self._lease_s))
+            self._put_lease(db, self._lease(0, None))
         finally:
             db.close()
-        try:
-            # Unlike rename, this never replaces the store of a driver that was faster.
-            os.link(draft, self._path)
-        except FileExistsError:
-            return
-        finally:
-            draft.unlink(missing_ok=True)
-        _sync_folder(self.folder)
+
+    def _refuse_links(self) -> None:
+        for path in (self.folder, self._path):
+            if path.is_symlink():
+                raise ForeignStoreError(
+                    f"{path} is a symbolic link, and a store is never looked for behind one; move "
+                    "what it points to here, or set WATERSPOUT_HOME."
+                )
 
     def _open(self) -> sqlite3.Connection:
         if self._db is not None:
             return self._db
+        self._refuse_links()
         if self._path.stat().st_size == 0:
             raise DamagedStoreError(f"{self._path} is empty; {_REMEDY}")
         db = self._connect(self._path)
@@ -233,23 +263,30 @@ class EmbeddedStore(CoordinationStore):
     def _connect(self, path: Path) -> sqlite3.Connection:
         uri = f"{path.as_uri()}?mode=rw"
         db = sqlite3.connect(
-            uri, uri=True, timeout=10.0, isolation_level=None, check_same_thread=False
+            uri, uri=True, timeout=_BUSY_S, isolation_level=None, check_same_thread=False
         )
+        # Else an old ledger, its checksum intact, would stay in the file's free space, one
+        # flipped bit of a page's index away from being the ledger again.
+        db.execute("PRAGMA secure_delete=ON")
         db.execute("PRAGMA journal_mode=TRUNCATE")
         db.execute("PRAGMA synchronous=FULL" if self._durable else "PRAGMA synchronous=OFF")
         return db
 
     def _in_transaction(self, work: Callable[[sqlite3.Connection], T]) -> T:
         db = self._open()
-        db.execute("BEGIN IMMEDIATE")
         try:
+            db.execute("BEGIN IMMEDIATE")
             result = work(db)
+            db.execute("COMMIT")
         except BaseException:
             if db.in_transaction:
                 db.execute("ROLLBACK")
             raise
-        db.execute("COMMIT")
         return result
+
+    def _close_unless_held(self) -> None:
+        if self._epoch is None:
+            self._close()
 
     def _close(self) -> None:
         if self._db is not None:
@@ -287,6 +324,14 @@ def _explain(error: sqlite3.OperationalError, path: Path) -> str:
     elif "readonly" in text or "unable to open" in text:
         text = f"it cannot be written ({error}); check the permissions, or set WATERSPOUT_HOME"
     return f"coordination store {path}: {text}"
+
+
+def _make_folder(folder: Path) -> None:
+    """Make the folder and the home it is in for this user alone, to survive a power cut."""
+    for path in (folder.parent, folder):
+        if not path.exists():
+            path.mkdir(parents=True, exist_ok=True, mode=0o700)
+            _sync_folder(path.parent)
 
 
 def _sync_folder(folder: Path) -> None:

@@ -9,9 +9,12 @@ from __future__ import annotations
 import os
 import socket
 import time
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
+
+from waterspout.errors import DamagedStoreError
 
 __all__ = ["Lease", "Process", "boot_clock", "may_take_over", "this_process"]
 
@@ -30,6 +33,7 @@ class Process:
     boot: str
     pid: int
     started: str
+    namespace: str = "?"
 
     def is_alive(self) -> bool | None:
         """Whether the process still runs; None if that cannot be known from here."""
@@ -38,17 +42,25 @@ class Process:
             return None
         if self.boot != here.boot:
             return False
+        if self.namespace != here.namespace:
+            # Another container, by the same host name: its pids mean nothing here.
+            return None
         return self.started == _start_time(self.pid)
 
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """A holder, its epoch, and until when it holds on."""
+    """A holder, its epoch, and until when it holds on.
+
+    `watched` says, for each boot whose clock is not the holder's, since when on its own clock
+    it has seen this very lease: a renewal leaves it empty again.
+    """
 
     epoch: int
     holder: Process | None
     renewed: float
     duration_s: float
+    watched: Mapping[str, float] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """Return the lease as JSON values."""
@@ -57,16 +69,31 @@ class Lease:
     @classmethod
     def from_json(cls, document: dict[str, Any]) -> Lease:
         """Read a lease back."""
-        holder = document["holder"]
-        return replace(cls(**document), holder=None if holder is None else Process(**holder))
+        try:
+            holder = document["holder"]
+            return replace(cls(**document), holder=None if holder is None else Process(**holder))
+        except (KeyError, TypeError) as error:
+            raise DamagedStoreError(f"the lease cannot be read: {error!r}") from error
+
+    def watched_from(self, boot: str, now: float) -> Lease:
+        """Return the lease with a note of when this boot saw it first."""
+        if self.holder is None or self.holder.boot == boot or boot in self.watched:
+            return self
+        return replace(self, watched={**self.watched, boot: now})
+
+    def has_run_out(self, boot: str, now: float) -> bool:
+        """Whether its time is over by the clock of this boot."""
+        if self.holder is None or self.holder.boot == boot:
+            return now >= self.renewed + self.duration_s
+        return boot in self.watched and now >= self.watched[boot] + self.duration_s
 
 
 def may_take_over(lease: Lease, now: float) -> str | None:
     """Return None if the lease is free for the taking, else why it is not.
 
     A dead holder is taken over at once. A living one that has not renewed (a paused process)
-    when its time has run out. Of a holder on another machine only the time is known, and it
-    is compared only within one boot.
+    when its time has run out. Of a holder on another machine only that is known, and it is
+    measured on our clock, from when its lease was seen first.
     """
     holder = lease.holder
     if holder is None:
@@ -74,8 +101,7 @@ def may_take_over(lease: Lease, now: float) -> str | None:
     alive = holder.is_alive()
     if alive is False:
         return None
-    left = lease.renewed + lease.duration_s - now
-    if holder.boot == this_process().boot and left <= 0:
+    if lease.has_run_out(_boot_id(), now):
         return None
     where = f"process {holder.pid} on host {holder.host}"
     if alive:
@@ -85,7 +111,9 @@ def may_take_over(lease: Lease, now: float) -> str | None:
 
 def this_process() -> Process:
     """Return the identity of the calling process."""
-    return Process(socket.gethostname(), _boot_id(), os.getpid(), _start_time(os.getpid()) or "?")
+    pid = os.getpid()
+    started = _start_time(pid) or "?"
+    return Process(socket.gethostname(), _boot_id(), pid, started, _pid_namespace())
 
 
 def _boot_id() -> str:
@@ -96,15 +124,23 @@ def _boot_id() -> str:
         return str(round((time.time() - boot_clock()) / 60))
 
 
+def _pid_namespace() -> str:
+    try:
+        return os.readlink("/proc/self/ns/pid")
+    except OSError:
+        return "?"
+
+
 def _start_time(pid: int) -> str | None:
     """Return when a process started, in the kernel's ticks; None if there is none."""
     try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
+        # As bytes: a process may have any name, one that is not text included.
+        stat = Path(f"/proc/{pid}/stat").read_bytes()
     except FileNotFoundError:
         return None if Path("/proc/self").exists() else _start_time_by_signal(pid)
     except OSError:
         return None
-    fields = stat[stat.rindex(")") + 2 :].split()
+    fields = stat[stat.rindex(b")") + 2 :].decode("ascii").split()
     state, started = fields[0], fields[19]
     return None if state in ("Z", "X") else started
 

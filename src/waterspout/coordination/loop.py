@@ -164,7 +164,8 @@ class BatchLoop:
             self._take_events(wait_s)
             if self._abandoned is not None:
                 raise self._abandoned
-            self._carry_out(self._coordinator.poll(self._clock(), self._ready, active=self.active))
+            while self._do_what_is_due():
+                pass
             self.is_idle = self._looks_idle()
         except BaseException as error:
             self.error = error
@@ -239,6 +240,12 @@ class BatchLoop:
                     self._parts.engine.cancel(attempt)
                 case Stop(error):
                     raise error
+
+    def _do_what_is_due(self) -> bool:
+        """Carry out one round of actions; True if a batch was emitted, so that the next may."""
+        actions = self._coordinator.poll(self._clock(), self._ready, active=self.active)
+        self._carry_out(actions)
+        return any(isinstance(action, Emit) for action in actions)
 
     def _is_in_flight(self, attempt: TransactionAttempt) -> bool:
         # An earlier action of the same list may have failed and taken this one with it.
@@ -330,10 +337,11 @@ class BatchLoop:
         return metadata
 
     def _ready(self, txid: int) -> bool:
+        if txid > self._ledger.current and txid - 1 not in self._ledger.emitted:
+            return False  # not before it is known where the batch before it ends
+        previous = self._ledger.metadata_before(txid) or {}
         try:
-            # All are asked, not only up to the first that is ready: each looks for new data.
-            answers = [planner.is_ready() for planner in self._planners.values()]
-            ready = any(answers)
+            ready = any(p.is_ready(previous.get(i)) for i, p in self._planners.items())
         except Exception as error:
             self._ready_failures += 1
             if self._ready_failures > self._parts.config.max_retries:

@@ -49,8 +49,11 @@ class BatchPlanner(ABC):
     """The live, driver side of a spout. One thread calls it."""
 
     @abstractmethod
-    def is_ready(self) -> bool:
-        """Whether there is data for a new batch. Called often; must be quick."""
+    def is_ready(self, previous: Any) -> bool:
+        """Whether there is data for a batch that goes on where `previous` ended.
+
+        Called often; must be quick. `previous` is None before the first batch.
+        """
 
     @abstractmethod
     def plan(self, txid: int, previous: Any) -> Any:

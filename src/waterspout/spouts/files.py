@@ -141,7 +141,7 @@ class _FilePlanner(BatchPlanner):
         self._waiting: list[tuple[int, str, int]] = []
         self._list_at = 0.0
 
-    def is_ready(self) -> bool:
+    def is_ready(self, previous: Any) -> bool:
         if not self._waiting and time.monotonic() >= self._list_at:
             began = time.monotonic()
             self._list()

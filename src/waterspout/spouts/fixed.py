@@ -60,8 +60,7 @@ class FixedBatchSpout(BatchSpout):
 
     def open(self, context: SpoutContext) -> BatchPlanner:
         """Go on behind the last batch that is known."""
-        position = max((meta["end"] for meta in context.known.values()), default=0)
-        return _FixedPlanner(None if self._cycle else len(self._rows), self._size, position)
+        return _FixedPlanner(None if self._cycle else len(self._rows), self._size)
 
     def read(self, metadata: Any) -> Read:
         """Take the rows of the range, from the start again behind the last."""
@@ -75,21 +74,23 @@ class FixedBatchSpout(BatchSpout):
 
 
 class _FixedPlanner(BatchPlanner):
-    def __init__(self, total: int | None, size: int, position: int) -> None:
+    def __init__(self, total: int | None, size: int) -> None:
         self._total = total
         self._size = size
-        self._position = position
 
-    def is_ready(self) -> bool:
-        return self._total is None or self._position < self._total
+    def is_ready(self, previous: Any) -> bool:
+        return self._total is None or _end(previous) < self._total
 
     def plan(self, txid: int, previous: Any) -> Any:
-        start = 0 if previous is None else previous["end"]
+        start = _end(previous)
         end = start + self._size
         if self._total is not None:
             end = max(start, min(end, self._total))
-        self._position = end
         return {"start": start, "end": end}
+
+
+def _end(previous: Any) -> int:
+    return 0 if previous is None else int(previous["end"])
 
 
 def _as_row(row: Any, width: int) -> tuple[Any, ...]:

@@ -71,20 +71,22 @@ class _RatePlanner(BatchPlanner):
         self._size = size
         self._limit = limit
         self._clock = clock
-        self._position = position
         # Row n is due n/rate seconds after this moment of the clock.
         self._start = clock() - position / rate
         self._epoch = time.time() - position / rate
 
-    def is_ready(self) -> bool:
-        return self._due() > self._position
+    def is_ready(self, previous: Any) -> bool:
+        return self._due() > _end(previous)
 
     def plan(self, txid: int, previous: Any) -> Any:
-        start = 0 if previous is None else previous["end"]
+        start = _end(previous)
         end = max(start, min(self._due(), start + self._size))
-        self._position = end
         return {"start": start, "end": end, "epoch": self._epoch, "rate": self._rate}
 
     def _due(self) -> int:
         due = int((self._clock() - self._start) * self._rate)
         return due if self._limit is None else min(due, self._limit)
+
+
+def _end(previous: Any) -> int:
+    return 0 if previous is None else int(previous["end"])

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
+from datetime import date, datetime
+from decimal import Decimal
 from typing import Any, ClassVar, Generic, TypeVar
 
 from waterspout import faults
@@ -26,6 +29,10 @@ __all__ = ["BatchContext", "BatchedMap", "CombinerValueUpdater"]
 V = TypeVar("V")
 R = TypeVar("R")
 
+_UNCHANGEABLE = frozenset(
+    {type(None), bool, int, float, str, bytes, Decimal, date, datetime}
+)  # of what is common; any other value is copied for its updater
+
 
 @dataclass(frozen=True, slots=True)
 class CombinerValueUpdater(ValueUpdater[Any]):
@@ -45,6 +52,14 @@ class _Constant(ValueUpdater[Any]):
 
     def update(self, stored: Any | None) -> Any:
         return self._value
+
+
+def _own(value: Any) -> Any:
+    """Return a value that an updater may change in place, though it should return a new one.
+
+    Else the change would show in the record that was read, and so in `prev`.
+    """
+    return value if type(value) in _UNCHANGEABLE else deepcopy(value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +97,7 @@ class BatchedMap(MapState[V], HeadedState, Generic[V, R]):
         self._writer: Writer | None = None
         self._batch: BatchContext | None = None
         self._entries: dict[str, _Entry[R]] = {}
+        self._combined = False
 
     @abstractmethod
     def _open(self, record: R | None, batch: BatchContext, key: Key) -> tuple[Any, bool]:
@@ -107,6 +123,7 @@ class BatchedMap(MapState[V], HeadedState, Generic[V, R]):
         """Start a batch: forget what an earlier one left, read everything anew."""
         self._batch = None if txid is None else BatchContext(txid, attempt, resolved)
         self._entries = {}
+        self._combined = False
 
     def commit(self, txid: int | None) -> None:
         """Put every changed key, once."""
@@ -156,13 +173,22 @@ class BatchedMap(MapState[V], HeadedState, Generic[V, R]):
         """Combine one partial result into each of these distinct keys.
 
         Goes to the store in one set-based statement where the store can do that, and is the
-        same as `multi_update` otherwise. Returns the new values if they are wanted.
+        same as `multi_update` otherwise. Returns the new values if they are wanted. Written at
+        once, so it must be the last thing that a batch does to the map.
         """
         batch, fence = self._batch, self._backing.fence
         stamp = self._stamp(batch) if batch is not None else None
-        if fence is None or stamp is None or self._entries or not fence.can_combine(combiner):
+        if (
+            fence is None
+            or stamp is None
+            or self._entries
+            or not fence.can_combine(combiner)
+            or any(value is None for value in values)  # what None means, only `combine` knows
+        ):
             new = self.multi_update(keys, [CombinerValueUpdater(combiner, v) for v in values])
             return new if want_new else None
+        self._refuse_after_combine()
+        self._combined = True
         faults.point("write.before", txid=stamp.txid, partition=self._partition)
         fence.fenced_combine(stamp, keys, values, combiner)
         faults.point("write.after", txid=stamp.txid, partition=self._partition)
@@ -172,14 +198,19 @@ class BatchedMap(MapState[V], HeadedState, Generic[V, R]):
 
     def _load(self, keys: Sequence[Key]) -> list[_Entry[R]]:
         assert self._batch is not None
+        self._refuse_after_combine()
         names = [encode_key(key) for key in keys]
         missing = {n: k for n, k in zip(names, keys, strict=True) if n not in self._entries}
         if missing:
             records = self._backing.multi_get(list(missing.values()))
             for (name, key), record in zip(missing.items(), records, strict=True):
                 value, writable = self._open(record, self._batch, key)
-                self._entries[name] = _Entry(key, record, value, writable)
+                self._entries[name] = _Entry(key, record, _own(value), writable)
         return [self._entries[name] for name in names]
+
+    def _refuse_after_combine(self) -> None:
+        # The records bear this attempt already: it would take them for a lost one's, or skip.
+        assert not self._combined, f"{self._name}: a batch combines once, after all else"
 
     def _update_at_once(
         self, keys: Sequence[Key], updaters: Sequence[ValueUpdater[V]]
@@ -189,7 +220,7 @@ class BatchedMap(MapState[V], HeadedState, Generic[V, R]):
         records = dict(zip(unique, self._backing.multi_get(list(unique.values())), strict=True))
         values = []
         for name, updater in zip(names, updaters, strict=True):
-            records[name], value = self._amend(records[name], updater)
+            records[name], value = self._amend(deepcopy(records[name]), updater)
             values.append(value)
         self._backing.multi_put(list(unique.values()), list(records.values()))
         return values

@@ -66,10 +66,12 @@ class CachedMap(FencedMap[V], Generic[V]):
 
     def move_head(self, expected: Head | None, new: Head) -> None:
         """Move the head of the store."""
-        if expected is not None and expected.stamp.txid == new.stamp.txid and not new.committed:
-            # An earlier attempt is being undone in the store, under keys not known here.
-            self._cache.clear()
-        self._below().move_head(expected, new)
+        try:
+            self._below().move_head(expected, new)
+        finally:
+            if expected is not None and expected.stamp.txid == new.stamp.txid and not new.committed:
+                # An earlier attempt was undone in the store, under keys not known here.
+                self._cache.clear()
 
     def _below(self) -> FencedMap[V]:
         below = self._backing.fence

@@ -16,7 +16,7 @@ from typing import Any
 
 from waterspout.errors import SerdeError, TopologyError
 from waterspout.schema import Schema
-from waterspout.serde import decode_key, decode_value, encode_key, encode_value
+from waterspout.serde import decode_key, decode_value, encode_key, encode_value, normalize_key
 
 __all__ = ["Codec", "Layout", "codec_for"]
 
@@ -40,7 +40,10 @@ class Codec:
         if type(value) not in self.python and not self._is_subtype(value):
             expected = " or ".join(t.__name__ for t in self.python)
             raise SerdeError(f"column {column!r} holds {expected}, not {value!r}")
-        return self.encode(value) if self.encode is not None else value
+        try:
+            return self.encode(value) if self.encode is not None else value
+        except OverflowError as error:
+            raise SerdeError(f"column {column!r} cannot hold {value!r}: {error}") from error
 
     def to_python(self, stored: Any) -> Any:
         """Return a stored value as it was given."""
@@ -49,9 +52,10 @@ class Codec:
         return self.decode(stored)
 
     def _is_subtype(self, value: Any) -> bool:
-        # True is an int to Python; here it is not.
-        return isinstance(value, self.python) and (
-            not isinstance(value, bool) or bool in self.python
+        # True is an int to Python, and a datetime a date; here they are not.
+        return isinstance(value, self.python) and not any(
+            isinstance(value, narrow) and not {narrow, object} & set(self.python)
+            for narrow in (bool, datetime)
         )
 
 
@@ -66,8 +70,16 @@ def _timestamp_to_sql(value: datetime) -> str:
     return value.isoformat(sep=" ")
 
 
+def _decimal_key_to_sql(value: Decimal) -> str:
+    # 1.5 and 1.50 are one key.
+    (normal,) = normalize_key((value,))
+    return format(normal, "f")
+
+
 _INTEGER = Codec("INTEGER", (int,), 0)
 _REAL = Codec("ANY", (float, int), 0.0, _float_to_sql, float)
+# 1 is not the key 1.0; as a value it may stand for it.
+_REAL_KEY = Codec("ANY", (float,), 0.0, _float_to_sql, float)
 _SIMPLE = {
     "string": Codec("TEXT", (str,), ""),
     "bigint": _INTEGER,
@@ -82,7 +94,9 @@ _SIMPLE = {
     "timestamp": Codec("TEXT", (datetime,), "", _timestamp_to_sql, datetime.fromisoformat),
     "timestamp_ntz": Codec("TEXT", (datetime,), "", _timestamp_to_sql, datetime.fromisoformat),
 }
+_KEYS_APART = {"double": _REAL_KEY, "float": _REAL_KEY}
 _DECIMAL = Codec("TEXT", (Decimal,), "", str, Decimal)
+_DECIMAL_KEY = Codec("TEXT", (Decimal,), "", _decimal_key_to_sql, Decimal)
 _JSON_VALUE = Codec("TEXT", (object,), "", encode_value, decode_value)
 _JSON_KEY_PART = Codec("TEXT", (object,), "", lambda v: encode_key([v]), lambda t: decode_key(t)[0])
 _WHOLE_KEY = Codec("TEXT", (tuple,), "", encode_key, decode_key)
@@ -90,10 +104,12 @@ _WHOLE_KEY = Codec("TEXT", (tuple,), "", encode_key, decode_key)
 
 def codec_for(kind: str | None, *, key: bool = False) -> Codec:
     """Return the codec of a Spark type; what has no column type of its own becomes JSON."""
+    if key and kind in _KEYS_APART:
+        return _KEYS_APART[kind]
     if kind in _SIMPLE:
         return _SIMPLE[kind]
     if kind is not None and kind.startswith("decimal"):
-        return _DECIMAL
+        return _DECIMAL_KEY if key else _DECIMAL
     return _JSON_KEY_PART if key else _JSON_VALUE
 
 
@@ -105,10 +121,14 @@ class Layout:
     values: Schema
 
     def __post_init__(self) -> None:
-        names = self.key_names + self.value_names
-        for name in names:
-            if name in RESERVED or name.startswith("_prev_"):
+        seen: set[str] = set()
+        for name in self.key_names + self.value_names:
+            column = name.lower()  # to SQL, `Word` and `word` are one column
+            if column in RESERVED or column.startswith("_prev_"):
                 raise TopologyError(f"field {name!r} cannot be a column: the name is reserved")
+            if column in seen:
+                raise TopologyError(f"two columns of one table cannot be called {name!r}")
+            seen.add(column)
 
     @property
     def key_names(self) -> tuple[str, ...]:
@@ -165,6 +185,8 @@ class Layout:
         names, codecs = self.value_names, self.value_codecs
         if len(codecs) == 1:
             return (codecs[0].to_sql(value, names[0]),)
+        if value is not None and not (isinstance(value, tuple | list) and len(value) == len(names)):
+            raise SerdeError(f"{value!r} is not one value for each of {', '.join(names)}")
         parts = (None,) * len(codecs) if value is None else tuple(value)
         return tuple(c.to_sql(p, n) for c, p, n in zip(codecs, parts, names, strict=True))
 

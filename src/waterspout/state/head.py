@@ -89,6 +89,8 @@ def claimed(
     coordination store has it. Claiming twice with one stamp is allowed: the answer to the
     first claim may have been lost.
     """
+    # Before any other: epochs and attempts of another topology say nothing here.
+    _refuse_strangers(head, stamp.writer.owner, state)
     if head is not None and stamp.writer.epoch < head.stamp.writer.epoch:
         raise FencedError(
             f"{state}: {stamp} was refused, because a driver of epoch "

@@ -24,6 +24,8 @@ from waterspout.errors import (
     DamagedStoreError,
     FencedError,
     ForeignStoreError,
+    NewerFormatError,
+    SerdeError,
     StaleBatchError,
     StoreError,
     TopologyError,
@@ -61,6 +63,7 @@ class SQLiteMap(FencedMap[Any]):
         self._layout = layout
         self._sql = Statements(table, kind, layout)
         self._db: sqlite3.Connection | None = None
+        self._may_write = False
         self._lock = threading.RLock()
 
     @property
@@ -80,7 +83,12 @@ class SQLiteMap(FencedMap[Any]):
 
     def multi_put(self, keys: Sequence[Key], values: Sequence[Any]) -> None:
         """Store the records, creating the table if need be."""
-        self._write(lambda db: self._put(db, keys, values))
+
+        def write(db: sqlite3.Connection) -> None:
+            self._stored_head(db)
+            self._put(db, keys, values)
+
+        self._write(write)
 
     def fenced_put(self, stamp: Stamp, keys: Sequence[Key], values: Sequence[Any]) -> None:
         """Store the records if the head has this stamp."""
@@ -103,17 +111,15 @@ class SQLiteMap(FencedMap[Any]):
         codec, name = self._layout.value_codecs[0], self._layout.value_names[0]
         plain = codec.encode is None and all(type(v) is codec.python[0] for v in values)
         columns = values if plain else [codec.to_sql(v, name) for v in values]
-        rows = [
-            (*key, value)
-            for key, value in zip(self._layout.encode_keys(keys), columns, strict=True)
-        ]
+        encoded = self._layout.encode_keys(keys)
+        rows = [(*key, value) for key, value in zip(encoded, columns, strict=True)]
         statement = self._sql.combine(combiner.merge, stamp.txid, stamp.attempt)
 
         def write(db: sqlite3.Connection) -> None:
             check_stamp(self._stored_head(db), stamp, state=self._name)
             done = db.executemany(statement, rows).rowcount
             if done != len(rows):
-                self._refuse_newer(db, stamp.txid)
+                self._refuse_newer(db, keys, encoded, [stamp.txid] * len(rows))
 
         self._write(write)
 
@@ -154,7 +160,7 @@ class SQLiteMap(FencedMap[Any]):
             found = db.execute(self._sql.select_all).fetchall()
         width = len(self._layout.key_names) + 1
         for row in found:
-            yield self._layout.decode_key(row[:width]), self._sql.record(row[width:])
+            yield self._key(row[:width]), self._record(row[:width], row[width:])
 
     def close(self) -> None:
         """Close the connection; the next call opens a new one."""
@@ -162,17 +168,35 @@ class SQLiteMap(FencedMap[Any]):
             if self._db is not None:
                 self._db.close()
                 self._db = None
+                self._may_write = False
 
     # --- within a transaction --------------------------------------------------------------
 
     def _select(self, db: sqlite3.Connection, rows: list[tuple[Any, ...]]) -> list[Any | None]:
         db.execute(self._sql.create_wanted)
-        db.execute("DELETE FROM temp._wanted")
+        db.execute(self._sql.clear_wanted)
         db.executemany(self._sql.insert_wanted, ((i, *row) for i, row in enumerate(rows)))
         found: list[Any | None] = [None] * len(rows)
         for i, *columns in db.execute(self._sql.select_wanted):
-            found[i] = self._sql.record(columns)
+            found[i] = self._record(rows[i], columns)
         return found
+
+    def _key(self, columns: Sequence[Any]) -> tuple[Any, ...]:
+        try:
+            return self._layout.decode_key(columns)
+        except (ValueError, ArithmeticError) as error:
+            raise DamagedStoreError(
+                f"{self._name} holds a row whose key {tuple(columns)!r} cannot be read: {error}"
+            ) from error
+
+    def _record(self, key: Sequence[Any], columns: Sequence[Any]) -> Any:
+        try:
+            return self._sql.record(columns)
+        except (ValueError, ArithmeticError) as error:
+            raise DamagedStoreError(
+                f"{self._name} holds a row that cannot be read, under key {self._key(key)!r}: "
+                f"{error}"
+            ) from error
 
     def _put(self, db: sqlite3.Connection, keys: Sequence[Key], values: Sequence[Any]) -> None:
         self._create_tables(db)
@@ -182,13 +206,18 @@ class SQLiteMap(FencedMap[Any]):
         ]
         done = db.executemany(self._sql.put, rows).rowcount
         if done != len(rows):
-            newest = max((record.txid for record in values), default=0)
-            self._refuse_newer(db, newest)
+            self._refuse_newer(db, keys, encoded, [record.txid for record in values])
 
-    def _refuse_newer(self, db: sqlite3.Connection, txid: int) -> None:
-        newer = db.execute(self._sql.select_newer, (txid,)).fetchone()
-        if newer is not None:
-            raise StaleBatchError(txid, newer[-1], self._layout.decode_key(newer[:-1]))
+    def _refuse_newer(
+        self,
+        db: sqlite3.Connection,
+        keys: Sequence[Key],
+        encoded: list[tuple[Any, ...]],
+        txids: Sequence[int],
+    ) -> None:
+        for key, txid, stored in zip(keys, txids, self._select(db, encoded), strict=True):
+            if stored.txid > txid:
+                raise StaleBatchError(txid, stored.txid, tuple(key))
 
     def _create_tables(self, db: sqlite3.Connection) -> None:
         db.execute(_HEADS)
@@ -209,7 +238,10 @@ class SQLiteMap(FencedMap[Any]):
             return None
         form, kind, layout, text, check = row
         if form > _FORMAT:
-            raise StoreError(f"{self._name} was written by a newer waterspout (format {form})")
+            raise NewerFormatError(
+                f"{self._name} was written by a newer waterspout (format {form}, this one knows "
+                f"{_FORMAT}). Upgrade waterspout, or use another table."
+            )
         if check != checksum(f"{kind}|{layout}|{text}"):
             raise DamagedStoreError(f"the head of {self._name} does not match its checksum")
         if (kind, layout) != (self._kind.value, self._layout.describe()):
@@ -250,22 +282,19 @@ class SQLiteMap(FencedMap[Any]):
                 write(db)
 
     def _connect(self, *, create: bool) -> sqlite3.Connection | None:
-        if self._db is not None:
-            return self._db
-        if not create and not self._path.exists():
-            return None
-        db = sqlite3.connect(
-            self._path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False
-        )
-        try:
-            db.execute("PRAGMA journal_mode=WAL")
+        if self._db is None:
+            if not create and not self._path.exists():
+                return None
+            self._db = sqlite3.connect(
+                self._path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False
+            )
+        if create and not self._may_write:
+            # Not for a reader: it would change a file that may be somebody else's.
+            self._db.execute("PRAGMA journal_mode=WAL")
             # The rows must be on disk before the batch is marked in another file.
-            db.execute("PRAGMA synchronous=FULL")
-        except sqlite3.Error:
-            db.close()
-            raise
-        self._db = db
-        return db
+            self._db.execute("PRAGMA synchronous=FULL")
+            self._may_write = True
+        return self._db
 
     @contextmanager
     def _transaction(self, db: sqlite3.Connection, mode: str) -> Iterator[None]:
@@ -282,9 +311,11 @@ class SQLiteMap(FencedMap[Any]):
     def _errors(self) -> Iterator[None]:
         try:
             yield
-        except sqlite3.DatabaseError as error:
+        except sqlite3.Error as error:
             self.close()
             raise StoreError(f"{self._name} cannot be used: {error}") from error
+        except (OverflowError, UnicodeEncodeError) as error:
+            raise SerdeError(f"{self._name} cannot hold this: {error}") from error
 
 
 @dataclass(frozen=True)
@@ -388,7 +419,8 @@ def _replaces_attempt(expected: Head | None, new: Head) -> bool:
 
 def _exists(db: sqlite3.Connection, table: str) -> bool:
     row = db.execute(
-        "SELECT 1 FROM sqlite_master WHERE type = 'table' AND lower(name) = lower(?)", (table,)
+        "SELECT 1 FROM sqlite_master WHERE type IN ('table', 'view') AND lower(name) = lower(?)",
+        (table,),
     ).fetchone()
     return row is not None
 

@@ -12,6 +12,8 @@ from waterspout.state.transactional import TransactionalValue
 
 __all__ = ["Statements"]
 
+# Of a name that no state can have: an unqualified name means the temporary table first.
+WANTED = "_waterspout_wanted"
 _INTEGERS = ("bigint", "int", "smallint", "tinyint")
 _MERGEABLE = {
     "sum": (*_INTEGERS, "double", "float"),
@@ -71,12 +73,17 @@ class Statements:
     def create_wanted(self) -> str:
         """A temporary table of the keys that are looked for."""
         columns = ", ".join(f"k{i}" for i in range(len(self._keys)))
-        return f"CREATE TEMP TABLE IF NOT EXISTS _wanted (i INTEGER PRIMARY KEY, {columns})"
+        return f"CREATE TEMP TABLE IF NOT EXISTS {WANTED} (i INTEGER PRIMARY KEY, {columns})"
+
+    @property
+    def clear_wanted(self) -> str:
+        """Forget the keys of the last search."""
+        return f"DELETE FROM temp.{WANTED}"
 
     @property
     def insert_wanted(self) -> str:
         """One key that is looked for."""
-        return f"INSERT INTO temp._wanted VALUES ({_marks(len(self._keys) + 1)})"
+        return f"INSERT INTO temp.{WANTED} VALUES ({_marks(len(self._keys) + 1)})"
 
     @property
     def select_wanted(self) -> str:
@@ -84,18 +91,12 @@ class Statements:
         match = " AND ".join(f"t.{name} = w.k{i}" for i, name in enumerate(self._keys))
         columns = ", ".join(f"t.{name}" for name in self._record_columns)
         # CROSS JOIN keeps the order: walk over the wanted keys, look each up.
-        return f"SELECT w.i, {columns} FROM temp._wanted w CROSS JOIN {self._table} t ON {match}"
+        return f"SELECT w.i, {columns} FROM temp.{WANTED} w CROSS JOIN {self._table} t ON {match}"
 
     @property
     def select_all(self) -> str:
         """All keys and records."""
         return f"SELECT {', '.join(self._keys + self._record_columns)} FROM {self._table}"
-
-    @property
-    def select_newer(self) -> str:
-        """A key written by a later batch than the given one."""
-        keys = ", ".join(self._keys)
-        return f"SELECT {keys}, _txid FROM {self._table} WHERE _txid > ? LIMIT 1"
 
     # --- writing -----------------------------------------------------------------------------
 

@@ -1,0 +1,5 @@
+"""The command line: one command per file, and one place that turns errors into exit codes."""
+
+from waterspout.cli.app import main
+
+__all__ = ["main"]

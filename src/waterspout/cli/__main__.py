@@ -1,0 +1,7 @@
+"""`python -m waterspout.cli` is the command `waterspout`."""
+
+import sys
+
+from waterspout.cli.app import main
+
+sys.exit(main())

@@ -1,0 +1,74 @@
+"""The commands together, and `main`, which turns what they raise into exit codes.
+
+0: done, or stopped when asked to. 2: refused before anything ran. 1: a run that failed.
+"""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Sequence
+from importlib.metadata import version
+from typing import Annotated, Any
+
+import typer
+
+from waterspout.cli.check import check
+from waterspout.cli.demo import demo
+from waterspout.cli.doctor import doctor
+from waterspout.cli.failures import INTERRUPTED, exit_code, paragraph
+from waterspout.cli.run import run
+
+__all__ = ["main"]
+
+app = typer.Typer(
+    name="waterspout",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for command in (demo, run, check, doctor):
+    app.command()(command)
+
+
+@app.callback(invoke_without_command=True)
+def waterspout(
+    context: typer.Context,
+    show_version: Annotated[
+        bool, typer.Option("--version", help="Print the version and exit.")
+    ] = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Show the traceback of an error, with any command.")
+    ] = False,
+) -> None:
+    """Exactly-once streams for PySpark: Storm's guarantees on Spark's engine."""
+    if show_version:
+        typer.echo(f"waterspout {version('waterspout')}")
+        raise typer.Exit
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command and return its exit code; whatever goes wrong is told on stderr."""
+    given, debug = _take_debug(sys.argv[1:] if arguments is None else arguments)
+    try:
+        command: Any = typer.main.get_command(app)
+        code = command.main(args=given, prog_name="waterspout", standalone_mode=False)
+        return code if isinstance(code, int) else 0
+    except (typer.Abort, KeyboardInterrupt):
+        print("interrupted", file=sys.stderr)
+        return INTERRUPTED
+    except Exception as error:
+        if debug:
+            traceback.print_exc()
+        print(f"error: {paragraph(error)}", file=sys.stderr)
+        return exit_code(error)
+
+
+def _take_debug(arguments: Sequence[str]) -> tuple[list[str], bool]:
+    """Let `--debug` stand behind the command as well as before it."""
+    given = list(arguments)
+    end = given.index("--") if "--" in given else len(given)
+    kept = [argument for argument in given[:end] if argument != "--debug"] + given[end:]
+    return kept, len(kept) < len(given)

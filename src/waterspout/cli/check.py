@@ -1,0 +1,20 @@
+"""`waterspout check`: what a topology does and promises, without running it."""
+
+from __future__ import annotations
+
+import typer
+
+from waterspout.cli.loading import load_topology
+from waterspout.cli.options import ConfigFile, Settings, Target, read_config
+from waterspout.cli.preflight import preflight
+from waterspout.trident.plan.explain import explain
+
+__all__ = ["check"]
+
+
+def check(target: Target, config: ConfigFile = None, setting: Settings = None) -> None:
+    """Check a topology; print its plan and the guarantee of each state. Runs nothing."""
+    conf = read_config(config, setting)
+    plan = preflight(load_topology(target), conf)
+    typer.echo(explain(plan, conf))
+    typer.echo("checked: fields, names, pickling, sources and stores; nothing was run or written")

@@ -1,0 +1,85 @@
+"""What an error means for the person at the keyboard: an exit code and one paragraph."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import typer
+
+from waterspout.errors import RunFailedError, WaterspoutError
+
+__all__ = ["FAILED", "INTERRUPTED", "MISUSE", "exit_code", "paragraph"]
+
+FAILED = 1
+MISUSE = 2
+INTERRUPTED = 130
+
+_LENGTH_MAX = 1500
+# Older versions of Typer build on click, newer ones bring their own copy of it.
+_USAGE = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
+_TRACEBACK = "Traceback (most recent call last)"
+_FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<name>\S+)')
+
+
+def exit_code(error: BaseException) -> int:
+    """Return 1 for a run that began and failed, 2 for what was refused before."""
+    if isinstance(error, RunFailedError):
+        return FAILED
+    return MISUSE if isinstance(error, (WaterspoutError, OSError, _USAGE)) else FAILED
+
+
+def paragraph(error: BaseException) -> str:
+    """Return one paragraph that names what is wrong and what to do about it."""
+    if isinstance(error, _USAGE):
+        return _usage(error)
+    if isinstance(error, RunFailedError) and error.__cause__ is not None:
+        cause = error.__cause__
+        # Errors of this library say themselves what to do.
+        remedy = "" if isinstance(cause, WaterspoutError) else _GO_ON
+        prefix = str(error).removesuffix(str(cause)).rstrip()
+        return f"{prefix} {_named(cause)}{remedy}"
+    if isinstance(error, (WaterspoutError, OSError)):
+        return _one_line(str(error))
+    return f"{_named(error)}. This was not foreseen; --debug shows where it happened."
+
+
+_GO_ON = " Nothing is lost: mend the cause and run the same command again."
+
+
+def _named(error: BaseException) -> str:
+    text = str(error)
+    if _TRACEBACK in text:
+        return _last_of_traceback(text)
+    if isinstance(error, WaterspoutError):
+        return _one_line(text)
+    return _one_line(f"{type(error).__name__}: {text}" if text else type(error).__name__)
+
+
+def _last_of_traceback(text: str) -> str:
+    """Return the error of a worker's traceback, with the last place in the user's own code."""
+    before, _, rest = text.partition(_TRACEBACK)
+    lines = [line for line in rest.strip().splitlines() if line and not line.startswith(" ")]
+    frames = [m for m in _FRAME.finditer(rest) if not _is_ours(m["file"])]
+    where = ""
+    if frames:
+        last = frames[-1]
+        where = f" ({last['file']}, line {last['line']}, in {last['name']})"
+    told = lines[-1] if len(lines) > 1 else before
+    return _one_line(told).rstrip(".") + where + "."
+
+
+def _is_ours(file: str) -> bool:
+    return any(part in file for part in ("/pyspark/", "pyspark.zip", "/waterspout/", "<frozen"))
+
+
+def _usage(error: Any) -> str:
+    context = getattr(error, "ctx", None)
+    path = context.command_path if context is not None else "waterspout"
+    return f"{_one_line(error.format_message()).rstrip('.')}. See: {path} --help"
+
+
+def _one_line(text: str) -> str:
+    text = text.split("\n\nJVM stacktrace", 1)[0]
+    line = " ".join(text.split())
+    return line if len(line) <= _LENGTH_MAX else f"{line[:_LENGTH_MAX]} ..."

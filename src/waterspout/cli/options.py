@@ -1,0 +1,64 @@
+"""The options that commands share, and the Config they add up to."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+import yaml
+
+from waterspout.config import Config
+from waterspout.errors import ConfigError
+
+__all__ = ["ConfigFile", "Settings", "Target", "read_config"]
+
+Target = Annotated[
+    str,
+    typer.Argument(
+        metavar="FILE[:NAME]",
+        help="A Python file, and the topology in it: a variable, or a function that returns it.",
+        show_default=False,
+    ),
+]
+ConfigFile = Annotated[
+    Path | None,
+    typer.Option("--config", metavar="YAML", help="Options of the run, from a file."),
+]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "-c",
+        metavar="KEY=VALUE",
+        help="One option, by its Python name or Storm's key; may be repeated, wins over --config.",
+    ),
+]
+
+
+def read_config(file: Path | None, settings: Sequence[str] | None) -> Config:
+    """Return the options of a file with single settings on top."""
+    base = Config() if file is None else Config.from_yaml(file)
+    given = dict(_setting(text) for text in settings or ())
+    checked = Config.from_dict(given)
+    names = [_name_of(key) for key in given]
+    return base.replace(**{name: getattr(checked, name) for name in names})
+
+
+def _setting(text: str) -> tuple[str, Any]:
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip():
+        raise ConfigError(f"-c {text!r} is not KEY=VALUE, for example -c max_spout_pending=4")
+    try:
+        return key.strip(), yaml.safe_load(value)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"-c {text!r}: the value is not valid YAML; quote it") from error
+
+
+def _name_of(key: str) -> str:
+    """Return the Python name of an option that is known by any of its names."""
+    for option in dataclasses.fields(Config):
+        if key in (option.name, option.metadata["key"], *option.metadata["aliases"]):
+            return option.name
+    raise AssertionError(f"{key} was accepted, but is no option")

@@ -1,0 +1,113 @@
+"""`waterspout run`: submit a topology and show how far it is, until it is done or stopped."""
+
+from __future__ import annotations
+
+import logging
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from waterspout.cli.loading import load_topology
+from waterspout.cli.options import ConfigFile, Settings, Target, read_config
+from waterspout.cli.preflight import preflight
+from waterspout.cli.screen import Screen, ScreenHandler
+from waterspout.cli.sessions import new_log_file, open_session
+from waterspout.cli.stopping import StopSignals
+from waterspout.cli.watching import Seen, Watcher, start_waiting
+from waterspout.run import Run, submit
+
+__all__ = ["run"]
+
+_LOOK_EVERY_S = 0.2
+
+
+def run(
+    target: Target,
+    config: ConfigFile = None,
+    setting: Settings = None,
+    master: Annotated[
+        str | None, typer.Option(help="A Spark master, such as local[4] or spark://host:7077.")
+    ] = None,
+    remote: Annotated[
+        str | None, typer.Option(help="A Spark Connect server, such as sc://host:15002.")
+    ] = None,
+    until_idle: Annotated[
+        bool, typer.Option("--until-idle", help="End when the sources have nothing more.")
+    ] = False,
+    log_file: Annotated[
+        Path | None,
+        typer.Option(help="Where Spark logs to; by default a temporary file, named at the start."),
+    ] = None,
+) -> None:
+    """Run a topology, on an embedded Spark unless another is named.
+
+    Ctrl-C or SIGTERM ends it; the same command goes on where it was.
+    """
+    if master is not None and remote is not None:
+        raise typer.BadParameter("--master and --remote exclude each other")
+    conf = read_config(config, setting)
+    topology = load_topology(target)
+    preflight(topology, conf)
+    log = (log_file or new_log_file(topology.name)).absolute()
+    with StopSignals() as stop, Screen() as screen:
+        _log_to(log, screen)
+        screen.say(f"{topology.name}: starting; Spark logs to {log}")
+        session = None
+        try:
+            session = open_session(log, master=master, remote=remote)
+            running = submit(topology, session, conf)
+            _watch(running, stop, screen, until_idle=until_idle)
+        except KeyboardInterrupt:
+            screen.say(f"{topology.name}: stopped before it began")
+        finally:
+            stop.be_patient()
+            if session is not None:
+                session.stop()
+
+
+def _watch(running: Run, stop: StopSignals, screen: Screen, *, until_idle: bool) -> None:
+    stop.be_patient()
+    watcher, began = Watcher(running), time.monotonic()
+    caught_up = start_waiting(running) if until_idle else None
+    try:
+        while not stop.wait(_LOOK_EVERY_S) and running.exception() is None:
+            seen = watcher.look()
+            screen.show(_line(running, seen, time.monotonic() - began))
+            if caught_up is not None and caught_up.is_set():
+                break
+    finally:
+        running.stop()
+    running.await_termination()
+    seen = watcher.look()
+    why = "stopped" if stop.is_set else "done"
+    screen.say(f"{running.name}: {why}; {_sum(seen)} in {time.monotonic() - began:.1f} s")
+
+
+def _line(running: Run, seen: Seen, elapsed_s: float) -> str:
+    rate = seen.rows / elapsed_s if elapsed_s > 0 else 0.0
+    return (
+        f"{running.name}: {running.status}, {_sum(seen)}, {seen.in_flight} in flight, "
+        f"{rate:,.0f} rows/s"
+    )
+
+
+def _sum(seen: Seen) -> str:
+    at = "" if seen.txid is None else f" (up to {seen.txid})"
+    replayed = f", {seen.replayed} replayed" if seen.replayed else ""
+    batches = "1 batch" if seen.batches == 1 else f"{seen.batches:,} batches"
+    return f"{batches} committed{at}{replayed}, {seen.rows:,} rows written"
+
+
+def _log_to(file: Path, screen: Screen) -> None:
+    """Send all logging to the file; warnings of ours are shown as well."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    logging.basicConfig(
+        filename=file,
+        level=logging.INFO,
+        format="%(asctime)s.%(msecs)03d %(levelname)s %(name)s: %(message)s",
+        datefmt="%H:%M:%S",
+    )
+    logging.getLogger("py4j").setLevel(logging.WARNING)
+    logging.getLogger("waterspout").addHandler(ScreenHandler(screen))

@@ -1,0 +1,96 @@
+"""Output for people: a line that changes on a terminal, plain lines anywhere else."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import time
+from types import TracebackType
+from typing import TextIO
+
+from rich.console import Console, RenderableType
+from rich.live import Live
+from rich.text import Text
+
+__all__ = ["Screen", "ScreenHandler"]
+
+
+class Screen:
+    """Permanent lines, and below them, on a terminal, one that is drawn anew as things change.
+
+    Where the output is a file or a pipe there is no such line: what it would show is printed
+    now and then, without escape codes.
+    """
+
+    def __init__(self, *, every_s: float = 2.0) -> None:
+        terminal = sys.stdout.isatty()
+        # Said outright: Rich would also believe FORCE_COLOR.
+        self._console = Console(
+            file=_own_stdout() if terminal else None,
+            force_terminal=terminal,
+            highlight=False,
+            soft_wrap=True,
+        )
+        self.is_live = terminal and not self._console.is_dumb_terminal
+        self._live: Live | None = None
+        self._every_s = every_s
+        self._shown_at = float("-inf")
+        self._shown = ""
+
+    def __enter__(self) -> Screen:
+        if self.is_live:
+            self._live = Live(console=self._console, refresh_per_second=8, transient=True)
+            self._live.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+    @property
+    def can_draw(self) -> bool:
+        """Whether the output can show more than ASCII."""
+        return self._console.encoding.lower().startswith("utf")
+
+    def say(self, text: str, style: str = "") -> None:
+        """Print a line that stays."""
+        self._console.print(Text(text, style=style))
+
+    def show(self, text: str, drawn: RenderableType | None = None) -> None:
+        """Show how things stand: `drawn` (or `text`) on a terminal, else `text` at times."""
+        if self._live is not None:
+            self._live.update(Text(text) if drawn is None else drawn)
+            return
+        now = time.monotonic()
+        if not self.is_live and text != self._shown and now - self._shown_at >= self._every_s:
+            self._shown, self._shown_at = text, now
+            self.say(text)
+
+    def clear(self) -> None:
+        """Show nothing for now, and let the next state be shown at once."""
+        self._shown_at = float("-inf")
+        if self._live is not None:
+            self._live.update(Text(""))
+
+
+def _own_stdout() -> TextIO:
+    # While a JVM starts, the process's own standard output leads to a log file.
+    return os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding=sys.stdout.encoding)
+
+
+class ScreenHandler(logging.Handler):
+    """Prints warnings above the changing line, one line each."""
+
+    def __init__(self, screen: Screen) -> None:
+        super().__init__(logging.WARNING)
+        self._screen = screen
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._screen.say(f"warning: {' '.join(record.getMessage().split())}", "yellow")

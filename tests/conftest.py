@@ -1,0 +1,34 @@
+"""Fixtures that all tests share: one Spark session, and a home of their own for each test."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from waterspout import faults
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path, monkeypatch):
+    """A waterspout home for this test alone."""
+    path = tmp_path / "home"
+    monkeypatch.setenv("WATERSPOUT_HOME", str(path))
+    return path
+
+
+@pytest.fixture(autouse=True)
+def _no_faults_left():
+    yield
+    faults.install(None)
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory):
+    """The embedded session, started once for all tests."""
+    from waterspout.spark.session import embedded_session
+
+    os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
+    session = embedded_session(tmp_path_factory.mktemp("spark") / "spark.log")
+    yield session
+    session.stop()

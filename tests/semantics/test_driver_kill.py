@@ -1,0 +1,91 @@
+"""kill -9 of the driver at every named point, on Spark; the same command goes on, exactly."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from waterspout.coordination.embedded import EmbeddedStore
+from waterspout.faults import ENVIRONMENT_VARIABLE, POINTS
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+
+CHILD = Path(__file__).with_name("word_count_child.py")
+WORDS = [f"word{i}" for i in range(50)]
+DRIVER_POINTS = [p for p in POINTS if p != "processing"]
+
+
+def write_sentences(folder: Path, files: int, seed: int = 7) -> None:
+    rng = random.Random(seed)
+    (folder / "in").mkdir()
+    for number in range(files):
+        lines = [" ".join(rng.choices(WORDS, k=6)) for _ in range(40)]
+        (folder / "in" / f"{number:03}.txt").write_text("\n".join(lines) + "\n")
+
+
+def recount(folder: Path, files: set[str] | None = None) -> Counter[str]:
+    counts: Counter[str] = Counter()
+    for path in sorted((folder / "in").iterdir()):
+        if files is None or str(path) in files:
+            counts.update(path.read_text().split())
+    return counts
+
+
+def run_child(folder: Path, faults: list[dict] | None = None) -> int:
+    env = {**os.environ, "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1"}
+    env.pop(ENVIRONMENT_VARIABLE, None)
+    if faults:
+        env[ENVIRONMENT_VARIABLE] = json.dumps(faults)
+    with open(folder / "child.log", "ab") as log:
+        done = subprocess.run(
+            [sys.executable, str(CHILD), str(folder)], env=env, stdout=log, stderr=log, timeout=150
+        )
+    return done.returncode
+
+
+def committed(folder: Path) -> int:
+    ledger = EmbeddedStore(folder / "home", "killed").peek()
+    return 0 if ledger is None else ledger.current - 1
+
+
+def table(folder: Path) -> dict[str, int]:
+    with sqlite3.connect(folder / "counts.db") as db:
+        return dict(db.execute("SELECT word, count FROM word_counts"))
+
+
+def total(folder: Path) -> int:
+    with sqlite3.connect(folder / "counts.db") as db:
+        return db.execute("SELECT count FROM total").fetchone()[0]
+
+
+def assert_exact(folder: Path) -> None:
+    assert table(folder) == recount(folder)
+    assert total(folder) == sum(recount(folder).values())
+
+
+def test_kill_at_every_point_and_the_same_command_goes_on_exactly(tmp_path):
+    # Each start recovers from one kill and is killed at the next point, so that every point
+    # is passed, killed at, and recovered from, with one JVM start each.
+    write_sentences(tmp_path, files=len(DRIVER_POINTS) + 4)
+
+    for point in DRIVER_POINTS:
+        before = committed(tmp_path)
+        fault = {"point": point, "action": "kill", "where": {"txid": before + 1}}
+        assert run_child(tmp_path, [fault]) == -signal.SIGKILL, point
+        assert committed(tmp_path) - before in (0, 1), point
+
+    (tmp_path / "kill-in-processing").touch()
+    assert run_child(tmp_path) == -signal.SIGKILL
+
+    assert run_child(tmp_path) == 0
+    assert committed(tmp_path) == len(DRIVER_POINTS) + 4
+    assert_exact(tmp_path)

@@ -1,0 +1,137 @@
+"""Thousands of failure schedules against the promises, and mutants that must be found out."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from tests.semantics.simulation import UnreliableMap, make_world, run_schedule
+from waterspout.coordination.loop import BatchLoop
+from waterspout.errors import StateMismatchError
+from waterspout.spouts.base import SpoutKind
+from waterspout.state import OpaqueValue, StateKind
+from waterspout.transactional import coordinator
+from waterspout.transactional.coordinator import Coordinator
+
+YES = [
+    (SpoutKind.TRANSACTIONAL, StateKind.TRANSACTIONAL),
+    (SpoutKind.TRANSACTIONAL, StateKind.OPAQUE),
+    (SpoutKind.OPAQUE, StateKind.OPAQUE),
+]
+NO = [
+    (SpoutKind.OPAQUE, StateKind.TRANSACTIONAL),
+    (SpoutKind.TRANSACTIONAL, StateKind.NON_TRANSACTIONAL),
+    (SpoutKind.OPAQUE, StateKind.NON_TRANSACTIONAL),
+]
+
+
+@pytest.fixture(autouse=True)
+def _quiet():
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+def wrong_schedules(count, first=0, **kinds):
+    found = []
+    for seed in range(first, first + count):
+        world = run_schedule(make_world(seed, **kinds))
+        if world.wrong:
+            found.append((seed, world.wrong))
+    return found
+
+
+@pytest.mark.parametrize(("spout", "state"), YES)
+def test_exactly_once_pairs_are_exact_under_every_schedule(spout, state):
+    assert wrong_schedules(150, spout=spout, state=state) == []
+
+
+@pytest.mark.parametrize(("spout", "state"), NO)
+def test_other_pairs_are_found_wrong(spout, state):
+    assert wrong_schedules(60, spout=spout, state=state) != []
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize(("spout", "state"), YES)
+def test_exactly_once_pairs_are_exact_under_very_many_schedules(spout, state):
+    assert wrong_schedules(7000, first=1000, spout=spout, state=state) == []
+
+
+def test_faults_really_fire():
+    worlds = [run_schedule(make_world(seed)) for seed in range(40)]
+
+    assert sum(world.dice.fired for world in worlds) > 300
+    assert sum(world.crashes for world in worlds) > 20
+
+
+def test_same_seed_gives_the_same_history():
+    first, second = (run_schedule(make_world(11)) for _ in range(2))
+
+    assert (first.attempts, first.marks, first.dice.fired) == (
+        second.attempts,
+        second.marks,
+        second.dice.fired,
+    )
+
+
+class UnfencedMap(UnreliableMap):
+    """Writes whatever comes, as a store without a fence would."""
+
+    def fenced_put(self, stamp, keys, values):
+        head = self._head
+        self._head = None if head is None else type(head)(stamp, False, head.resolved)
+        try:
+            super().fenced_put(stamp, keys, values)
+        finally:
+            self._head = head
+
+
+def test_mutant_without_a_fence_is_found_out():
+    assert wrong_schedules(400, map_class=UnfencedMap) != []
+
+
+def test_mutant_with_the_documented_opaque_rule_is_found_out(monkeypatch):
+    def documented(self, txid, resolved=None, key=None):
+        return self.prev if txid == self.txid else self.value
+
+    monkeypatch.setattr(OpaqueValue, "before", documented)
+
+    assert wrong_schedules(200) != []
+
+
+def test_mutant_that_forgets_attempts_at_a_restart_is_found_out(monkeypatch):
+    made = Coordinator.__init__
+
+    def forgetful(self, policy, *, current=1, attempts=None):
+        made(self, policy, current=current, attempts={})
+
+    monkeypatch.setattr(Coordinator, "__init__", forgetful)
+
+    with pytest.raises(AssertionError):
+        assert wrong_schedules(100) == []
+
+
+def test_mutant_that_keeps_later_batches_after_a_failure_is_found_out(monkeypatch):
+    def only_the_failed_one(self, txid, now):
+        batch = self._in_flight.pop(txid, None)
+        return [] if batch is None else [coordinator.Cancel(batch.attempt)]
+
+    monkeypatch.setattr(Coordinator, "_cancel_from", only_the_failed_one)
+
+    assert wrong_schedules(60) != []
+
+
+def test_mutant_that_marks_before_it_writes_is_found_out(monkeypatch):
+    begin = BatchLoop._begin_commit
+
+    def eager(self, attempt):
+        begin(self, attempt)
+        self._save(self._ledger.commit(attempt))
+        self._coordinator.committed(attempt, self._clock())
+
+    monkeypatch.setattr(BatchLoop, "_begin_commit", eager)
+
+    with pytest.raises((AssertionError, KeyError, StateMismatchError)):
+        assert wrong_schedules(60) == []
