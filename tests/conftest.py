@@ -29,6 +29,8 @@ def spark(tmp_path_factory):
     from waterspout.spark.session import embedded_session
 
     os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
-    session = embedded_session(tmp_path_factory.mktemp("spark") / "spark.log")
+    # Cancelled tasks are left alone: they are the zombies that some tests need.
+    settings = {"spark.python.task.killTimeout": "60s"}
+    session = embedded_session(tmp_path_factory.mktemp("spark") / "spark.log", settings)
     yield session
     session.stop()

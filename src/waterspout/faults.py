@@ -78,13 +78,14 @@ class Fault:
     """One thing that goes wrong: the n-th time a point is passed with these particulars.
 
     Actions: `kill` (SIGKILL to this very process), `stop` (SIGSTOP), `raise` (an unexpected
-    error), `fail` (FailedException), `hang` (wait until the file `<token>.go` appears).
-    With a `token`, the fault fires once over all processes: the first to create that file.
+    error), `fail` (FailedException), `hang` (wait until the file `<token>.go` appears, then make
+    `<token>.woke` and go on). With a `token`, the fault fires once over all processes: the first
+    to create that file. `nth` None: every time.
     """
 
     point: str
     action: str
-    nth: int = 1
+    nth: int | None = 1
     where: Mapping[str, object] = field(default_factory=dict)
     token: str | None = None
 
@@ -104,6 +105,7 @@ class Fault:
             os.kill(os.getpid(), signal.SIGSTOP)
         elif self.action == "hang":
             _wait_for(f"{self.token}.go")
+            Path(f"{self.token}.woke").touch()
         elif self.action == "fail":
             raise FailedException(f"injected at {self.point}")
         else:
@@ -122,7 +124,7 @@ class FaultPlan:
             if fault.point != name or any(context.get(k) != v for k, v in fault.where.items()):
                 continue
             self._passed[index] += 1
-            if self._passed[index] == fault.nth:
+            if fault.nth is None or self._passed[index] == fault.nth:
                 fault.fire()
 
     def to_json(self) -> str:

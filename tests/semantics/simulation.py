@@ -191,9 +191,7 @@ def make_world(
         [(rng.choice(KEYS), next(numbers)) for _ in range(rng.randrange(1, 9))]
         for _ in range(rng.randrange(1, 4))
     ]
-    log = MemoryLog(
-        "key string, id bigint", rows, kind=spout, take=lambda _: rng.randrange(0, 4)
-    )
+    log = MemoryLog("key string, id bigint", rows, kind=spout, take=lambda _: rng.randrange(0, 4))
     states = [UnreliableState(map_class(dice), state) for _ in range(2)]
     return World(dice, log, rows, *states)
 
@@ -201,7 +199,10 @@ def make_world(
 def run_schedule(world: World, *, max_batches: int = 3, max_steps: int = 3000) -> World:
     """Run until the source is drained, restarting after every crash; then check the end."""
     config = Config(
-        max_spout_pending=max_batches, max_retries=1000, retry_backoff_millis=1, cancel_wait_secs=0.01
+        max_spout_pending=max_batches,
+        max_retries=1000,
+        retry_backoff_millis=1,
+        cancel_wait_secs=0.01,
     )
     old: list[InProcessEngine] = []
     run: LocalRun | None = None

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from tests.semantics.simulation import Dice, UnreliableMap, UnreliableState, World, _check_end, _start
+from tests.semantics.simulation import (
+    Dice,
+    UnreliableMap,
+    UnreliableState,
+    World,
+    _check_end,
+    _start,
+)
 from waterspout import Config, faults
 from waterspout.faults import POINTS
 from waterspout.spouts.base import SpoutKind

@@ -56,11 +56,14 @@ def run(
         screen.say(f"{topology.name}: starting; Spark logs to {log}")
         session = None
         try:
-            session = open_session(log, master=master, remote=remote)
-            running = submit(topology, session, conf)
+            try:
+                session = open_session(log, master=master, remote=remote)
+                running = submit(topology, session, conf)
+            except KeyboardInterrupt:
+                screen.say(f"{topology.name}: stopped before it began")
+                return
+            stop.be_patient()
             _watch(running, stop, screen, until_idle=until_idle)
-        except KeyboardInterrupt:
-            screen.say(f"{topology.name}: stopped before it began")
         finally:
             stop.be_patient()
             if session is not None:
@@ -68,7 +71,6 @@ def run(
 
 
 def _watch(running: Run, stop: StopSignals, screen: Screen, *, until_idle: bool) -> None:
-    stop.be_patient()
     watcher, began = Watcher(running), time.monotonic()
     caught_up = start_waiting(running) if until_idle else None
     try:

@@ -55,6 +55,11 @@ class Screen:
             self._live = None
 
     @property
+    def width(self) -> int:
+        """How long a line may be."""
+        return min(100, self._console.width) if self.is_live else 100
+
+    @property
     def can_draw(self) -> bool:
         """Whether the output can show more than ASCII."""
         return self._console.encoding.lower().startswith("utf")
@@ -65,19 +70,21 @@ class Screen:
 
     def show(self, text: str, drawn: RenderableType | None = None) -> None:
         """Show how things stand: `drawn` (or `text`) on a terminal, else `text` at times."""
-        if self._live is not None:
-            self._live.update(Text(text) if drawn is None else drawn)
-            return
+        self.draw(Text(text) if drawn is None else drawn)
         now = time.monotonic()
         if not self.is_live and text != self._shown and now - self._shown_at >= self._every_s:
             self._shown, self._shown_at = text, now
             self.say(text)
 
+    def draw(self, drawn: RenderableType) -> None:
+        """Show something on a terminal, and nothing anywhere else."""
+        if self._live is not None:
+            self._live.update(drawn)
+
     def clear(self) -> None:
         """Show nothing for now, and let the next state be shown at once."""
         self._shown_at = float("-inf")
-        if self._live is not None:
-            self._live.update(Text(""))
+        self.draw(Text(""))
 
 
 def _own_stdout() -> TextIO:

@@ -25,7 +25,9 @@ class StopSignals:
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> StopSignals:
-        self._before = {number: signal.getsignal(number) for number in _SIGNALS}
+        handlers = {number: signal.getsignal(number) for number in _SIGNALS}
+        # nohup and the like have set what they ignore on purpose.
+        self._before = {n: h for n, h in handlers.items() if h is not signal.SIG_IGN}
         self._install()
         return self
 
@@ -53,7 +55,7 @@ class StopSignals:
         return self._asked.wait(timeout_s)
 
     def _install(self) -> None:
-        for number in _SIGNALS:
+        for number in self._before:
             signal.signal(number, self._handle)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:

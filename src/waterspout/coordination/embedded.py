@@ -297,12 +297,14 @@ class EmbeddedStore(CoordinationStore):
     def _errors(self) -> Iterator[None]:
         try:
             yield
-        except sqlite3.OperationalError as error:
-            self._close()
-            raise StoreError(_explain(error, self._path)) from error
         except (sqlite3.DatabaseError, UnicodeDecodeError, json.JSONDecodeError) as error:
             self._close()
-            raise DamagedStoreError(f"{self._path} is damaged ({error}); {_REMEDY}") from error
+            reason = _explain(error)
+            if reason is not None:
+                raise StoreError(f"coordination store {self._path}: {reason}") from error
+            # Cut, because the text may quote the whole ledger.
+            what = str(error)[:80]
+            raise DamagedStoreError(f"{self._path} is damaged ({what}); {_REMEDY}") from error
         except OSError as error:
             self._close()
             raise StoreError(
@@ -317,13 +319,22 @@ _REMEDY = (
 )
 
 
-def _explain(error: sqlite3.OperationalError, path: Path) -> str:
-    text = str(error)
-    if "full" in text:
-        text = "the disk is full; free some space, and the same command goes on"
-    elif "readonly" in text or "unable to open" in text:
-        text = f"it cannot be written ({error}); check the permissions, or set WATERSPOUT_HOME"
-    return f"coordination store {path}: {text}"
+def _explain(error: Exception) -> str | None:
+    """Return what is wrong around the file and what to do; None if the file itself is."""
+    match getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF:
+        case sqlite3.SQLITE_FULL:
+            return "the disk is full; free some space, and the same command goes on"
+        case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_PERM:
+            return f"it cannot be written ({error}); check the permissions, or set WATERSPOUT_HOME"
+        case sqlite3.SQLITE_BUSY:
+            return (
+                f"another process has been in the middle of a write for {_BUSY_S:g} s ({error}); "
+                "if it is paused, let it go on or end it, and the same command goes on"
+            )
+        case sqlite3.SQLITE_IOERR:
+            return f"{error}; once the disk works again, the same command goes on"
+        case _:
+            return None
 
 
 def _make_folder(folder: Path) -> None:

@@ -8,7 +8,7 @@ import sys
 import tempfile
 import threading
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -108,11 +108,14 @@ class SparkRuntime:
 _embedded_lock = threading.Lock()
 
 
-def embedded_session(log_file: Path | None = None) -> SparkSession:
+def embedded_session(
+    log_file: Path | None = None, settings: Mapping[str, str] | None = None
+) -> SparkSession:
     """Return this process's session: the active one, or a local one made for the purpose.
 
     Twice as many task slots as cores, since tasks that wait for a store hold theirs; tasks are
-    retried (plain `local[n]` never does); listens on loopback only; logs to a file.
+    retried (plain `local[n]` never does); listens on loopback only; logs to a file. `settings` are
+    Spark settings that override ours; they count only where the session is made here.
     """
     with _embedded_lock:
         active = SparkSession.getActiveSession()
@@ -121,22 +124,22 @@ def embedded_session(log_file: Path | None = None) -> SparkSession:
         require_java()
         path = log_file or Path(tempfile.mkdtemp(prefix="waterspout-")) / "spark.log"
         path.parent.mkdir(parents=True, exist_ok=True)
-        settings = Path(tempfile.mkdtemp(prefix="waterspout-")) / "log4j2.properties"
-        settings.write_text(_LOG4J.format(path=path))
+        log_settings = Path(tempfile.mkdtemp(prefix="waterspout-")) / "log4j2.properties"
+        log_settings.write_text(_LOG4J.format(path=path))
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         try:
             with _output_to(path):
-                session: SparkSession = _builder(settings).getOrCreate()
+                session: SparkSession = _builder(log_settings, settings or {}).getOrCreate()
         except Exception as error:
             raise JavaError(f"Spark did not start; its log is {path}: {error}") from error
         log.info("Spark logs to %s", path)
         return session
 
 
-def _builder(log_settings: Path) -> Any:
+def _builder(log_settings: Path, overrides: Mapping[str, str]) -> Any:
     cores = os.cpu_count() or 2
-    settings = {
+    settings: dict[str, str] = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.bindAddress": "127.0.0.1",
@@ -153,9 +156,10 @@ def _builder(log_settings: Path) -> Any:
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.warehouse.dir": tempfile.gettempdir() + "/waterspout-warehouse",
         "spark.driver.maxResultSize": "512m",
-        "spark.python.worker.reuse": "true",
+        "spark.master": f"local[{2 * cores},4]",
+        **overrides,
     }
-    builder = SparkSession.builder.appName("waterspout").master(f"local[{2 * cores},4]")
+    builder = SparkSession.builder.appName("waterspout")
     for key, value in settings.items():
         builder = builder.config(key, value)
     return builder

@@ -62,6 +62,14 @@ def _own(value: Any) -> Any:
     return value if type(value) in _UNCHANGEABLE else deepcopy(value)
 
 
+class _Careful(ValueUpdater[Any]):
+    def __init__(self, updater: ValueUpdater[Any]) -> None:
+        self._updater = updater
+
+    def update(self, stored: Any | None) -> Any:
+        return self._updater.update(_own(stored))
+
+
 @dataclass(frozen=True, slots=True)
 class BatchContext:
     """The attempt that is updating a map."""
@@ -134,13 +142,13 @@ class BatchedMap(MapState[V], HeadedState, Generic[V, R]):
             return
         keys = [entry.key for entry in changed]
         records = [self._close(e.record, e.value, batch, e.key) for e in changed]
-        faults.point("write.before", txid=batch.txid, partition=self._partition)
+        self._pass_point("write.before", batch)
         stamp, fence = self._stamp(batch), self._backing.fence
         if fence is not None and stamp is not None:
             fence.fenced_put(stamp, keys, records)
         else:
             self._backing.multi_put(keys, records)
-        faults.point("write.after", txid=batch.txid, partition=self._partition)
+        self._pass_point("write.after", batch)
 
     def multi_get(self, keys: Sequence[Key]) -> list[V | None]:
         """Return the values as this batch finds them; outside of one, the committed ones."""
@@ -189,9 +197,9 @@ class BatchedMap(MapState[V], HeadedState, Generic[V, R]):
             return new if want_new else None
         self._refuse_after_combine()
         self._combined = True
-        faults.point("write.before", txid=stamp.txid, partition=self._partition)
+        self._pass_point("write.before", stamp)
         fence.fenced_combine(stamp, keys, values, combiner)
-        faults.point("write.after", txid=stamp.txid, partition=self._partition)
+        self._pass_point("write.after", stamp)
         if not want_new:
             return None
         return [getattr(record, "value", record) for record in self._backing.multi_get(keys)]
@@ -220,10 +228,13 @@ class BatchedMap(MapState[V], HeadedState, Generic[V, R]):
         records = dict(zip(unique, self._backing.multi_get(list(unique.values())), strict=True))
         values = []
         for name, updater in zip(names, updaters, strict=True):
-            records[name], value = self._amend(deepcopy(records[name]), updater)
+            records[name], value = self._amend(records[name], _Careful(updater))
             values.append(value)
         self._backing.multi_put(list(unique.values()), list(records.values()))
         return values
+
+    def _pass_point(self, name: str, batch: BatchContext | Stamp) -> None:
+        faults.point(name, txid=batch.txid, attempt=batch.attempt, partition=self._partition)
 
     def _stamp(self, batch: BatchContext) -> Stamp | None:
         if self._writer is None:

@@ -216,7 +216,7 @@ class SQLiteMap(FencedMap[Any]):
         txids: Sequence[int],
     ) -> None:
         for key, txid, stored in zip(keys, txids, self._select(db, encoded), strict=True):
-            if stored.txid > txid:
+            if stored is not None and stored.txid > txid:
                 raise StaleBatchError(txid, stored.txid, tuple(key))
 
     def _create_tables(self, db: sqlite3.Connection) -> None:

@@ -7,14 +7,16 @@ last), and every change is stored before anyone acts on it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from waterspout.errors import DamagedStoreError
 from waterspout.transactional.attempt import TransactionAttempt
 
 __all__ = ["EmittedBatch", "Ledger", "Metadata"]
+
+T = TypeVar("T")
 
 Metadata = Mapping[str, Any]
 """Per spout id, the JSON value that says what this spout's part of a batch is."""
@@ -52,6 +54,7 @@ class Ledger:
         txid, number = attempt.txid, attempt.attempt_id
         before = self.emitted.get(txid)
         assert txid >= self.current, f"batch {txid} has already committed"
+        assert txid == self.current or txid - 1 in self.emitted, f"batch {txid} follows no other"
         assert before is None or number > before.attempt, f"attempt {attempt} was used before"
         return replace(self, emitted={**self.emitted, txid: EmittedBatch(number, metadata)})
 
@@ -109,21 +112,70 @@ class Ledger:
     def from_json(cls, document: Mapping[str, Any]) -> Ledger:
         """Read a ledger back; anything odd in it is damage, never a fresh start."""
         try:
-            return cls(
-                topology=document["topology"],
-                fingerprint=document["fingerprint"],
-                current=_positive(document["current"]),
-                committed_attempt=document["committed_attempt"],
-                committed_metadata=document["committed_metadata"],
-                emitted={int(t): EmittedBatch(int(a), m) for t, a, m in document["emitted"]},
-                begun=tuple(int(a) for a in document["begun"]),
-                resolved={int(t): int(a) for t, a in document["resolved"]},
+            ledger = cls(
+                topology=_of(str, document["topology"]),
+                fingerprint=_of(dict, document["fingerprint"]),
+                current=_number(document["current"]),
+                committed_attempt=_optional(_number, document["committed_attempt"]),
+                committed_metadata=_optional(_metadata, document["committed_metadata"]),
+                emitted=_unique(_emitted(entry) for entry in document["emitted"]),
+                begun=tuple(_number(a) for a in document["begun"]),
+                resolved=_unique((_number(t), _number(a)) for t, a in document["resolved"]),
             )
+            ledger._refuse_contradictions()
         except (KeyError, TypeError, ValueError) as error:
             raise DamagedStoreError(f"the ledger cannot be read: {error!r}") from error
+        return ledger
+
+    def _refuse_contradictions(self) -> None:
+        """Raise ValueError for what `emit`, `begin` and `commit` can never have left."""
+        current, emitted, begun = self.current, sorted(self.emitted), self.begun
+        window = list(range(current, current + len(emitted)))
+        fresh = self.committed_attempt is None
+        last = self.emitted[current].attempt if current in self.emitted else -1
+        rules = {
+            "transaction ids start at 1": current >= 1,
+            "batch 0 has committed": fresh or current > 1,
+            "a committed batch has no metadata": fresh == (self.committed_metadata is None),
+            "there is a gap in the batches in flight": emitted == window,
+            "begun attempts are not in order": sorted(set(begun)) == list(begun),
+            "an attempt has begun before it was emitted": not begun or begun[-1] <= last,
+            "a batch is resolved before its time": all(1 <= t < current for t in self.resolved),
+        }
+        for wrong, holds in rules.items():
+            if not holds:
+                raise ValueError(wrong)
 
 
-def _positive(value: Any) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise ValueError(f"{value!r} is not a transaction id")
+def _of(kind: type[T], value: Any) -> T:
+    if not isinstance(value, kind):
+        raise TypeError(f"{value!r} is no {kind.__name__}")
     return value
+
+
+def _number(value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise ValueError(f"{value!r} is no transaction or attempt id")
+    return value
+
+
+def _metadata(value: Any) -> Metadata:
+    return _of(dict, value)
+
+
+def _optional(read: Callable[[Any], T], value: Any) -> T | None:
+    return None if value is None else read(value)
+
+
+def _emitted(entry: Any) -> tuple[int, EmittedBatch]:
+    txid, attempt, metadata = entry
+    return _number(txid), EmittedBatch(_number(attempt), _metadata(metadata))
+
+
+def _unique(pairs: Iterable[tuple[int, T]]) -> dict[int, T]:
+    found: dict[int, T] = {}
+    for txid, value in pairs:
+        if txid in found:
+            raise ValueError(f"batch {txid} is there twice")
+        found[txid] = value
+    return found

@@ -1,0 +1,153 @@
+"""How the demo looks: a story of few lines, each with its time, and a bar below them."""
+
+from __future__ import annotations
+
+import textwrap
+import time
+from collections import Counter, deque
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from rich.console import RenderableType
+from rich.progress_bar import ProgressBar
+from rich.spinner import Spinner
+from rich.table import Table
+from rich.text import Text
+
+from waterspout.cli.demo_layout import DATABASE, IN_FLIGHT_MAX, LOG, PARTITIONS, TABLE
+from waterspout.cli.demo_source import Source
+from waterspout.cli.screen import Screen
+
+__all__ = ["Story"]
+
+_SUBJECT = 14
+_INDENT = 10 + _SUBJECT
+_RATE_OVER_S = 3.0
+
+
+class Story:
+    """Tells what happens as it happens, and how far the counting is."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._screen = Screen()
+        self._spinner = Spinner("dots" if self._screen.can_draw else "line", style="cyan")
+        self._began = time.monotonic()
+        self._name = ""
+        self._begins_at = 1
+        self._points: deque[tuple[float, int]] = deque()
+        self._replayed = 0
+
+    def __enter__(self) -> Story:
+        self._screen.__enter__()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._screen.__exit__(kind, error, trace)
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds since the story began."""
+        return time.monotonic() - self._began
+
+    def opens(self, place: Path, *, temporary: bool) -> None:
+        """Say what is going to happen, and where."""
+        source, say = self._source, self._screen.say
+        fate = "removed at the end; --keep keeps it" if temporary else "kept"
+        say("waterspout demo: count words exactly, through a kill -9", "bold")
+        say("")
+        say(f"  source     {source.sentences:,} sentences, a batch is one of {source.files} files")
+        say("  topology   FileSpout -> Split -> group_by word -> Count, on an embedded Spark")
+        say(f"  state      opaque, table {TABLE} of {DATABASE}, {PARTITIONS} partitions")
+        say(f"  folder     {place} ({fate})")
+        say(f"  Spark log  {place / LOG}")
+        say("")
+
+    def tell(self, subject: str, text: str, style: str = "") -> None:
+        """Print a line of the story; a long one goes on below itself."""
+        width = max(40, self._screen.width - _INDENT)
+        first, *more = textwrap.wrap(text, width) or [""]
+        clock = self._clock() if subject else ""
+        self._screen.say(f"{clock:<9} {subject:<{_SUBJECT}}{first}", style)
+        for line in more:
+            self._screen.say(" " * _INDENT + line, style)
+
+    def starts(self, name: str, pid: int, begins_at: int) -> None:
+        """A process was started, and with it a JVM."""
+        self._name, self._begins_at = name, begins_at
+        again = "the same command again: " if begins_at > 1 else ""
+        self.tell(name, f"{again}process {pid} starts Spark")
+        self._screen.clear()
+        self._screen.draw(self._beside_spinner(Text(f"{name}: Spark is starting")))
+
+    def counts(self) -> None:
+        """The topology runs."""
+        self._points = deque(
+            [(time.monotonic(), self._source.sentences_before(self._begins_at - 1))]
+        )
+        if self._begins_at > 1:
+            self.tell(self._name, f"resumes at batch {self._begins_at}")
+        else:
+            self.tell(self._name, f"counts, at most {IN_FLIGHT_MAX} batches in flight")
+        self._screen.clear()
+
+    def progresses(self, event: Mapping[str, Any]) -> None:
+        """The run has told how far it is."""
+        if event["txid"] is None:
+            return
+        source, txid = self._source, event["txid"]
+        self._replayed = event["replayed"]
+        facts = (
+            f"txid {txid} of {source.files} committed, {event['in_flight']} in flight, "
+            f"{self._rate(source.sentences_before(txid)):,.0f} sentences/s"
+        )
+        bar = ProgressBar(total=source.files, completed=txid, width=30)
+        self._screen.show(
+            f"{self._clock()} {self._name:<{_SUBJECT}}{facts}",
+            self._beside_spinner(Text(self._name), bar, facts),
+        )
+
+    def was_killed(self, pid: int, txid: int) -> None:
+        """The process is dead, as planned."""
+        self._screen.clear()
+        self.tell("killed", f"SIGKILL hit process {pid} in the commit of batch {txid}", "bold red")
+
+    def has_finished(self, batches: int) -> None:
+        """The process has counted everything."""
+        self._screen.clear()
+        self.tell(
+            self._name,
+            f"done: {batches} batches committed, {self._replayed} of them replayed",
+        )
+
+    def totals(self, stored: Mapping[str, int], counted: Counter[str]) -> None:
+        """Print what the state says beside what the files say."""
+        self._screen.say("")
+        for name, counts in (("state", stored), ("recount", counted)):
+            total = f"{sum(counts.values()):>12,} words, {len(counts):,} different ones"
+            self._screen.say(f"  {name:<9}{total}")
+        self._screen.say("")
+
+    def _clock(self) -> str:
+        return f"[{self.elapsed_s:5.1f} s]"
+
+    def _rate(self, sentences: int) -> float:
+        """Return how many sentences a second were committed of late."""
+        now = time.monotonic()
+        while len(self._points) > 1 and now - self._points[1][0] >= _RATE_OVER_S:
+            self._points.popleft()
+        self._points.append((now, sentences))
+        since, before = self._points[0]
+        return (sentences - before) / max(0.1, now - since)
+
+    def _beside_spinner(self, *parts: RenderableType) -> Table:
+        line = Table.grid(padding=(0, 1))
+        line.add_row(self._spinner, *parts)
+        return line

@@ -1,0 +1,262 @@
+"""The cache: never ahead of the store, never behind it, never larger than it may be."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.state_support import OWNER, Batches, SpyMap, StoreDown, committed, fence_of
+from waterspout.errors import ConfigError, FencedError
+from waterspout.state.cache import CachedMap
+from waterspout.state.head import Stamp, Writer
+from waterspout.state.memory import MemoryMap
+from waterspout.state.opaque import OpaqueMap, OpaqueValue
+from waterspout.state.sqlite import SQLiteState
+from waterspout.state.transactional import TransactionalMap, TransactionalValue
+
+A, B, C, D = ("a",), ("b",), ("c",), ("d",)
+
+
+# --- reading --------------------------------------------------------------------------------
+
+
+def test_a_key_is_read_from_the_store_once():
+    store = SpyMap({A: 1, B: 2})
+    cache = CachedMap(store, 10)
+
+    assert [cache.multi_get([A, B]), cache.multi_get([B, A])] == [[1, 2], [2, 1]]
+
+    assert store.gets == [[A, B]]
+
+
+def test_a_key_that_is_not_there_is_looked_for_once():
+    store = SpyMap()
+    cache = CachedMap(store, 10)
+
+    assert [cache.multi_get([A]), cache.multi_get([A])] == [[None], [None]]
+
+    assert store.gets == [[A]]
+
+
+def test_only_the_keys_that_are_missing_are_read_in_one_call_and_each_once():
+    store = SpyMap({A: 1, B: 2, C: 3})
+    cache = CachedMap(store, 10)
+    cache.multi_get([B])
+
+    assert cache.multi_get([A, B, C, A]) == [1, 2, 3, 1]
+
+    assert store.gets == [[B], [A, C]]
+
+
+def test_the_key_used_longest_ago_is_dropped_first_and_reading_is_use():
+    store = SpyMap({A: 1, B: 2, C: 3})
+    cache = CachedMap(store, 2)
+    cache.multi_get([A, B])
+    cache.multi_get([A])
+    cache.multi_get([C])
+    store.gets.clear()
+
+    cache.multi_get([A])
+    cache.multi_get([C])
+    cache.multi_get([B])
+
+    assert store.gets == [[B]]
+
+
+def test_writing_is_use_too():
+    store = SpyMap({A: 1, B: 2, C: 3})
+    cache = CachedMap(store, 2)
+    cache.multi_get([A, B])
+    cache.multi_put([A], [9])
+    cache.multi_get([C])
+    store.gets.clear()
+
+    assert cache.multi_get([A]) == [9]
+    assert store.gets == []
+
+
+def test_a_call_with_more_keys_than_the_cache_holds_is_answered_in_full():
+    store = SpyMap({A: 1, B: 2, C: 3, D: 4})
+    cache = CachedMap(store, 2)
+
+    assert cache.multi_get([A, B, C, D, A]) == [1, 2, 3, 4, 1]
+    cache.multi_put([A, B, C], [7, 8, 9])
+
+    assert cache.multi_get([A, B, C, D]) == [7, 8, 9, 4]
+
+
+def test_keys_that_are_equal_only_to_python_are_cached_apart():
+    store = SpyMap({(1,): "int", ("1",): "text", (1.0,): "float", (True,): "bool"})
+    cache = CachedMap(store, 10)
+
+    for _ in range(2):
+        assert cache.multi_get([(1,), ("1",), (1.0,), (True,)]) == ["int", "text", "float", "bool"]
+
+
+@pytest.mark.parametrize("size", [0, -1])
+def test_a_cache_of_no_size_is_refused(size):
+    with pytest.raises(ConfigError, match=f"at least 1, not {size}"):
+        CachedMap(SpyMap(), size)
+
+
+# --- writing --------------------------------------------------------------------------------
+
+
+def test_a_write_goes_to_the_store_and_is_then_read_from_the_cache():
+    store = SpyMap({A: 1})
+    cache = CachedMap(store, 10)
+
+    cache.multi_put([A, B], [5, 6])
+
+    assert (store.puts, cache.multi_get([A, B]), store.gets) == ([{A: 5, B: 6}], [5, 6], [])
+
+
+@pytest.mark.parametrize("fault", ["fail_before_put", "fail_after_put"])
+def test_after_a_failed_write_the_store_is_asked_again(fault):
+    store = SpyMap({A: 1, B: 1})
+    cache = CachedMap(store, 10)
+    cache.multi_get([A, B])
+    store.gets.clear()
+    setattr(store, fault, True)
+
+    with pytest.raises(StoreDown):
+        cache.multi_put([A], [2])
+
+    assert cache.multi_get([A, B]) == [1 if fault == "fail_before_put" else 2, 1]
+    assert store.gets == [[A]]
+
+
+def test_faults_0_3_a_failed_write_is_not_taken_for_done_when_the_batch_is_replayed():
+    store = SpyMap({A: TransactionalValue(1, 0, 1)})
+    state = TransactionalMap(CachedMap(store, 10))
+    store.fail_before_put = True
+    with pytest.raises(StoreDown):
+        committed(state, 2, {"a": 1}, attempt=0)
+    store.fail_before_put = False
+
+    committed(state, 2, {"a": 1}, attempt=1)
+
+    assert store.at("a") == TransactionalValue(txid=2, attempt=1, value=2)
+    assert state.multi_get([A]) == [2]
+
+
+# --- under a fence --------------------------------------------------------------------------
+
+
+def test_a_cache_is_fenced_if_the_map_below_it_is():
+    over_plain, over_fenced = CachedMap(SpyMap(), 1), CachedMap(MemoryMap(), 1)
+
+    assert over_plain.fence is None
+    assert over_fenced.fence is over_fenced
+    assert not OpaqueMap(over_plain).is_fenced
+    assert OpaqueMap(over_fenced).is_fenced
+
+
+def test_a_refused_write_is_not_cached():
+    below = MemoryMap()
+    cache = CachedMap(below, 10)
+    batches = Batches(OpaqueMap(cache))
+    batches.claim()
+    batches.write({"a": 1})
+
+    with pytest.raises(FencedError):
+        cache.fenced_put(Stamp(Writer(OWNER, 1), 1, 99), [A, B], ["zombie", "zombie"])
+
+    assert cache.multi_get([A, B]) == [OpaqueValue(1, 0, 1), None]
+
+
+def test_the_head_is_never_cached():
+    below = MemoryMap()
+    cached, other = Batches(OpaqueMap(CachedMap(below, 10))), Batches(OpaqueMap(below), epoch=2)
+    cached.claim()
+    cached.write({"a": 1})
+
+    other.ledger, other.attempt = cached.ledger, cached.attempt
+    other.claim()
+
+    assert cached.state.read_head() == below.read_head()
+    with pytest.raises(FencedError):
+        cached.write({"a": 1})
+
+
+def test_void_records_in_the_cache_are_told_apart_as_they_are_in_the_store():
+    batches = Batches(OpaqueMap(CachedMap(MemoryMap(), 10)))
+    batches.commit({"x": 1, "y": 1})
+    batches.lose({"x": 100, "y": 1})
+    batches.commit({"y": 1})
+    batches.commit({"x": 1})
+
+    assert batches.values("x", "y") == [2, 2]
+
+
+@pytest.fixture
+def cached_sqlite(tmp_path):
+    below = SQLiteState.opaque(tmp_path / "counts.db", "counts").backing()
+    yield CachedMap(below, 10), below
+    below.close()
+
+
+def test_what_the_store_undoes_leaves_the_cache(cached_sqlite):
+    cache, below = cached_sqlite
+    batches = Batches(OpaqueMap(cache))
+    batches.commit({"x": 1})
+    batches.lose({"x": 100, "new": 100})
+    assert cache.multi_get([("x",), ("new",)]) == below.multi_get([("x",), ("new",)])
+
+    batches.claim()
+
+    undone = [OpaqueValue(0, 0, 1), None]
+    assert cache.multi_get([("x",), ("new",)]) == below.multi_get([("x",), ("new",)]) == undone
+
+
+def test_what_is_read_while_the_head_moves_is_not_kept(cached_sqlite):
+    cache, below = cached_sqlite
+    batches = Batches(OpaqueMap(cache))
+    batches.lose({"x": 100})
+    move = below.move_head
+
+    def read_and_move(expected, new):
+        cache.multi_get([("x",)])
+        move(expected, new)
+
+    below.move_head = read_and_move
+    batches.claim()
+
+    assert cache.multi_get([("x",)]) == [None]
+
+
+def test_the_cache_is_cleared_even_if_the_claim_fails_to_answer():
+    below = MemoryMap()
+    cache = CachedMap(below, 10)
+    batches = Batches(OpaqueMap(cache))
+    batches.lose({"x": 100})
+    below.multi_put([("x",)], [None])
+    head = below.read_head()
+
+    with pytest.raises(FencedError):
+        cache.move_head(Batches(OpaqueMap(MemoryMap())).state.read_head(), head)
+    assert cache.multi_get([("x",)]) == [OpaqueValue(1, 0, 100)]
+    with pytest.raises(FencedError):
+        cache.move_head(type(head)(head.stamp, committed=True), head)
+
+    assert cache.multi_get([("x",)]) == [None]
+
+
+def test_settling_and_moving_on_keep_the_cache():
+    below = MemoryMap()
+    batches = Batches(OpaqueMap(CachedMap(below, 10)))
+    batches.commit({"x": 1})
+    reads = []
+    real = below.multi_get
+    below.multi_get = lambda keys: reads.append(keys) or real(keys)
+
+    batches.commit({"x": 1})
+
+    assert (reads, batches.values("x")) == ([], [2])
+
+
+def test_a_cache_knows_whether_the_store_undoes(cached_sqlite):
+    cache, _ = cached_sqlite
+
+    assert fence_of(cache).undoes_lost_attempts
+    assert not CachedMap(MemoryMap(), 1).undoes_lost_attempts
+    assert not CachedMap(SpyMap(), 1).undoes_lost_attempts
