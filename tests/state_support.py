@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -99,6 +99,7 @@ class Batches:
     combine: Combiner | None = None
     ledger: Ledger = field(default_factory=lambda: Ledger(OWNER))
     attempt: int = -1
+    save: Callable[[Ledger], None] = lambda ledger: None
 
     def __post_init__(self) -> None:
         self.state.enroll(self.writer)
@@ -111,11 +112,17 @@ class Batches:
     def txid(self) -> int:
         return self.ledger.current
 
+    @property
+    def history(self) -> Mapping[str, int]:
+        """Which attempt of each batch has committed."""
+        return self.ledger.committed_metadata or {}
+
     def claim(self) -> int:
         """Begin the next attempt at the current batch and move the head to it."""
         self.attempt += 1
         attempt = TransactionAttempt(self.txid, self.attempt)
-        self.ledger = self.ledger.emit(attempt, {}).begin(attempt)
+        metadata = {**self.history, str(self.txid): self.attempt}
+        self._record(self.ledger.emit(attempt, metadata).begin(attempt))
         self.state.claim(
             self.txid,
             self.attempt,
@@ -137,7 +144,7 @@ class Batches:
     def mark(self) -> None:
         attempt = TransactionAttempt(self.txid, self.attempt)
         keep = not self.state.undoes_lost_attempts
-        self.ledger = self.ledger.commit(attempt, keep_resolved=keep)
+        self._record(self.ledger.commit(attempt, keep_resolved=keep))
         self.attempt = -1
 
     def settle(self) -> None:
@@ -158,6 +165,10 @@ class Batches:
     def values(self, *keys: Any) -> list[Any]:
         """Read as someone outside of any batch."""
         return self.state.multi_get([k if isinstance(k, tuple) else (k,) for k in keys])
+
+    def _record(self, ledger: Ledger) -> None:
+        self.ledger = ledger
+        self.save(ledger)
 
 
 def fence_of(backing: BackingMap[Any]) -> FencedMap[Any]:

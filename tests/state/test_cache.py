@@ -85,11 +85,13 @@ def test_a_call_with_more_keys_than_the_cache_holds_is_answered_in_full():
 
 
 def test_keys_that_are_equal_only_to_python_are_cached_apart():
-    store = SpyMap({(1,): "int", ("1",): "text", (1.0,): "float", (True,): "bool"})
+    keys, names = [(1,), ("1",), (1.0,), (True,)], ["int", "text", "float", "bool"]
+    store = SpyMap()
+    store.multi_put(keys, names)
     cache = CachedMap(store, 10)
 
-    for _ in range(2):
-        assert cache.multi_get([(1,), ("1",), (1.0,), (True,)]) == ["int", "text", "float", "bool"]
+    assert [cache.multi_get(keys), cache.multi_get(keys)] == [names, names]
+    assert len(store.gets) == 1
 
 
 @pytest.mark.parametrize("size", [0, -1])
@@ -224,19 +226,19 @@ def test_what_is_read_while_the_head_moves_is_not_kept(cached_sqlite):
     assert cache.multi_get([("x",)]) == [None]
 
 
-def test_the_cache_is_cleared_even_if_the_claim_fails_to_answer():
-    below = MemoryMap()
-    cache = CachedMap(below, 10)
+def test_the_cache_is_cleared_though_the_answer_to_the_claim_was_lost(cached_sqlite):
+    cache, below = cached_sqlite
     batches = Batches(OpaqueMap(cache))
     batches.lose({"x": 100})
-    below.multi_put([("x",)], [None])
-    head = below.read_head()
+    move = below.move_head
 
-    with pytest.raises(FencedError):
-        cache.move_head(Batches(OpaqueMap(MemoryMap())).state.read_head(), head)
-    assert cache.multi_get([("x",)]) == [OpaqueValue(1, 0, 100)]
-    with pytest.raises(FencedError):
-        cache.move_head(type(head)(head.stamp, committed=True), head)
+    def move_and_lose_the_answer(expected, new):
+        move(expected, new)
+        raise StoreDown
+
+    below.move_head = move_and_lose_the_answer
+    with pytest.raises(StoreDown):
+        batches.claim()
 
     assert cache.multi_get([("x",)]) == [None]
 

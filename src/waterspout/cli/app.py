@@ -57,7 +57,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code = command.main(args=given, prog_name="waterspout", standalone_mode=False)
         return code if isinstance(code, int) else 0
     except (typer.Abort, KeyboardInterrupt):
-        print("interrupted", file=sys.stderr)
         return INTERRUPTED
     except Exception as error:
         if debug:

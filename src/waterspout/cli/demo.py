@@ -126,9 +126,9 @@ def _run_until_killed(story: Story, source: Source, place: Path) -> None:
         "half-written",
         f"{DATABASE} has batch {left.txid}, attempt {left.attempt}, as begun and not committed; "
         f"{left.rows} of its {len(whole)} rows are written "
-        f"({_KILLED_PARTITION + 1} of {PARTITIONS} partitions). Counting the batch once more would "
-        f"make {left.words:,} words too many, going on behind it "
-        f"{whole.total() - left.words:,} too few.",
+        f"({_KILLED_PARTITION + 1} of {PARTITIONS} partitions). Adding the batch once more would "
+        f"count {left.words:,} words twice; leaving it at that would lose "
+        f"{whole.total() - left.words:,}.",
         "yellow",
     )
 

@@ -10,11 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from rich.console import RenderableType
 from rich.progress_bar import ProgressBar
-from rich.spinner import Spinner
-from rich.table import Table
-from rich.text import Text
 
 from waterspout.cli.demo_layout import DATABASE, IN_FLIGHT_MAX, LOG, PARTITIONS, TABLE
 from waterspout.cli.demo_source import Source
@@ -33,7 +29,6 @@ class Story:
     def __init__(self, source: Source) -> None:
         self._source = source
         self._screen = Screen()
-        self._spinner = Spinner("dots" if self._screen.can_draw else "line", style="cyan")
         self._began = time.monotonic()
         self._name = ""
         self._begins_at = 1
@@ -85,13 +80,12 @@ class Story:
         again = "the same command again: " if begins_at > 1 else ""
         self.tell(name, f"{again}process {pid} starts Spark")
         self._screen.clear()
-        self._screen.draw(self._beside_spinner(Text(f"{name}: Spark is starting")))
+        self._screen.spin(f"{name}: Spark is starting")
 
     def counts(self) -> None:
         """The topology runs."""
-        self._points = deque(
-            [(time.monotonic(), self._source.sentences_before(self._begins_at - 1))]
-        )
+        before = self._source.sentences_before(self._begins_at - 1)
+        self._points = deque([(time.monotonic(), before)])
         if self._begins_at > 1:
             self.tell(self._name, f"resumes at batch {self._begins_at}")
         else:
@@ -100,18 +94,15 @@ class Story:
 
     def progresses(self, event: Mapping[str, Any]) -> None:
         """The run has told how far it is."""
-        if event["txid"] is None:
-            return
-        source, txid = self._source, event["txid"]
+        total, txid = self._source.files, event["txid"] or self._begins_at - 1
         self._replayed = event["replayed"]
-        facts = (
-            f"txid {txid} of {source.files} committed, {event['in_flight']} in flight, "
-            f"{self._rate(source.sentences_before(txid)):,.0f} sentences/s"
-        )
-        bar = ProgressBar(total=source.files, completed=txid, width=30)
+        flying = f"{event['in_flight']} in flight"
+        rate = f"{self._rate(self._source.sentences_before(txid)):,.0f} sentences/s"
+        bar = ProgressBar(total=total, completed=txid, width=max(10, self._screen.width - 64))
         self._screen.show(
-            f"{self._clock()} {self._name:<{_SUBJECT}}{facts}",
-            self._beside_spinner(Text(self._name), bar, facts),
+            f"{self._clock()} {self._name:<{_SUBJECT}}"
+            f"txid {txid} of {total} committed, {flying}, {rate}",
+            self._screen.beside_spinner(self._name, bar, f"txid {txid}/{total}, {flying}, {rate}"),
         )
 
     def was_killed(self, pid: int, txid: int) -> None:
@@ -146,8 +137,3 @@ class Story:
         self._points.append((now, sentences))
         since, before = self._points[0]
         return (sentences - before) / max(0.1, now - since)
-
-    def _beside_spinner(self, *parts: RenderableType) -> Table:
-        line = Table.grid(padding=(0, 1))
-        line.add_row(self._spinner, *parts)
-        return line

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import typer
 
+import waterspout
 from waterspout.errors import RunFailedError, WaterspoutError
 
-__all__ = ["FAILED", "INTERRUPTED", "MISUSE", "exit_code", "paragraph"]
+__all__ = ["FAILED", "INTERRUPTED", "MISUSE", "exit_code", "one_line", "paragraph"]
 
 FAILED = 1
 MISUSE = 2
@@ -18,6 +20,7 @@ INTERRUPTED = 130
 _LENGTH_MAX = 1500
 # Older versions of Typer build on click, newer ones bring their own copy of it.
 _USAGE = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
+_LIBRARIES = ("/site-packages/", "/waterspout.zip/", "/pyspark.zip/", "/pyspark/", "<frozen")
 _TRACEBACK = "Traceback (most recent call last)"
 _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<name>\S+)')
 
@@ -40,7 +43,7 @@ def paragraph(error: BaseException) -> str:
         prefix = str(error).removesuffix(str(cause)).rstrip()
         return f"{prefix} {_named(cause)}{remedy}"
     if isinstance(error, (WaterspoutError, OSError)):
-        return _one_line(str(error))
+        return one_line(str(error))
     return f"{_named(error)}. This was not foreseen; --debug shows where it happened."
 
 
@@ -49,37 +52,37 @@ _GO_ON = " Nothing is lost: mend the cause and run the same command again."
 
 def _named(error: BaseException) -> str:
     text = str(error)
-    if _TRACEBACK in text:
-        return _last_of_traceback(text)
-    if isinstance(error, WaterspoutError):
-        return _one_line(text)
-    return _one_line(f"{type(error).__name__}: {text}" if text else type(error).__name__)
-
-
-def _last_of_traceback(text: str) -> str:
-    """Return the error of a worker's traceback, with the last place in the user's own code."""
-    before, _, rest = text.partition(_TRACEBACK)
-    lines = [line for line in rest.strip().splitlines() if line and not line.startswith(" ")]
-    frames = [m for m in _FRAME.finditer(rest) if not _is_ours(m["file"])]
-    where = ""
-    if frames:
-        last = frames[-1]
-        where = f" ({last['file']}, line {last['line']}, in {last['name']})"
-    told = lines[-1] if len(lines) > 1 else before
-    return _one_line(told).rstrip(".") + where + "."
-
-
-def _is_ours(file: str) -> bool:
-    return any(part in file for part in ("/pyspark/", "pyspark.zip", "/waterspout/", "<frozen"))
+    if isinstance(error, WaterspoutError) or _TRACEBACK in text:
+        return one_line(text)
+    return one_line(f"{type(error).__name__}: {text}" if text else type(error).__name__)
 
 
 def _usage(error: Any) -> str:
     context = getattr(error, "ctx", None)
     path = context.command_path if context is not None else "waterspout"
-    return f"{_one_line(error.format_message()).rstrip('.')}. See: {path} --help"
+    return f"{one_line(error.format_message()).rstrip('.')}. See: {path} --help"
 
 
-def _one_line(text: str) -> str:
-    text = text.split("\n\nJVM stacktrace", 1)[0]
-    line = " ".join(text.split())
+def one_line(text: str) -> str:
+    """Return a message on one line; of a worker's traceback only what it comes to."""
+    if _TRACEBACK in text:
+        before, _, rest = text.partition(_TRACEBACK)
+        text = f"{before} {_last_of_traceback(rest)}"
+    line = " ".join(text.split("\n\nJVM stacktrace", 1)[0].split())
     return line if len(line) <= _LENGTH_MAX else f"{line[:_LENGTH_MAX]} ..."
+
+
+def _last_of_traceback(text: str) -> str:
+    """Return the error that ends a traceback, with the last place in the user's own code."""
+    errors = [line for line in text.strip().splitlines() if line and line[0] not in " :("]
+    frames = [m for m in _FRAME.finditer(text) if not _is_ours(m["file"])]
+    where = ""
+    if frames:
+        last = frames[-1]
+        where = f" ({last['file']}, line {last['line']}, in {last['name']})"
+    return f"{errors[-1].rstrip('.') if errors else 'an error'}{where}."
+
+
+def _is_ours(file: str) -> bool:
+    library = str(Path(waterspout.__file__).parent)
+    return file.startswith(library) or any(part in file for part in _LIBRARIES)

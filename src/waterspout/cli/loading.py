@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.machinery
 import importlib.util
 import inspect
 import sys
@@ -12,7 +13,7 @@ from types import ModuleType
 from typing import Any
 
 from waterspout.cli.sessions import ship_by_value
-from waterspout.errors import TopologyError
+from waterspout.errors import TopologyError, WaterspoutError
 from waterspout.trident.topology import TridentTopology
 
 __all__ = ["load_topology"]
@@ -26,7 +27,7 @@ def load_topology(target: str) -> TridentTopology:
     if not path.is_file():
         kind = "is a folder" if path.is_dir() else "is not there"
         raise TopologyError(f"{path} {kind}; give the Python file that holds the topology")
-    module = _run_file(path.absolute())
+    module = _run_file(path)
     found = getattr(module, name, None)
     if inspect.isroutine(found):
         found = _call(found, path, name)
@@ -48,21 +49,24 @@ def _run_file(path: Path) -> ModuleType:
     if not name.isidentifier() or name in sys.modules or name in sys.stdlib_module_names:
         name = "topology_file_" + "".join(c if c.isalnum() else "_" for c in path.stem)
     spec = importlib.util.spec_from_loader(
-        name, importlib.machinery.SourceFileLoader(name, str(path))
+        name, importlib.machinery.SourceFileLoader(name, str(path.absolute()))
     )
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
-    sys.path.insert(0, str(path.parent))
+    sys.path.insert(0, str(path.parent.absolute()))
     loader = spec.loader
+    caches, sys.dont_write_bytecode = sys.dont_write_bytecode, True  # a check writes nothing
     try:
         _in_user_code(lambda: loader.exec_module(module), path)
     except BaseException:
         del sys.modules[name]
         raise
+    finally:
+        sys.dont_write_bytecode = caches
     # Workers have neither this file nor its folder; what they need of it goes along by value.
-    ship_by_value([module, *_neighbours(path.parent, before)])
+    ship_by_value([module, *_neighbours(path.parent.absolute(), before)])
     return module
 
 
@@ -85,7 +89,7 @@ def _call(function: Callable[[], Any], path: Path, name: str) -> Any:
         raise TopologyError(
             f"{name}() in {path} takes arguments; a function that makes a topology takes none"
         ) from error
-    return _in_user_code(function, path.absolute())
+    return _in_user_code(function, path)
 
 
 def _in_user_code(function: Callable[[], Any], path: Path) -> Any:
@@ -98,17 +102,19 @@ def _in_user_code(function: Callable[[], Any], path: Path) -> Any:
             "as a script under: if __name__ == '__main__':"
         ) from error
     except Exception as error:
-        text = str(error)
-        if not hasattr(error, "__module__") or not type(error).__module__.startswith("waterspout"):
+        text = error.msg if isinstance(error, SyntaxError) else str(error)
+        if not isinstance(error, WaterspoutError):
             text = f"{type(error).__name__}: {text}" if text else type(error).__name__
         raise TopologyError(f"{_place(error, path)}: {text}") from error
 
 
 def _place(error: BaseException, path: Path) -> str:
+    """Return the file, as it was given, and the line of it that led to an error."""
+    file = str(path.absolute())
     if isinstance(error, SyntaxError) and error.filename is not None:
-        return f"{error.filename}, line {error.lineno}"
+        return f"{path if error.filename == file else error.filename}, line {error.lineno}"
     frames = traceback.extract_tb(error.__traceback__)
-    lines = [frame.lineno for frame in frames if frame.filename == str(path)]
+    lines = [frame.lineno for frame in frames if frame.filename == file]
     return f"{path}, line {lines[-1]}" if lines else str(path)
 
 

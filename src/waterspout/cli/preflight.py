@@ -53,7 +53,8 @@ def _compare_states(plan: Plan, conf: Config) -> None:
     try:
         for name, spec in plan.states.items():
             if not spec.static:
-                states[name] = open_state(spec, conf, 0, None)
+                # Under the name of its place, which is what a complaint should name.
+                states[spec.factory.location() or name] = open_state(spec, conf, 0, None)
         headed = {name: s for name, s in states.items() if isinstance(s, HeadedState)}
         check_states(headed, store.peek(), plan.name)
     finally:

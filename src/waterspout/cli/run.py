@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import logging
+import contextlib
 import time
 from pathlib import Path
 from typing import Annotated
@@ -10,12 +10,14 @@ from typing import Annotated
 import typer
 
 from waterspout.cli.loading import load_topology
+from waterspout.cli.logs import logging_to
 from waterspout.cli.options import ConfigFile, Settings, Target, read_config
 from waterspout.cli.preflight import preflight
-from waterspout.cli.screen import Screen, ScreenHandler
+from waterspout.cli.screen import Screen
 from waterspout.cli.sessions import new_log_file, open_session
 from waterspout.cli.stopping import StopSignals
 from waterspout.cli.watching import Seen, Watcher, start_waiting
+from waterspout.errors import ConfigError
 from waterspout.run import Run, submit
 
 __all__ = ["run"]
@@ -46,14 +48,14 @@ def run(
     Ctrl-C or SIGTERM ends it; the same command goes on where it was.
     """
     if master is not None and remote is not None:
-        raise typer.BadParameter("--master and --remote exclude each other")
+        raise ConfigError("--master and --remote exclude each other; give one of them")
     conf = read_config(config, setting)
     topology = load_topology(target)
     preflight(topology, conf)
     log = (log_file or new_log_file(topology.name)).absolute()
-    with StopSignals() as stop, Screen() as screen:
-        _log_to(log, screen)
+    with StopSignals() as stop, Screen() as screen, logging_to(log, screen):
         screen.say(f"{topology.name}: starting; Spark logs to {log}")
+        screen.spin("Spark is starting")
         session = None
         try:
             try:
@@ -67,7 +69,8 @@ def run(
         finally:
             stop.be_patient()
             if session is not None:
-                session.stop()
+                with contextlib.suppress(Exception):  # its JVM may be gone
+                    session.stop()
 
 
 def _watch(running: Run, stop: StopSignals, screen: Screen, *, until_idle: bool) -> None:
@@ -100,16 +103,3 @@ def _sum(seen: Seen) -> str:
     replayed = f", {seen.replayed} replayed" if seen.replayed else ""
     batches = "1 batch" if seen.batches == 1 else f"{seen.batches:,} batches"
     return f"{batches} committed{at}{replayed}, {seen.rows:,} rows written"
-
-
-def _log_to(file: Path, screen: Screen) -> None:
-    """Send all logging to the file; warnings of ours are shown as well."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    logging.basicConfig(
-        filename=file,
-        level=logging.INFO,
-        format="%(asctime)s.%(msecs)03d %(levelname)s %(name)s: %(message)s",
-        datefmt="%H:%M:%S",
-    )
-    logging.getLogger("py4j").setLevel(logging.WARNING)
-    logging.getLogger("waterspout").addHandler(ScreenHandler(screen))

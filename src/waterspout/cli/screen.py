@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
 import time
@@ -11,9 +10,11 @@ from typing import TextIO
 
 from rich.console import Console, RenderableType
 from rich.live import Live
+from rich.spinner import Spinner
+from rich.table import Table
 from rich.text import Text
 
-__all__ = ["Screen", "ScreenHandler"]
+__all__ = ["Screen"]
 
 
 class Screen:
@@ -33,6 +34,9 @@ class Screen:
             soft_wrap=True,
         )
         self.is_live = terminal and not self._console.is_dumb_terminal
+        self._spinner = Spinner(
+            "dots" if self._console.encoding.startswith("utf") else "line", style="cyan"
+        )
         self._live: Live | None = None
         self._every_s = every_s
         self._shown_at = float("-inf")
@@ -59,11 +63,6 @@ class Screen:
         """How long a line may be."""
         return min(100, self._console.width) if self.is_live else 100
 
-    @property
-    def can_draw(self) -> bool:
-        """Whether the output can show more than ASCII."""
-        return self._console.encoding.lower().startswith("utf")
-
     def say(self, text: str, style: str = "") -> None:
         """Print a line that stays."""
         self._console.print(Text(text, style=style))
@@ -81,6 +80,16 @@ class Screen:
         if self._live is not None:
             self._live.update(drawn)
 
+    def spin(self, text: str) -> None:
+        """Show on a terminal that something takes its time."""
+        self.draw(self.beside_spinner(text))
+
+    def beside_spinner(self, *parts: RenderableType) -> RenderableType:
+        """Return a line of these parts that begins with something moving."""
+        line = Table.grid(padding=(0, 1))
+        line.add_row(self._spinner, *parts)
+        return line
+
     def clear(self) -> None:
         """Show nothing for now, and let the next state be shown at once."""
         self._shown_at = float("-inf")
@@ -90,14 +99,3 @@ class Screen:
 def _own_stdout() -> TextIO:
     # While a JVM starts, the process's own standard output leads to a log file.
     return os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding=sys.stdout.encoding)
-
-
-class ScreenHandler(logging.Handler):
-    """Prints warnings above the changing line, one line each."""
-
-    def __init__(self, screen: Screen) -> None:
-        super().__init__(logging.WARNING)
-        self._screen = screen
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self._screen.say(f"warning: {' '.join(record.getMessage().split())}", "yellow")

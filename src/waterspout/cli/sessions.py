@@ -17,17 +17,16 @@ def open_session(log_file: Path, *, master: str | None = None, remote: str | Non
     """Start or reach a Spark; without a master or remote address, the embedded one."""
     from waterspout.spark.session import embedded_session
 
-    if master is None and remote is None:
-        return embedded_session(log_file)
+    if remote is None and (master is None or master.startswith("local")):
+        return embedded_session(log_file, {} if master is None else {"spark.master": master})
     try:
-        return _remote(remote) if remote is not None else _on_master(str(master), log_file)
+        return _remote(remote) if remote is not None else _on_cluster(str(master), log_file)
     except ImportError as error:
         raise MissingDependencyError("Spark Connect's client", "connect") from error
     except Exception as error:
-        where = remote or master
         raise OutsideError(
-            f"Spark at {where} cannot be used: {_first_line(error)} Check the address; the log "
-            f"is {log_file}."
+            f"Spark at {remote or master} cannot be used: {_first_line(error)} Check the address "
+            f"and that the server runs; the log is {log_file}."
         ) from error
 
 
@@ -51,7 +50,7 @@ def _remote(address: str) -> Any:
     return vars(session)["SparkSession"].builder.remote(address).getOrCreate()
 
 
-def _on_master(master: str, log_file: Path) -> Any:
+def _on_cluster(master: str, log_file: Path) -> Any:
     from waterspout.spark import session
     from waterspout.spark.java import require_java
 

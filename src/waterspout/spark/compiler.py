@@ -48,6 +48,9 @@ from waterspout.trident.runtime.states import CommitTicket, QueryStep
 
 __all__ = ["Compiler", "is_native"]
 
+_TASK_BYTES = 32_000_000
+"""A task never reads more than this because of `_share_of_cores`."""
+
 
 def is_native(node: Node) -> bool:
     """Whether a node runs in the JVM, without a Python worker."""
@@ -68,6 +71,7 @@ class Compiler:
         self._spark = runtime.spark
         self._plan = plan
         self._conf = conf
+        self._cores = runtime.cores
         self._casts: dict[int, tuple[str, ...]] = {}
 
     def read(self, read: Read) -> DataFrame:
@@ -84,7 +88,18 @@ class Compiler:
                 if not paths:
                     return self.from_table(_rows_table(schema, []))
                 reader = self._spark.read.format(form).schema(schema.ddl()).options(**options)
-                return reader.load(list(paths)).select(*schema.names)
+                return self._share_of_cores(reader.load(list(paths)).select(*schema.names), read)
+
+    def _share_of_cores(self, frame: DataFrame, read: FilesRead) -> DataFrame:
+        """Read a batch with as many tasks as are its share of the cores.
+
+        With several batches in flight the cores are busy anyway, and fewer tasks per batch
+        combine more before the shuffle and cost less.
+        """
+        if self._cores is None or self._conf.max_batches == 1:
+            return frame
+        share = -(-self._cores // self._conf.max_batches)
+        return frame.coalesce(max(share, -(-read.size_bytes // _TASK_BYTES)))
 
     def from_table(self, table: pa.Table) -> DataFrame:
         """Return a table of the driver's as a DataFrame."""

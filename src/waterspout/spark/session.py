@@ -81,6 +81,17 @@ class SparkRuntime:
             log.debug("could not free a staged frame", exc_info=True)
 
     @property
+    def cores(self) -> int | None:
+        """How many tasks can really compute at once; None if the session does not tell."""
+        if self.is_connect:
+            return None
+        context = self.spark.sparkContext
+        if (context.master or "").startswith("local"):
+            # The embedded session has more slots than cores, for tasks that only wait.
+            return min(os.cpu_count() or 1, context.defaultParallelism)
+        return int(context.defaultParallelism)
+
+    @property
     def is_alive(self) -> bool:
         """Whether the session can still run jobs."""
         if self.is_connect:
@@ -149,7 +160,7 @@ def _builder(log_settings: Path, overrides: Mapping[str, str]) -> Any:
         "spark.scheduler.mode": "FAIR",
         # A lost shuffle must fail the attempt; recomputing part of a batch could change it.
         "spark.stage.maxConsecutiveAttempts": "1",
-        "spark.sql.shuffle.partitions": str(2 * cores),
+        "spark.sql.shuffle.partitions": str(cores),
         "spark.sql.adaptive.enabled": "false",
         # A batch of one small file is still read by all cores.
         "spark.sql.files.openCostInBytes": "0",

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from functools import cached_property
 from typing import Any
 
 from waterspout.errors import SerdeError, TopologyError
@@ -113,7 +114,7 @@ def codec_for(kind: str | None, *, key: bool = False) -> Codec:
     return _JSON_KEY_PART if key else _JSON_VALUE
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Layout:
     """The columns of one state's table. Picklable by its schemas alone."""
 
@@ -130,27 +131,30 @@ class Layout:
                 raise TopologyError(f"two columns of one table cannot be called {name!r}")
             seen.add(column)
 
-    @property
+    @cached_property
     def key_names(self) -> tuple[str, ...]:
         """The key columns."""
         return ("key",) if self.keys is None else self.keys.names
 
-    @property
+    @cached_property
     def value_names(self) -> tuple[str, ...]:
         """The value columns."""
         return self.values.names
 
-    @property
+    @cached_property
     def key_codecs(self) -> tuple[Codec, ...]:
         """One codec per key column."""
         if self.keys is None:
             return (_WHOLE_KEY,)
         return tuple(codec_for(kind, key=True) for kind in self.keys.types)
 
-    @property
+    @cached_property
     def value_codecs(self) -> tuple[Codec, ...]:
         """One codec per value column."""
         return tuple(codec_for(kind) for kind in self.values.types)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (Layout, (self.keys, self.values))
 
     def describe(self) -> str:
         """Return the layout as text, to be compared with the one stored."""

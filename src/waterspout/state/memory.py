@@ -68,9 +68,9 @@ class MemoryMap(FencedMap[V]):
             return [(decode_key(name), record) for name, record in self._records.items()]
 
     def _store(self, keys: Sequence[Key], values: Sequence[V]) -> None:
-        self._records.update(
-            (encode_key(key), value) for key, value in zip(keys, values, strict=True)
-        )
+        # Encoded before anything is stored: one bad key, and no pair of them goes in.
+        names = [encode_key(key) for key in keys]
+        self._records.update(dict(zip(names, values, strict=True)))
 
 
 _maps: dict[str, MemoryMap[Any]] = {}

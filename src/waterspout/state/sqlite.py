@@ -13,6 +13,7 @@ import os
 import re
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -76,7 +77,7 @@ class SQLiteMap(FencedMap[Any]):
         rows = self._layout.encode_keys(keys)
         with self._lock, self._errors():
             db = self._connect(create=False)
-            if db is None or not self._has_table(db):
+            if db is None or not self._has_own_table(db):
                 return [None] * len(keys)
             with self._transaction(db, "DEFERRED"):
                 return self._select(db, rows)
@@ -134,8 +135,7 @@ class SQLiteMap(FencedMap[Any]):
         with self._lock, self._errors():
             db = self._connect(create=False)
             if db is not None:
-                self._stored_head(db)
-                self._refuse_foreign(db)
+                self._has_own_table(db)
 
     def move_head(self, expected: Head | None, new: Head) -> None:
         """Replace the head; undo the rows of an earlier attempt of the same batch with it."""
@@ -155,7 +155,7 @@ class SQLiteMap(FencedMap[Any]):
         """Yield all keys and records."""
         with self._lock, self._errors():
             db = self._connect(create=False)
-            if db is None or not self._has_table(db):
+            if db is None or not self._has_own_table(db):
                 return
             found = db.execute(self._sql.select_all).fetchall()
         width = len(self._layout.key_names) + 1
@@ -272,6 +272,12 @@ class SQLiteMap(FencedMap[Any]):
     def _has_table(self, db: sqlite3.Connection) -> bool:
         return _exists(db, self._table)
 
+    def _has_own_table(self, db: sqlite3.Connection) -> bool:
+        """Tell whether the table is there; raise if it is not this state's."""
+        self._refuse_foreign(db)
+        self._stored_head(db)
+        return self._has_table(db)
+
     # --- the connection --------------------------------------------------------------------
 
     def _write(self, write: Callable[[sqlite3.Connection], None]) -> None:
@@ -290,7 +296,7 @@ class SQLiteMap(FencedMap[Any]):
             )
         if create and not self._may_write:
             # Not for a reader: it would change a file that may be somebody else's.
-            self._db.execute("PRAGMA journal_mode=WAL")
+            _switch_to_wal(self._db)
             # The rows must be on disk before the batch is marked in another file.
             self._db.execute("PRAGMA synchronous=FULL")
             self._may_write = True
@@ -406,6 +412,20 @@ class SQLiteState(StateFactory):
     def location(self) -> str:
         """Name the file and the table."""
         return f"sqlite:{Path(self.path).expanduser().absolute()}#{self.table.lower()}"
+
+
+def _switch_to_wal(db: sqlite3.Connection) -> None:
+    # SQLite itself does not wait here for another connection that does the same.
+    deadline = time.monotonic() + _BUSY_S
+    while True:
+        try:
+            db.execute("PRAGMA journal_mode=WAL")
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
+        else:
+            return
 
 
 def _replaces_attempt(expected: Head | None, new: Head) -> bool:

@@ -1,0 +1,178 @@
+"""One peer in a process of its own: `python -m benchmarks.peers NAME --data DIR --work DIR`.
+
+Each runs the whole stream several times in one process, from an empty store each time, and
+prints when every batch was done. The last pass counts: the JVM compiles during the first.
+
+    batch        the ceiling: one Spark batch job, no store, no stream
+    by-hand-driver, by-hand-executors
+                 Structured Streaming, foreachBatch, a transactional upsert written by hand:
+                 rows collected to the driver, or written by the tasks
+    waterspout   the same stream and store, opaque state, `--pending` batches in flight
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sqlite3
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+TABLE = "word_counts"
+
+
+def main() -> None:
+    """Run the peer that is named on the command line."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("name", choices=sorted(PEERS))
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--work", type=Path, required=True)
+    parser.add_argument("--passes", type=int, default=2)
+    parser.add_argument("--pending", type=int, default=3)
+    arguments = parser.parse_args()
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    passes = []
+    for number in range(arguments.passes):
+        began = time.time()
+        ends = PEERS[arguments.name](arguments, number)
+        passes.append({"began": began, "ends": ends})
+    print("REPORT " + json.dumps({"passes": passes}), flush=True)
+    # Nothing is left to do; a JVM that shuts down in order would take seconds.
+    os._exit(0)
+
+
+def _session() -> Any:
+    """The settings that suit the hand-written peers best on two cores."""
+    from pyspark.sql import SparkSession
+
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.driver.memory": "4g",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.files.openCostInBytes": "0",
+        "spark.sql.adaptive.enabled": "false",
+    }
+    builder = SparkSession.builder.master("local[2]")
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    return session
+
+
+def batch(arguments: argparse.Namespace, number: int) -> list[float]:
+    """Count everything at once."""
+    from pyspark.sql import functions as F
+
+    lines = _session().read.schema("value string").text(str(arguments.data))
+    words = lines.select(F.explode(F.split("value", " ")).alias("word"))
+    words.groupBy("word").count().toArrow()
+    return [time.time()]
+
+
+def _open(path: Path) -> sqlite3.Connection:
+    db = sqlite3.connect(path, isolation_level=None, timeout=60)
+    db.execute("PRAGMA journal_mode=WAL")
+    db.execute("PRAGMA synchronous=FULL")
+    db.execute(
+        f"CREATE TABLE IF NOT EXISTS {TABLE} (word TEXT PRIMARY KEY, count INTEGER, txid INTEGER)"
+        " WITHOUT ROWID"
+    )
+    return db
+
+
+def _upsert(db: sqlite3.Connection, rows: list[tuple[str, int]], txid: int) -> None:
+    """What one writes by hand: add, unless this batch was added before."""
+    db.execute("BEGIN IMMEDIATE")
+    db.executemany(
+        f"INSERT INTO {TABLE} VALUES (?, ?, {txid}) ON CONFLICT (word) DO UPDATE SET"
+        f" count = count + excluded.count, txid = excluded.txid WHERE txid <> excluded.txid",
+        rows,
+    )
+    db.execute("COMMIT")
+
+
+def _by_hand(write: Callable[[Any, int, Path], None]) -> Callable[..., list[float]]:
+    def run(arguments: argparse.Namespace, number: int) -> list[float]:
+        from pyspark.sql import functions as F
+
+        session, ends = _session(), []
+        path = arguments.work / f"counts-{number}.db"
+        _open(path).close()
+
+        def each_batch(frame: Any, batch_id: int) -> None:
+            write(frame.groupBy("word").count(), batch_id, path)
+            ends.append(time.time())
+
+        lines = session.readStream.format("text").option("maxFilesPerTrigger", 1)
+        words = lines.load(str(arguments.data)).select(
+            F.explode(F.split("value", " ")).alias("word")
+        )
+        query = (
+            words.writeStream.foreachBatch(each_batch)
+            .option("checkpointLocation", str(arguments.work / f"checkpoint-{number}"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+        return ends
+
+    return run
+
+
+def _write_from_driver(counts: Any, batch_id: int, path: Path) -> None:
+    table = counts.toArrow()
+    db = _open(path)
+    rows = list(zip(*(column.to_pylist() for column in table.columns), strict=True))
+    _upsert(db, rows, batch_id)
+    db.close()
+
+
+def _write_from_executors(counts: Any, batch_id: int, path: Path) -> None:
+    def write(batches: Any) -> Any:
+        db = _open(path)
+        for one in batches:
+            rows = list(zip(*(column.to_pylist() for column in one.columns), strict=True))
+            _upsert(db, rows, batch_id)
+        db.close()
+        return iter(())
+
+    counts.mapInArrow(write, counts.schema).write.format("noop").mode("overwrite").save()
+
+
+def waterspout(arguments: argparse.Namespace, number: int) -> list[float]:
+    """The same count as a Trident topology."""
+    from waterspout import Config, submit
+    from waterspout.spouts.files import FileSpout
+    from waterspout.state.sqlite import SQLiteState
+    from waterspout.trident import Count, Split, TridentTopology
+
+    topology = TridentTopology(f"bench-{number}")
+    state = SQLiteState.opaque(arguments.work / f"counts-{number}.db", table=TABLE)
+    (
+        topology.new_stream("lines", FileSpout(arguments.data, max_files=1))
+        .each("value", Split(), out="word")
+        .group_by("word")
+        .persistent_aggregate(state, Count(), out="count")
+        .parallelism_hint(1)
+    )
+    config = Config(max_spout_pending=arguments.pending, home=str(arguments.work / "home"))
+    run = submit(topology, config=config)
+    run.process_all_available(timeout=600)
+    run.stop()
+    return [progress["timestamp"] for progress in run.recent_progress]
+
+
+PEERS: dict[str, Callable[..., list[float]]] = {
+    "batch": batch,
+    "by-hand-driver": _by_hand(_write_from_driver),
+    "by-hand-executors": _by_hand(_write_from_executors),
+    "waterspout": waterspout,
+}
+
+if __name__ == "__main__":
+    main()

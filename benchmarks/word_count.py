@@ -1,0 +1,96 @@
+"""Word count side by side: `make bench`.
+
+Peers take turns, so that a disturbance of the machine hits all of them; each run is a process
+of its own, checked word by word against a recount; the rate is that of the last pass, without
+its first two batches. Ratios are what to look at: the machine itself is noisy.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sqlite3
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+from benchmarks.data import make_data, true_counts
+from benchmarks.peers import TABLE
+
+WARM_UP = 2
+STREAMS = {
+    "by hand, driver": ["by-hand-driver"],
+    "by hand, executors": ["by-hand-executors"],
+    "waterspout, 1 in flight": ["waterspout", "--pending", "1"],
+    "waterspout, 3 in flight": ["waterspout", "--pending", "3"],
+}
+
+
+def main() -> None:
+    """Run all peers in turn and print a table of rates and ratios."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--sentences", type=int, default=1_000_000)
+    parser.add_argument("--files", type=int, default=20)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--only", help="a part of the names of the peers to run")
+    arguments = parser.parse_args()
+    data = make_data(Path(__file__).parent / "data", arguments.sentences, arguments.files)
+    truth = true_counts(data)
+    peers = {"one batch job": ["batch"], **STREAMS}
+    chosen = {name: c for name, c in peers.items() if not arguments.only or arguments.only in name}
+    rates: dict[str, list[float]] = {name: [] for name in chosen}
+    for turn in range(arguments.rounds):
+        for name, command in chosen.items():
+            rate = run_peer(command, data, truth, arguments.sentences)
+            rates[name].append(rate)
+            print(f"round {turn + 1}  {name:26} {rate:12,.0f} sentences/s", flush=True)
+    print_table({name: statistics.median(found) for name, found in rates.items()})
+
+
+def run_peer(command: list[str], data: Path, truth: Counter[str], sentences: int) -> float:
+    """Run one peer; return its sentences per second; refuse a wrong count."""
+    passes = 4 if command[0] == "batch" else 2
+    with tempfile.TemporaryDirectory(prefix="waterspout-bench-") as work:
+        done = subprocess.run(
+            [sys.executable, "-m", "benchmarks.peers", *command,
+             "--data", str(data), "--work", work, "--passes", str(passes)],
+            capture_output=True, text=True, check=False, cwd=Path(__file__).parents[1],
+        )  # fmt: skip
+        lines = [line for line in done.stdout.splitlines() if line.startswith("REPORT ")]
+        if done.returncode or not lines:
+            raise SystemExit(f"{command} failed:\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}")
+        last = json.loads(lines[-1].removeprefix("REPORT "))["passes"][-1]
+        if command[0] != "batch":
+            check_counts(Path(work) / f"counts-{passes - 1}.db", truth, command)
+    ends = last["ends"]
+    if len(ends) <= WARM_UP:
+        return sentences / (ends[-1] - last["began"])
+    share = (len(ends) - WARM_UP) / len(ends)
+    return sentences * share / (ends[-1] - ends[WARM_UP - 1])
+
+
+def check_counts(path: Path, truth: Counter[str], command: list[str]) -> None:
+    """Compare the store with the recount, word by word."""
+    with sqlite3.connect(path) as db:
+        found = dict(db.execute(f"SELECT word, count FROM {TABLE}"))
+    if found != truth:
+        wrong = sum(found.get(word) != count for word, count in truth.items())
+        raise SystemExit(f"{command}: {wrong} of {len(truth)} words are wrong")
+
+
+def print_table(rates: dict[str, float]) -> None:
+    """Print each rate as a ratio of the best hand-written stream and of the batch job."""
+    by_hand = max((rate for name, rate in rates.items() if "by hand" in name), default=None)
+    ceiling = rates.get("one batch job")
+    print(f"\n{'':26} {'sentences/s':>14} {'of best by hand':>16} {'of batch job':>13}")
+    for name, rate in rates.items():
+        hand = f"{rate / by_hand:.2f}" if by_hand else "-"
+        batch = f"{rate / ceiling:.2f}" if ceiling else "-"
+        print(f"{name:26} {rate:14,.0f} {hand:>16} {batch:>13}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,47 @@
+"""Logging of a command: everything into a file, warnings of ours on the screen as well."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from waterspout.cli.failures import one_line
+from waterspout.cli.screen import Screen
+
+__all__ = ["logging_to"]
+
+_FORMAT = "%(asctime)s.%(msecs)03d %(levelname)s %(name)s: %(message)s"
+
+
+@contextmanager
+def logging_to(file: Path, screen: Screen) -> Iterator[None]:
+    """Send what is logged to a file, beside what Spark writes there."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    to_file = logging.FileHandler(file, encoding="utf-8", delay=True)
+    to_file.setFormatter(logging.Formatter(_FORMAT, "%H:%M:%S"))
+    to_screen = _ScreenHandler(screen)
+    ours = logging.getLogger("waterspout")
+    before = ours.level
+    ours.setLevel(logging.INFO)
+    logging.getLogger().addHandler(to_file)
+    ours.addHandler(to_screen)
+    try:
+        yield
+    finally:
+        ours.removeHandler(to_screen)
+        logging.getLogger().removeHandler(to_file)
+        ours.setLevel(before)
+        to_file.close()
+
+
+class _ScreenHandler(logging.Handler):
+    """Prints warnings above the changing line, each on one line of its own."""
+
+    def __init__(self, screen: Screen) -> None:
+        super().__init__(logging.WARNING)
+        self._screen = screen
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._screen.say(f"warning: {one_line(record.getMessage())}", "yellow")

@@ -1,0 +1,92 @@
+"""`waterspout check`: what it prints, and what it finds in a file."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.cli.conftest import WORD_COUNT, listing
+
+
+def test_the_plan_and_the_guarantee_are_printed_and_nothing_is_written(cli, write, place):
+    file = write(WORD_COUNT)
+    before = listing(place)
+
+    outcome = cli("check", file, "-c", "topology.max.spout.pending=4")
+
+    assert outcome.code == 0, outcome.err
+    assert "topology words" in outcome.out
+    assert "up to 4 batches at once" in outcome.out
+    assert "each(Split)  (value string, word string)" in outcome.out
+    assert "word_counts): exactly-once: spout 'in' is transactional" in outcome.out
+    assert outcome.err == ""
+    assert listing(place) == before
+
+
+def test_a_pair_that_is_not_exactly_once_is_said_to_be_so(cli, write):
+    file = write(WORD_COUNT.replace("SQLiteState.opaque", "SQLiteState.non_transactional"))
+
+    outcome = cli("check", file)
+
+    assert outcome.code == 0
+    assert "not exactly-once" in outcome.out
+
+
+@pytest.mark.parametrize(
+    ("ending", "name"),
+    [
+        ("", ""),
+        ("mine = topology\ndel topology\n", ":mine"),
+        ("def make():\n    return topology\n", ":make"),
+        ("make = lambda: topology\n", ":make"),
+    ],
+    ids=["the usual name", "a variable", "a function", "a lambda"],
+)
+def test_a_topology_is_found_by_its_name(cli, write, ending, name):
+    outcome = cli("check", write(WORD_COUNT + ending) + name)
+
+    assert outcome.code == 0, outcome.err
+    assert "topology words" in outcome.out
+
+
+@pytest.mark.parametrize(
+    ("source", "named"),
+    [
+        ("x = 1\n", "assign a TridentTopology to a variable named topology"),
+        ("def build():\n    pass\n", "the functions build"),
+        (WORD_COUNT.replace("topology", "words_topology"), "use words.py:words_topology"),
+        ("topology = None\n", "topology in words.py is None"),
+        ("def topology(size):\n    pass\n", "topology() in words.py takes arguments"),
+        ("def topology():\n    return 1\n", "is a int, not a TridentTopology"),
+        ("def topology():\n    return 1 / 0\n", "words.py, line 2: ZeroDivisionError"),
+    ],
+)
+def test_what_is_there_instead_is_named(cli, write, source, named):
+    outcome = cli("check", write(source))
+
+    assert outcome.code == 2
+    assert named in outcome.err
+
+
+def test_a_file_may_import_its_neighbours_and_have_the_name_of_a_module(cli, write, place):
+    (place / "neighbour.py").write_text("def shout(text):\n    return text.upper()\n")
+    file = write("import neighbour\n" + WORD_COUNT + "import json; json.dumps(1)\n", "json.py")
+
+    outcome = cli("check", file)
+
+    assert outcome.code == 0, outcome.err
+
+
+def test_settings_win_over_the_file_whatever_their_spelling(cli, write, place):
+    (place / "run.yaml").write_text("topology.max.spout.pending: 7\nstrict: true\n")
+
+    outcome = cli("check", write(WORD_COUNT), "--config", "run.yaml", "-c", "max_spout_pending=2")
+
+    assert "up to 2 batches at once" in outcome.out
+
+
+def test_debug_shows_the_traceback_as_well(cli, write):
+    outcome = cli("check", write("x = 1 / 0\n"), "--debug")
+
+    assert outcome.code == 2
+    assert "Traceback" in outcome.err
+    assert "ZeroDivisionError" in outcome.err.splitlines()[-1]
