@@ -26,7 +26,7 @@ def _no_faults_left():
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory):
     """The embedded session, started once for all tests."""
-    from waterspout.spark.session import embedded_session
+    from waterspout.spark.starting import embedded_session
 
     os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
     # Cancelled tasks are left alone: they are the zombies that some tests need.

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from hypothesis import HealthCheck, settings
+
 from waterspout.serde import encode_key
 from waterspout.state.base import BackingMap, Combiner, FencedMap, ValueUpdater
 from waterspout.state.batched import BatchedMap
@@ -14,6 +16,12 @@ from waterspout.transactional.attempt import TransactionAttempt
 from waterspout.transactional.ledger import Ledger
 
 OWNER = "word-count"
+
+
+def examples(number: int = 100) -> settings:
+    """Return the settings of a property test, whatever else the machine is doing today."""
+    slow = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+    return settings(max_examples=number, deadline=None, suppress_health_check=slow)
 
 
 class StoreDown(Exception):

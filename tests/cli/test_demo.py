@@ -29,12 +29,13 @@ def test_the_demo_is_killed_in_mid_commit_and_ends_exact(tmp_path):
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert ran.stderr == ""
     assert "\x1b" not in ran.stdout
-    rows, of = map(int, re.search(r"(\d+) of its (\d+)\s+rows are written", ran.stdout).groups())
-    assert 0 < rows < of
-    assert "in the commit of batch 18" in ran.stdout
-    assert "resumes at batch 18" in ran.stdout
-    replayed = re.search(r"40 batches committed, (\d+) of them replayed", ran.stdout)
+    told = " ".join(ran.stdout.split())
+    written = re.search(r"(\d+) of its (\d+) rows are written", told)
+    assert 0 < int(written[1]) < int(written[2])
+    assert "in the commit of batch 18" in told
+    assert "resumes at batch 18" in told
+    replayed = re.search(r"40 batches committed, (\d+) of them replayed", told)
     assert 1 <= int(replayed[1]) <= 3
-    assert re.search(r"^\[ *\d+\.\d s\] exact ", ran.stdout, re.MULTILINE)
+    assert " s] exact all " in told
     with contextlib.closing(sqlite3.connect(tmp_path / "demo" / "counts.db")) as db:
         assert db.execute("SELECT sum(count) FROM word_counts").fetchone() == (9 * 8000,)

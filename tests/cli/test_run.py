@@ -104,6 +104,18 @@ def test_sigterm_ends_a_run_in_order(place):
     assert "ticks: stopped;" in out.splitlines()[-1]
 
 
+def test_the_example_of_a_global_count_gives_its_totals(shared_spark, cli, place):
+    outcome = cli("run", str(EXAMPLES / "global_count.py"), "--until-idle")
+
+    assert outcome.code == 0, outcome.err
+    with contextlib.closing(sqlite3.connect(place / "orders.db")) as db:
+        assert db.execute("SELECT orders FROM orders").fetchall() == [(7,)]
+        assert db.execute("SELECT revenue FROM revenue").fetchall() == [(81,)]
+        assert db.execute("SELECT revenue FROM history ORDER BY 1").fetchall() == [
+            (55,), (77,), (81,)
+        ]  # fmt: skip
+
+
 def test_functions_of_neighbouring_files_reach_the_workers(shared_spark, cli, write, place):
     write(NEIGHBOUR, "neighbour.py")
 

@@ -6,12 +6,12 @@ import math
 from itertools import pairwise
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.state_support import OWNER, Add, Batches, fence_of
+from tests.state_support import OWNER, Add, Batches, examples, fence_of
 from waterspout import faults
-from waterspout.errors import FencedError, SerdeError, StateMismatchError
+from waterspout.errors import FencedError, SerdeError, StateMismatchError, StoreError
 from waterspout.faults import Fault, FaultPlan, InjectedError
 from waterspout.state.cache import CachedMap
 from waterspout.state.head import Head, Stamp, Writer
@@ -196,7 +196,7 @@ parts = st.recursive(
 )
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=30)
+@examples(30)
 @given(st.lists(st.lists(parts, max_size=3).map(tuple), min_size=1, max_size=10, unique_by=repr))
 def test_any_keys_come_back_each_with_its_own_record(make_map, keys):
     backing = make_map()
@@ -315,6 +315,92 @@ def test_a_put_that_fails_half_way_stores_none_of_its_pairs(backing):
         fence.fenced_put(at(1).stamp, [A, (set(),)], [record(1), record(2)])
 
     assert backing.multi_get([A]) == [None]
+
+
+# --- writes outside of a batch --------------------------------------------------------------
+
+
+def test_compare_and_put_stores_where_every_record_is_the_one_that_was_read(backing):
+    fence = fence_of(backing)
+    backing.multi_put([A], [record(math.nan, prev=1)])
+
+    read = backing.multi_get([A, B])
+    assert fence.multi_compare_and_put([A, B], read, [record(5), record(6)])
+
+    assert backing.multi_get([A, B]) == [record(5), record(6)]
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        [None, None],
+        [record(1), record(2)],
+        [record(1, attempt=1), None],
+        [record(1, prev=0), None],
+        [record(2), None],
+    ],
+    ids=["was absent", "was there", "another attempt", "another prev", "another value"],
+)
+def test_compare_and_put_stores_nothing_where_one_record_is_another(backing, read):
+    backing.multi_put([A], [record(1)])
+
+    assert not fence_of(backing).multi_compare_and_put([A, B], read, [record(5), record(6)])
+
+    assert backing.multi_get([A, B]) == [record(1), None]
+
+
+def test_a_batch_that_commits_while_a_key_is_amended_is_not_lost(backing, monkeypatch):
+    batches = Batches(OpaqueMap(backing))
+    batches.commit({"x": 1})
+    real, outside = backing.multi_get, OpaqueMap(backing)
+
+    def read_and_let_a_batch_commit(keys):
+        found = real(keys)
+        monkeypatch.undo()
+        batches.commit({"x": 10})
+        return found
+
+    monkeypatch.setattr(backing, "multi_get", read_and_let_a_batch_commit)
+    new = outside.multi_update([("x",)], [Add(100)])
+
+    assert new == [111]
+    assert batches.values("x") == [111]
+
+
+def test_a_replay_while_a_key_is_amended_does_not_bring_the_lost_attempt_back(backing, monkeypatch):
+    batches = Batches(OpaqueMap(backing))
+    batches.commit({"x": 1})
+    batches.lose({"x": 1000})
+    real, outside = backing.multi_get, OpaqueMap(backing)
+
+    def read_and_let_the_next_attempt_commit(keys):
+        found = real(keys)
+        monkeypatch.undo()
+        batches.commit({"x": 10})
+        return found
+
+    monkeypatch.setattr(backing, "multi_get", read_and_let_the_next_attempt_commit)
+    outside.multi_update([("x",)], [Add(100)])
+
+    assert batches.values("x") == [111]
+    batches.commit({"x": 1})
+    assert batches.values("x") == [112]
+
+
+def test_an_amendment_returns_what_a_reader_would_see(backing):
+    batches, outside = Batches(OpaqueMap(backing)), OpaqueMap(backing)
+    batches.commit({"x": 1})
+    batches.lose({"x": 1000})
+
+    assert outside.multi_update([("x",), ("y",)], [Add(100), Add(5)]) == [101, 5]
+    assert outside.multi_get([("x",), ("y",)]) == [101, 5]
+
+
+def test_keys_that_always_change_are_given_up_on(backing, monkeypatch):
+    monkeypatch.setattr(backing, "multi_compare_and_put", lambda keys, read, values: False)
+
+    with pytest.raises(StoreError, match="change faster than they can be updated"):
+        OpaqueMap(backing).multi_update([("x",)], [Add(1)])
 
 
 # --- crashes and zombies --------------------------------------------------------------------
@@ -437,9 +523,7 @@ partials = st.dictionaries(st.sampled_from("abc"), st.integers(1, 9), max_size=3
 batch = st.tuples(st.lists(partials, max_size=2), partials, st.booleans(), st.booleans())
 
 
-@settings(
-    suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=25, deadline=None
-)
+@examples(25)
 @given(st.lists(batch, min_size=1, max_size=4))
 def test_sums_are_exact_whatever_was_lost_restarted_or_left_unsettled(make_map, history):
     backing = make_map()

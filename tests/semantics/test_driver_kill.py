@@ -9,6 +9,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -88,4 +89,65 @@ def test_kill_at_every_point_and_the_same_command_goes_on_exactly(tmp_path):
 
     assert run_child(tmp_path) == 0
     assert committed(tmp_path) == len(DRIVER_POINTS) + 4
+    assert_exact(tmp_path)
+
+
+def start_child(folder: Path, fault: dict) -> subprocess.Popen:
+    env = {**os.environ, "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1"}
+    env[ENVIRONMENT_VARIABLE] = json.dumps([fault])
+    with open(folder / "first.log", "ab") as log:
+        return subprocess.Popen(
+            [sys.executable, str(CHILD), str(folder)], env=env, stdout=log, stderr=log
+        )
+
+
+def wait_for(condition, timeout_s=100):
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, "what was waited for did not happen"
+        time.sleep(0.05)
+
+
+def is_paused(child: subprocess.Popen) -> bool:
+    assert child.poll() is None, "the child ended instead"
+    return Path(f"/proc/{child.pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "T"
+
+
+def test_a_paused_driver_that_was_taken_over_changes_nothing(tmp_path):
+    write_sentences(tmp_path, files=3)
+    first = start_child(tmp_path, {"point": "write.before", "action": "stop", "where": {"txid": 2}})
+    try:
+        wait_for(lambda: is_paused(first))
+
+        wait_for(lambda: run_child(tmp_path) == 0)
+        assert_exact(tmp_path)
+        before = table(tmp_path)
+        os.kill(first.pid, signal.SIGCONT)
+        assert first.wait(timeout=60) not in (0, None)
+    finally:
+        first.kill()
+        first.wait()
+
+    assert committed(tmp_path) == 3
+    assert table(tmp_path) == before
+    assert_exact(tmp_path)
+    assert "taken over" in (tmp_path / "first.log").read_text()
+
+
+def test_a_second_driver_is_refused_while_the_first_one_runs(tmp_path):
+    write_sentences(tmp_path, files=3)
+    hang = {"point": "mark.before", "action": "hang", "where": {"txid": 2}}
+    first = start_child(tmp_path, {**hang, "token": str(tmp_path / "hang")})
+    try:
+        wait_for((tmp_path / "hang").exists)
+
+        assert run_child(tmp_path) == 1
+        (tmp_path / "hang.go").touch()
+        assert first.wait(timeout=60) == 0
+    finally:
+        first.kill()
+        first.wait()
+
+    refusal = (tmp_path / "child.log").read_text()
+    assert f"process {first.pid} on host" in refusal
     assert_exact(tmp_path)

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 from waterspout import Config, submit
-from waterspout.spark.session import embedded_session
+from waterspout.spark.starting import embedded_session
 from waterspout.spouts.files import FileSpout
 from waterspout.state.sqlite import SQLiteState
 from waterspout.trident import Count, Function, TridentTopology

@@ -4,14 +4,16 @@
 
 goes on from FOLDER/ledger, which stands for the coordination store: written before a head is
 claimed and after a batch was written. Kill points come in the environment. With `--statements`
-a copy of this process is killed before each SQL statement of batch 2, each in FOLDER/1,
-FOLDER/2 and so on, until one is not killed any more.
+FOLDER/killed is copied to FOLDER/1, FOLDER/2 and so on, and a driver that goes on there is
+killed before the first SQL statement that writes, the second and so on, until one driver
+comes through batch 2.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import sys
 from itertools import count
@@ -90,18 +92,20 @@ def kill_before_statement(state: BatchedMap[Any, Any], nth: int) -> None:
     statements = count(1)
 
     def trace(statement: str) -> None:
-        if next(statements) == nth:
+        # To be killed before a SELECT is the same as before the next statement that writes.
+        if not statement.startswith("SELECT") and next(statements) == nth:
             os.kill(os.getpid(), signal.SIGKILL)
 
+    state.read_head()
     state._backing._db.set_trace_callback(trace)
 
 
 def kill_at_every_statement(folder: Path, kind: StateKind, path: str) -> None:
     for nth in count(1):
-        (folder / str(nth)).mkdir()
+        copy = shutil.copytree(folder / "killed", folder / str(nth))
         child = os.fork()
         if child == 0:
-            commit_the_rest(folder / str(nth), kind, path, epoch=1, kill_at=nth)
+            commit_the_rest(copy, kind, path, epoch=2, kill_at=nth)
             os._exit(0)
         _, status = os.waitpid(child, 0)
         if not os.WIFSIGNALED(status):

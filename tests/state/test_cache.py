@@ -141,6 +141,19 @@ def test_faults_0_3_a_failed_write_is_not_taken_for_done_when_the_batch_is_repla
     assert state.multi_get([A]) == [2]
 
 
+def test_a_compare_and_put_that_fails_makes_the_cache_look_again():
+    below = MemoryMap()
+    cache = CachedMap(below, 10)
+    cache.multi_get([A])
+    below.multi_put([A], [1])
+
+    assert not cache.multi_compare_and_put([A], [None], [2])
+
+    assert cache.multi_get([A]) == [1]
+    assert cache.multi_compare_and_put([A], [1], [2])
+    assert (cache.multi_get([A]), below.multi_get([A])) == ([2], [2])
+
+
 # --- under a fence --------------------------------------------------------------------------
 
 

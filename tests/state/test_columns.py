@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.state_support import examples
 from waterspout.errors import SerdeError, TopologyError
 from waterspout.schema import Schema
 from waterspout.serde import encode_key
@@ -131,6 +132,7 @@ KEYS = {
 }
 
 
+@examples()
 @given(st.data(), st.lists(st.sampled_from(sorted(KEYS)), min_size=1, max_size=3))
 def test_two_keys_share_a_row_exactly_if_they_are_one_key(data, kinds):
     columns = layout(", ".join(f"k{i} {kind}" for i, kind in enumerate(kinds)))

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.state_support import OWNER
-from waterspout.errors import FencedError, ForeignStoreError, StateMismatchError
+from tests.state_support import OWNER, examples
+from waterspout.errors import ConfigError, FencedError, ForeignStoreError, StateMismatchError
 from waterspout.state.head import (
     Head,
     Stamp,
@@ -105,6 +105,11 @@ def test_a_batch_that_has_settled_cannot_be_claimed_again():
 def test_an_earlier_batch_cannot_be_claimed():
     with pytest.raises(StateMismatchError, match=r"holds batch 7, .* about to commit batch 6"):
         claim(begun(7), stamp(6))
+
+
+def test_there_is_no_batch_0_to_claim():
+    with pytest.raises(ConfigError, match="txids start at 1"):
+        claim(None, stamp(0), before=None)
 
 
 @pytest.mark.parametrize("epoch", [1, 5, 9])
@@ -310,6 +315,7 @@ def test_a_reader_outside_counts_a_record_once_its_own_attempt_committed(
 # --- as text --------------------------------------------------------------------------------
 
 
+@examples()
 @given(
     owner=st.text(max_size=20),
     numbers=st.tuples(*[st.integers(0, 2**63)] * 3),
@@ -363,6 +369,7 @@ def progress(head: Head | None) -> tuple[int, ...]:
     return (head.stamp.txid, head.stamp.attempt, head.committed)
 
 
+@examples()
 @given(st.lists(acts, max_size=40))
 def test_no_sequence_of_writers_writes_past_the_head_or_moves_it_back(sequence):
     backing = MemoryMap()

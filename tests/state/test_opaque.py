@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.state_support import Add, Batches, SpyMap, committed
-from waterspout.errors import StaleBatchError
+from tests.state_support import Add, Batches, SpyMap, committed, examples
+from waterspout.errors import ConfigError, StaleBatchError
 from waterspout.schema import Schema
 from waterspout.state.base import ValueUpdater
 from waterspout.state.memory import MemoryMap
@@ -121,6 +121,12 @@ def test_reading_a_record_of_a_later_batch_within_a_batch_is_refused_too():
 
     with pytest.raises(StaleBatchError):
         state.multi_get([("x",)])
+
+
+@pytest.mark.parametrize("txid", [0, -1])
+def test_there_is_no_batch_0(txid):
+    with pytest.raises(ConfigError, match=f"txids start at 1, so there is no batch {txid}"):
+        OpaqueMap(SpyMap()).begin_commit(txid)
 
 
 # --- folding -----------------------------------------------------------------------------------
@@ -455,6 +461,7 @@ def test_the_ledger_keeps_resolved_attempts_only_for_stores_that_do_not_undo(bat
 partials = st.dictionaries(st.sampled_from("abcd"), st.integers(1, 9), max_size=4)
 
 
+@examples()
 @given(
     st.lists(st.tuples(st.lists(partials, max_size=2), partials), min_size=1, max_size=5),
     st.booleans(),

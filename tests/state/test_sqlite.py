@@ -14,10 +14,10 @@ from decimal import Decimal
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.state_support import Add, Batches, committed
+from tests.state_support import Add, Batches, committed, examples
 from waterspout.config import Config
 from waterspout.errors import SerdeError, StaleBatchError, TopologyError
 from waterspout.schema import Schema
@@ -269,6 +269,17 @@ def test_a_put_of_records_of_several_batches_is_refused_if_one_of_them_is_stale(
     assert backing.multi_get([("a",), ("b",)]) == [OpaqueValue(3, 0, 1), OpaqueValue(1, 0, 1)]
 
 
+@pytest.mark.parametrize("value", [0, 7, None])
+def test_a_plain_value_is_compared_before_it_is_put_even_if_it_is_zero_or_none(make_state, value):
+    backing = make_state(kind=StateKind.NON_TRANSACTIONAL)._backing
+    backing.multi_put([("a",)], [value])
+
+    assert not backing.multi_compare_and_put([("a",)], [1], [2])
+    assert backing.multi_compare_and_put([("a",)], [value], [2])
+
+    assert backing.multi_get([("a",)]) == [2]
+
+
 # --- recipes --------------------------------------------------------------------------------
 
 
@@ -367,7 +378,7 @@ def test_a_plain_identifier_is_a_table_even_if_sql_uses_the_word(make_state, tab
     assert batches.values("a") == [2]
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(st.text(max_size=12) | st.text("ab_1;\"' -.()", max_size=12))
 def test_no_name_reaches_sql_but_letters_digits_and_underscores(name):
     try:

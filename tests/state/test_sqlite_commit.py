@@ -7,10 +7,10 @@ from datetime import date, timedelta
 from itertools import count
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.state_support import OWNER, Add, Batches, Greatest, Least, SumUp, committed
+from tests.state_support import OWNER, Add, Batches, Greatest, Least, SumUp, committed, examples
 from waterspout.errors import FencedError, SerdeError, StaleBatchError, StoreError
 from waterspout.state.base import Combiner, StateKind
 from waterspout.state.head import Head, Stamp, Writer
@@ -275,9 +275,7 @@ attempts = st.lists(
 
 
 @pytest.mark.parametrize("kind", list(StateKind), ids=lambda kind: kind.value)
-@settings(
-    max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@examples(12)
 @given(st.sampled_from(COMBINABLE), st.lists(attempts, min_size=1, max_size=4))
 def test_combining_in_the_store_equals_combining_in_python(make_state, kind, column, history):
     sql_type, combiner, partial = column
@@ -300,6 +298,54 @@ def test_combining_in_the_store_equals_combining_in_python(make_state, kind, col
 
     keys = [("a",), ("b",), ("c",)]
     assert repr(in_store.multi_get(keys)) == repr(in_python.multi_get(keys))
+
+
+@pytest.mark.parametrize(("kind", "count"), [(OPAQUE, 3), (TRANSACTIONAL, 3), (PLAIN, 5)])
+def test_a_task_retried_within_one_attempt_combines_from_the_same_value(
+    make_state, select, kind, count
+):
+    batches = Batches(make_state(kind=kind), combine=SumUp())
+    batches.commit({"a": 1})
+    batches.claim()
+
+    batches.write({"a": 2, "b": 2})
+    batches.write({"a": 2, "b": 2})
+
+    assert dict(select(WORD_COUNT)) == {"a": count, "b": count - 1}
+
+
+@pytest.mark.parametrize("kind", list(StateKind), ids=lambda kind: kind.value)
+@pytest.mark.parametrize(
+    ("first", "second", "total"),
+    [
+        (math.inf, -math.inf, math.nan),
+        (math.nan, 1.0, math.nan),
+        (1.0, math.nan, math.nan),
+        (-math.inf, 1.0, -math.inf),
+        (1e308, 1e308, math.inf),
+        (-0.0, -0.0, -0.0),
+        (1, 2, 3.0),
+    ],
+)
+def test_doubles_without_end_add_up_as_they_do_in_python(make_state, kind, first, second, total):
+    batches = Batches(make_state("word string", "sum double", kind=kind), combine=SumUp())
+
+    batches.commit({"a": first})
+    batches.commit({"a": second})
+
+    assert repr(batches.values("a")) == repr([total])
+
+
+@pytest.mark.parametrize("combiner", [SumUp(), Least(), Greatest()], ids=lambda c: c.merge)
+@pytest.mark.parametrize("kind", list(StateKind), ids=lambda kind: kind.value)
+def test_a_row_without_a_value_is_combined_like_a_row_that_is_not_there(make_state, kind, combiner):
+    state = make_state(kind=kind)
+    state.multi_put([("a",)], [None])
+    batches = Batches(state, combine=combiner)
+
+    batches.commit({"a": 5})
+
+    assert batches.values("a") == [5]
 
 
 @pytest.mark.parametrize("kind", list(StateKind), ids=lambda kind: kind.value)

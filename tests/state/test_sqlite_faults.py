@@ -360,8 +360,8 @@ def run_child(folder, kind, path, *options, plan=None):
     ).returncode
 
 
-def assert_exact_after_going_on(folder, kind, path):
-    commit_the_rest(folder, kind, path, epoch=2)
+def assert_exact_after_going_on(folder, kind, path, epoch=2):
+    commit_the_rest(folder, kind, path, epoch=epoch)
 
     history = load_ledger(folder).committed_metadata
     truth = {}
@@ -399,15 +399,18 @@ def test_killed_at_a_kill_point_the_next_attempt_makes_every_key_exact(tmp_path,
 @pytest.mark.parametrize(
     ("kind", "path"), [(StateKind.OPAQUE, "folded"), (StateKind.TRANSACTIONAL, "combined")]
 )
-def test_killed_before_any_sql_statement_the_next_attempt_makes_every_key_exact(
+def test_killed_again_before_any_sql_statement_of_the_recovery_every_key_is_exact(
     tmp_path, kind, path
 ):
+    (tmp_path / "killed").mkdir()
+    plan = Fault("write.after", "kill", where={"txid": 2})
+    assert run_child(tmp_path / "killed", kind, path, plan=plan) == -signal.SIGKILL
     assert run_child(tmp_path, kind, path, "--statements") == 0
 
     folders = sorted(tmp_path.glob("[0-9]*"))
     assert len(folders) > 15
     for folder in folders:
-        assert_exact_after_going_on(folder, kind, path)
+        assert_exact_after_going_on(folder, kind, path, epoch=3)
 
 
 def test_a_paused_driver_that_wakes_after_another_took_over_is_fenced(tmp_path):

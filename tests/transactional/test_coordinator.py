@@ -57,9 +57,6 @@ def view(coordinator: Coordinator):
     return coordinator.current, coordinator.in_flight, coordinator.owes_replay
 
 
-# --- the window ------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("current", [1, 7])
 @pytest.mark.parametrize("max_batches", [1, 2, 5])
 def test_the_window_is_current_to_current_plus_max_minus_one(current, max_batches):
@@ -131,9 +128,6 @@ def test_a_failed_batch_is_not_replayed_while_inactive_but_is_owed():
     assert not coordinator.owes_replay
 
 
-# --- commits -----------------------------------------------------------------------------------
-
-
 def test_only_the_current_batch_commits():
     coordinator = started()
 
@@ -183,9 +177,6 @@ def test_a_phase_that_is_reported_twice_counts_once():
     assert coordinator.committed(a(1), 2.0) == [Mark(a(1))]
     assert coordinator.committed(a(1), 2.0) == []
     assert coordinator.current == 2
-
-
-# --- failures ------------------------------------------------------------------------------------
 
 
 def test_a_failure_fails_every_later_batch_and_leaves_the_earlier_ones_alone():
@@ -243,9 +234,6 @@ def test_an_owed_batch_behind_one_that_is_not_ready_waits_for_it():
 
     assert coordinator.poll(0.0, never) == []
     assert coordinator.poll(0.0, always) == [Emit(a(1)), Emit(a(2, 1))]
-
-
-# --- stale news (FAULTS 0.5) ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("news", ["processed", "committed", "failed", "ended"])
@@ -332,9 +320,6 @@ def tell(coordinator: Coordinator, news: str, attempt: TransactionAttempt, now: 
     return getattr(coordinator, news)(attempt, now)
 
 
-# --- restarts ---------------------------------------------------------------------------------------
-
-
 def test_attempts_go_on_from_the_stored_ones():
     coordinator = new(current=5, attempts={5: 3, 6: 0}, max_batches=3)
 
@@ -346,7 +331,7 @@ def test_attempts_go_on_from_the_stored_ones():
 @pytest.mark.parametrize("max_batches", [1, 2, 3])
 def test_no_slot_of_the_window_forgets_its_attempts_at_a_restart(max_batches):
     # Storm clears the last slot of the window, and so all of it if only one is pending.
-    attempts = {t: 4 for t in range(5, 5 + max_batches)}
+    attempts = dict.fromkeys(range(5, 5 + max_batches), 4)
     coordinator = new(current=5, attempts=attempts, max_batches=max_batches)
 
     actions = coordinator.poll(0.0, never)
@@ -367,6 +352,20 @@ def test_batches_beyond_a_window_that_was_narrowed_keep_their_attempts():
     assert coordinator.poll(0.0, never) == []
 
 
+def test_a_coordinator_remembers_nothing_of_batches_that_have_committed():
+    coordinator = started(max_batches=2)
+    for txid in range(1, 500):
+        coordinator.failed(a(txid), FailedException("x"), float(txid))
+        coordinator.poll(float(txid), always)
+        attempt, _ = coordinator.in_flight[txid]
+        run_one(coordinator, attempt, float(txid))
+        coordinator.poll(float(txid), always)
+
+    sizes = [len(value) for value in vars(coordinator).values() if isinstance(value, dict)]
+
+    assert max(sizes) == 2
+
+
 def test_the_given_attempts_are_copied():
     attempts = {1: 3}
     coordinator = Coordinator(POLICY, attempts=attempts)
@@ -374,9 +373,6 @@ def test_the_given_attempts_are_copied():
     coordinator.poll(0.0, always)
 
     assert attempts == {1: 3}
-
-
-# --- throttling -------------------------------------------------------------------------------------
 
 
 def test_at_most_one_batch_starts_per_interval():
@@ -407,9 +403,6 @@ def test_a_look_at_an_empty_source_does_not_start_the_interval():
 
     assert coordinator.poll(10.0, never) == []
     assert coordinator.poll(10.1, always) == [Emit(a(1))]
-
-
-# --- back-off --------------------------------------------------------------------------------------
 
 
 def pauses(coordinator: Coordinator, failures: int, now: float) -> list[float]:
@@ -470,9 +463,6 @@ def test_an_earlier_batch_commits_during_the_pause():
     assert coordinator.committed(a(1), 2.0) == [Mark(a(1))]
     assert coordinator.poll(4.9, always) == []
     assert coordinator.poll(5.0, always) == [Emit(a(2, 1)), Emit(a(3))]
-
-
-# --- crashes ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("max_retries", [0, 1, 3])
@@ -539,9 +529,6 @@ def test_whatever_is_not_a_failed_exception_is_a_crash(error):
     assert coordinator.failed(a(1), error, 1.0) == [Cancel(a(1)), Stop(error)]
 
 
-# --- time-outs ---------------------------------------------------------------------------------------
-
-
 def test_a_batch_that_is_processed_for_too_long_is_failed_with_the_later_ones():
     coordinator = started(max_batches=3, batch_timeout_s=60.0, backoff_s=1.0)
     coordinator.processed(a(1), 30.0)
@@ -576,9 +563,6 @@ def test_time_outs_are_replayed_for_ever_and_never_stop_the_run():
     for attempt in range(50):
         actions = coordinator.poll(10.0 * (attempt + 1), always)
         assert actions == [Cancel(a(1, attempt)), Emit(a(1, attempt + 1))]
-
-
-# --- draining ----------------------------------------------------------------------------------------
 
 
 def test_nothing_is_emitted_before_all_cancelled_work_has_ended():
@@ -627,9 +611,6 @@ def test_the_end_of_work_that_was_not_cancelled_changes_nothing():
     coordinator.ended(a(1))
 
     assert coordinator.in_flight == {1: (a(1), Phase.PROCESSING)}
-
-
-# --- stop --------------------------------------------------------------------------------------------
 
 
 def test_stop_cancels_all_in_flight_and_nothing_is_emitted_or_committed_after():

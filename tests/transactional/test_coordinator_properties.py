@@ -53,6 +53,10 @@ class CoordinatorMachine(RuleBasedStateMachine):
         self.shell.supply += more
 
     @rule()
+    def source_dries_up(self):
+        self.shell.supply = len(self.shell.history.committed)
+
+    @rule()
     def poll(self):
         self.shell.poll()
 
@@ -81,6 +85,21 @@ class CoordinatorMachine(RuleBasedStateMachine):
         running = self.shell.processing | self.shell.committing
         self.shell.report_failed(self.pick(data, running), ERRORS[error])
 
+    @precondition(lambda self: self.shell.committing)
+    @rule(error=st.sampled_from(sorted(ERRORS)))
+    def commit_fails(self, error):
+        self.shell.report_failed(min(self.shell.committing), ERRORS[error])
+
+    @precondition(lambda self: self.shell.committing)
+    @rule()
+    def driver_is_killed_while_committing(self):
+        self.shell.restart()
+
+    @rule(rounds=st.integers(1, 3), last_commits=st.booleans())
+    def all_goes_well(self, rounds, last_commits):
+        for n in range(rounds):
+            self.shell.succeed(commit=last_commits or n + 1 < rounds)
+
     @precondition(lambda self: self.shell.draining)
     @rule(data=st.data())
     def cancelled_work_ends(self, data):
@@ -103,10 +122,6 @@ class CoordinatorMachine(RuleBasedStateMachine):
     def driver_will_be_killed_at_a_save(self, saves, kept):
         self.shell.fuse = (saves, kept)
 
-    @rule()
-    def faults_end(self):
-        self.shell.heal()
-
     @invariant()
     def all_is_well(self):
         self.shell.check()
@@ -118,11 +133,9 @@ class CoordinatorMachine(RuleBasedStateMachine):
 
 TestEveryInterleaving = CoordinatorMachine.TestCase
 TestEveryInterleaving.settings = settings(
-    max_examples=150, stateful_step_count=40, deadline=None, print_blob=True
+    max_examples=250, stateful_step_count=50, deadline=None, print_blob=True
 )
 
-
-# --- every sequence of events, in a small scope ----------------------------------------------------
 
 Event = tuple[str, Callable[[Shell], None]]
 
@@ -140,7 +153,8 @@ DEPTH = 8
 def events(shell: Shell) -> Iterator[Event]:
     """All that may happen next."""
     yield "poll", Shell.poll
-    yield "time passes", lambda s: _advance(s, 10.0)
+    if shell.is_waiting:
+        yield "time passes", lambda s: _advance(s, 10.0)
     yield "driver is killed", Shell.restart
     for a in sorted(shell.processing):
         yield f"{a} is processed", lambda s, a=a: s.report_processed(a)

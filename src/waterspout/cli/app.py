@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
+import textwrap
 import traceback
 from collections.abc import Sequence
 from importlib.metadata import version
@@ -61,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         if debug:
             traceback.print_exc()
-        print(f"error: {paragraph(error)}", file=sys.stderr)
+        _complain(f"error: {paragraph(error)}")
         return exit_code(error)
 
 
@@ -71,3 +73,10 @@ def _take_debug(arguments: Sequence[str]) -> tuple[list[str], bool]:
     end = given.index("--") if "--" in given else len(given)
     kept = [argument for argument in given[:end] if argument != "--debug"] + given[end:]
     return kept, len(kept) < len(given)
+
+
+def _complain(text: str) -> None:
+    if sys.stderr.isatty():
+        width = shutil.get_terminal_size().columns
+        text = textwrap.fill(text, width, break_long_words=False, break_on_hyphens=False)
+    print(text, file=sys.stderr)

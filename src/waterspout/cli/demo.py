@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import signal
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -51,7 +52,7 @@ def demo(
 
     A Trident topology runs on an embedded Spark, in a process that is killed when some
     partitions of a batch are written and others are not. Then the same command runs again.
-    """  # fmt: skip
+    """
     from waterspout.spark.java import require_java
 
     require_java()
@@ -80,10 +81,17 @@ def _place(folder: Path | None, *, keep: bool) -> Iterator[Path]:
     try:
         yield place
     except KeyboardInterrupt:
-        shutil.rmtree(place, ignore_errors=True)
+        _remove(place, keep=keep)
         raise
-    if not keep:
+    _remove(place, keep=keep)
+
+
+def _remove(place: Path, *, keep: bool) -> None:
+    tries = 0 if keep else 20
+    while tries and place.exists():
         shutil.rmtree(place, ignore_errors=True)
+        time.sleep(0.1)  # a JVM that is about to end may still tidy up in there
+        tries -= 1
 
 
 def _play(story: Story, source: Source, place: Path) -> bool:

@@ -22,10 +22,10 @@ from waterspout.cli.demo_layout import (
     SENTENCES,
     TABLE,
 )
-from waterspout.cli.sessions import open_session
 from waterspout.cli.watching import Watcher, start_waiting
 from waterspout.config import Config
 from waterspout.run import submit
+from waterspout.spark.starting import open_session
 from waterspout.spouts.files import FileSpout
 from waterspout.state.sqlite import SQLiteState
 from waterspout.trident import Count, Split, TridentTopology

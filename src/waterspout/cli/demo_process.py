@@ -78,5 +78,7 @@ def _environment(folder: Path, plan: FaultPlan | None) -> dict[str, str]:
         place.mkdir(exist_ok=True)
     given = {k: v for k, v in os.environ.items() if k != ENVIRONMENT_VARIABLE}
     places = {"TMPDIR": str(temporary), "SPARK_LOCAL_DIRS": str(spark)}
+    # Neither JVM lives long enough for the second compiler to pay for itself.
+    options = f"{given.get('JDK_JAVA_OPTIONS', '')} -XX:TieredStopAtLevel=1".strip()
     faults = {} if plan is None else {ENVIRONMENT_VARIABLE: plan.to_json()}
-    return {**given, **places, **faults}
+    return {**given, **places, "JDK_JAVA_OPTIONS": options, **faults}

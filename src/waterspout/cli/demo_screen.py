@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
@@ -15,12 +15,12 @@ from rich.progress_bar import ProgressBar
 from waterspout.cli.demo_layout import DATABASE, IN_FLIGHT_MAX, LOG, PARTITIONS, TABLE
 from waterspout.cli.demo_source import Source
 from waterspout.cli.screen import Screen
+from waterspout.cli.watching import Rate
 
 __all__ = ["Story"]
 
 _SUBJECT = 14
 _INDENT = 10 + _SUBJECT
-_RATE_OVER_S = 3.0
 
 
 class Story:
@@ -32,7 +32,7 @@ class Story:
         self._began = time.monotonic()
         self._name = ""
         self._begins_at = 1
-        self._points: deque[tuple[float, int]] = deque()
+        self._rate = Rate()
         self._replayed = 0
 
     def __enter__(self) -> Story:
@@ -84,8 +84,7 @@ class Story:
 
     def counts(self) -> None:
         """The topology runs."""
-        before = self._source.sentences_before(self._begins_at - 1)
-        self._points = deque([(time.monotonic(), before)])
+        self._rate = Rate(self._source.sentences_before(self._begins_at - 1))
         if self._begins_at > 1:
             self.tell(self._name, f"resumes at batch {self._begins_at}")
         else:
@@ -97,7 +96,7 @@ class Story:
         total, txid = self._source.files, event["txid"] or self._begins_at - 1
         self._replayed = event["replayed"]
         flying = f"{event['in_flight']} in flight"
-        rate = f"{self._rate(self._source.sentences_before(txid)):,.0f} sentences/s"
+        rate = f"{self._rate.at(self._source.sentences_before(txid)):,.0f} sentences/s"
         bar = ProgressBar(total=total, completed=txid, width=max(10, self._screen.width - 64))
         self._screen.show(
             f"{self._clock()} {self._name:<{_SUBJECT}}"
@@ -128,12 +127,3 @@ class Story:
 
     def _clock(self) -> str:
         return f"[{self.elapsed_s:5.1f} s]"
-
-    def _rate(self, sentences: int) -> float:
-        """Return how many sentences a second were committed of late."""
-        now = time.monotonic()
-        while len(self._points) > 1 and now - self._points[1][0] >= _RATE_OVER_S:
-            self._points.popleft()
-        self._points.append((now, sentences))
-        since, before = self._points[0]
-        return (sentences - before) / max(0.1, now - since)

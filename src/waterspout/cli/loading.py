@@ -12,7 +12,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from waterspout.cli.sessions import ship_by_value
 from waterspout.errors import TopologyError, WaterspoutError
 from waterspout.trident.topology import TridentTopology
 
@@ -65,6 +64,8 @@ def _run_file(path: Path) -> ModuleType:
         raise
     finally:
         sys.dont_write_bytecode = caches
+    from waterspout.spark.starting import ship_by_value
+
     # Workers have neither this file nor its folder; what they need of it goes along by value.
     ship_by_value([module, *_neighbours(path.parent.absolute(), before)])
     return module

@@ -44,4 +44,6 @@ class _ScreenHandler(logging.Handler):
         self._screen = screen
 
     def emit(self, record: logging.LogRecord) -> None:
+        if record.levelno > logging.WARNING:
+            return  # what ends a run is raised as well, and told at the end
         self._screen.say(f"warning: {one_line(record.getMessage())}", "yellow")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import tempfile
 import time
 from pathlib import Path
 from typing import Annotated
@@ -12,11 +13,9 @@ import typer
 from waterspout.cli.loading import load_topology
 from waterspout.cli.logs import logging_to
 from waterspout.cli.options import ConfigFile, Settings, Target, read_config
-from waterspout.cli.preflight import preflight
 from waterspout.cli.screen import Screen
-from waterspout.cli.sessions import new_log_file, open_session
 from waterspout.cli.stopping import StopSignals
-from waterspout.cli.watching import Seen, Watcher, start_waiting
+from waterspout.cli.watching import Rate, Seen, Watcher, start_waiting
 from waterspout.errors import ConfigError
 from waterspout.run import Run, submit
 
@@ -47,13 +46,16 @@ def run(
 
     Ctrl-C or SIGTERM ends it; the same command goes on where it was.
     """
+    from waterspout.spark.preflight import prepare
+    from waterspout.spark.starting import open_session
+
     if master is not None and remote is not None:
         raise ConfigError("--master and --remote exclude each other; give one of them")
     conf = read_config(config, setting)
     topology = load_topology(target)
-    preflight(topology, conf)
-    log = (log_file or new_log_file(topology.name)).absolute()
-    with StopSignals() as stop, Screen() as screen, logging_to(log, screen):
+    prepare(topology, conf).close()
+    log = (log_file or _new_log_file(topology.name)).absolute()
+    with StopSignals() as stop, Screen(every_s=10.0) as screen, logging_to(log, screen):
         screen.say(f"{topology.name}: starting; Spark logs to {log}")
         screen.spin("Spark is starting")
         session = None
@@ -73,13 +75,18 @@ def run(
                     session.stop()
 
 
+def _new_log_file(name: str) -> Path:
+    return Path(tempfile.mkdtemp(prefix="waterspout-")) / f"{name}.log"
+
+
 def _watch(running: Run, stop: StopSignals, screen: Screen, *, until_idle: bool) -> None:
-    watcher, began = Watcher(running), time.monotonic()
+    watcher, rate, began = Watcher(running), Rate(), time.monotonic()
     caught_up = start_waiting(running) if until_idle else None
     try:
         while not stop.wait(_LOOK_EVERY_S) and running.exception() is None:
             seen = watcher.look()
-            screen.show(_line(running, seen, time.monotonic() - began))
+            speed = f"{seen.in_flight} in flight, {rate.at(seen.rows):,.0f} rows/s"
+            screen.show(f"{running.name}: {running.status}, {_sum(seen)}, {speed}")
             if caught_up is not None and caught_up.is_set():
                 break
     finally:
@@ -90,16 +97,9 @@ def _watch(running: Run, stop: StopSignals, screen: Screen, *, until_idle: bool)
     screen.say(f"{running.name}: {why}; {_sum(seen)} in {time.monotonic() - began:.1f} s")
 
 
-def _line(running: Run, seen: Seen, elapsed_s: float) -> str:
-    rate = seen.rows / elapsed_s if elapsed_s > 0 else 0.0
-    return (
-        f"{running.name}: {running.status}, {_sum(seen)}, {seen.in_flight} in flight, "
-        f"{rate:,.0f} rows/s"
-    )
-
-
 def _sum(seen: Seen) -> str:
     at = "" if seen.txid is None else f" (up to {seen.txid})"
     replayed = f", {seen.replayed} replayed" if seen.replayed else ""
     batches = "1 batch" if seen.batches == 1 else f"{seen.batches:,} batches"
-    return f"{batches} committed{at}{replayed}, {seen.rows:,} rows written"
+    rows = "1 row" if seen.rows == 1 else f"{seen.rows:,} rows"
+    return f"{batches} committed{at}{replayed}, {rows} written"

@@ -31,7 +31,7 @@ class Screen:
             file=_own_stdout() if terminal else None,
             force_terminal=terminal,
             highlight=False,
-            soft_wrap=True,
+            soft_wrap=not terminal,
         )
         self.is_live = terminal and not self._console.is_dumb_terminal
         self._spinner = Spinner(

@@ -25,9 +25,9 @@ class StopSignals:
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> StopSignals:
-        handlers = {number: signal.getsignal(number) for number in _SIGNALS}
-        # nohup and the like have set what they ignore on purpose.
-        self._before = {n: h for n, h in handlers.items() if h is not signal.SIG_IGN}
+        self._before = {number: signal.getsignal(number) for number in _SIGNALS}
+        if self._before[signal.SIGHUP] is signal.SIG_IGN:
+            del self._before[signal.SIGHUP]  # it was started with nohup
         self._install()
         return self
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import threading
+import time
+from collections import deque
 from dataclasses import dataclass
 
 from waterspout.run import Run
 
-__all__ = ["Seen", "Watcher", "start_waiting"]
+__all__ = ["Rate", "Seen", "Watcher", "start_waiting"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,23 @@ class Watcher:
             elif entry["event"] == "commit ends":
                 open_batches.discard(entry["txid"])
         return len(open_batches)
+
+
+class Rate:
+    """How fast a number has grown of late."""
+
+    def __init__(self, start: int = 0, *, over_s: float = 3.0) -> None:
+        self._over_s = over_s
+        self._points = deque([(time.monotonic(), start)])
+
+    def at(self, value: int) -> float:
+        """Note the value of now; return by how much a second it has grown."""
+        now = time.monotonic()
+        while len(self._points) > 1 and now - self._points[1][0] >= self._over_s:
+            self._points.popleft()
+        self._points.append((now, value))
+        since, before = self._points[0]
+        return (value - before) / max(0.1, now - since)
 
 
 def start_waiting(run: Run) -> threading.Event:

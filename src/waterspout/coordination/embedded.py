@@ -60,6 +60,7 @@ class EmbeddedStore(CoordinationStore):
         self._clock = clock
         self._durable = durable
         self._epoch: int | None = None
+        self._held: tuple[int, int] | None = None
         self._db: sqlite3.Connection | None = None
         self._lock = threading.RLock()
 
@@ -74,7 +75,7 @@ class EmbeddedStore(CoordinationStore):
                 epoch, refusal = self._in_transaction(lambda db: self._take_lease(db, fingerprint))
                 if refusal is not None:
                     raise LeaseHeldError(refusal)
-                self._epoch = epoch
+                self._epoch, self._held = epoch, _identity(self._path)
                 return epoch
             finally:
                 self._close_unless_held()
@@ -87,6 +88,19 @@ class EmbeddedStore(CoordinationStore):
             finally:
                 self._close_unless_held()
 
+    def refuse_if_held(self) -> None:
+        """Look at the lease; of a holder that cannot be seen from here, `acquire` judges."""
+        with self._lock, self._errors():
+            if not self._path.exists():
+                return
+            try:
+                lease = self._read_lease(self._open())
+            finally:
+                self._close_unless_held()
+        reason = may_take_over(lease, self._clock())
+        if reason is not None and lease.holder is not None and lease.holder.is_alive():
+            raise LeaseHeldError(self._taken(lease, reason))
+
     def load(self) -> Ledger:
         """Read the ledger; everything about it is checked."""
         with self._lock, self._errors():
@@ -95,7 +109,6 @@ class EmbeddedStore(CoordinationStore):
     def save(self, ledger: Ledger) -> None:
         """Store the ledger in one durable transaction that also checks the epoch."""
         text = json.dumps(ledger.to_json(), separators=(",", ":"), sort_keys=True)
-
         self._as_holder(lambda db, _: self._put(db, "ledger", text))
 
     def renew(self) -> None:
@@ -109,7 +122,7 @@ class EmbeddedStore(CoordinationStore):
             with suppress(Exception):
                 if self._epoch is not None:
                     self._as_holder(lambda db, epoch: self._put_lease(db, self._lease(epoch, None)))
-            self._epoch = None
+            self._epoch = self._held = None
             with suppress(sqlite3.Error):
                 self._close()
 
@@ -141,13 +154,16 @@ class EmbeddedStore(CoordinationStore):
             watched = lease.watched_from(me.boot, now)
             if watched != lease:
                 self._put_lease(db, watched)
-            return lease.epoch, (
-                f"topology {self._topology!r} is taken: {reason}. Stop that one first; if it is "
-                f"gone, wait {lease.duration_s:g} s for its lease to run out."
-            )
+            return lease.epoch, self._taken(lease, reason)
         refuse_changed_graph(ledger.fingerprint, fingerprint, self._topology)
         self._put_lease(db, self._lease(lease.epoch + 1, me))
         return lease.epoch + 1, None
+
+    def _taken(self, lease: Lease, reason: str) -> str:
+        return (
+            f"topology {self._topology!r} is taken: {reason}. Stop that one first; if it is gone, "
+            f"wait {lease.duration_s:g} s for its lease to run out."
+        )
 
     def _lease(self, epoch: int, holder: Process | None) -> Lease:
         return Lease(epoch, holder, self._clock(), self._lease_s)
@@ -216,6 +232,7 @@ class EmbeddedStore(CoordinationStore):
     def _fill(self, draft: Path, fingerprint: Mapping[str, Any]) -> None:
         db = self._connect(draft)
         try:
+            db.execute("BEGIN")
             db.execute(f"PRAGMA application_id={_APPLICATION_ID}")
             db.execute(f"PRAGMA user_version={_FORMAT}")
             db.execute(
@@ -224,6 +241,7 @@ class EmbeddedStore(CoordinationStore):
             ledger = Ledger(self._topology, fingerprint)
             self._put(db, "ledger", json.dumps(ledger.to_json(), sort_keys=True))
             self._put_lease(db, self._lease(0, None))
+            db.execute("COMMIT")
         finally:
             db.close()
 
@@ -236,6 +254,11 @@ class EmbeddedStore(CoordinationStore):
                 )
 
     def _open(self) -> sqlite3.Connection:
+        if self._held is not None and self._held != _identity(self._path):
+            # Its epoch would say nothing: a new file counts from 1 again.
+            raise DamagedStoreError(
+                f"{self._path} was removed or replaced while this driver held it; {_REMEDY}"
+            )
         if self._db is not None:
             return self._db
         self._refuse_links()
@@ -335,6 +358,14 @@ def _explain(error: Exception) -> str | None:
             return f"{error}; once the disk works again, the same command goes on"
         case _:
             return None
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _make_folder(folder: Path) -> None:

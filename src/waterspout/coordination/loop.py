@@ -223,7 +223,9 @@ class BatchLoop:
             raise error
         actions = self._coordinator.failed(attempt, error, self._clock())
         if actions:
-            log.warning("batch %s failed and is replayed: %s", attempt, error)
+            stops = any(isinstance(action, Stop) for action in actions)
+            what = "and the run stops" if stops else "and is replayed"
+            log.warning("batch %s failed %s: %s", attempt, what, error)
             self._listener.failed(attempt, error)
         self._carry_out(actions)
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from waterspout.errors import ForeignStoreError, LeaseLostError
+from waterspout.errors import ForeignStoreError, LeaseHeldError, LeaseLostError
 from waterspout.transactional.ledger import Ledger
 
 __all__ = ["CoordinationStore", "MemoryCoordinationStore", "SharedMemory", "refuse_changed_graph"]
@@ -32,6 +32,13 @@ class CoordinationStore(ABC):
     @abstractmethod
     def peek(self) -> Ledger | None:
         """Return the ledger without taking the lease or creating anything; None if none."""
+
+    @abstractmethod
+    def refuse_if_held(self) -> None:
+        """Raise LeaseHeldError if another driver is plainly at work; writes nothing.
+
+        Passing is no promise: `acquire` decides.
+        """
 
     @abstractmethod
     def load(self) -> Ledger:
@@ -74,6 +81,7 @@ class SharedMemory:
 
     document: str | None = None
     epoch: int = 0
+    held: bool = False
 
 
 class MemoryCoordinationStore(CoordinationStore):
@@ -97,7 +105,15 @@ class MemoryCoordinationStore(CoordinationStore):
         refuse_changed_graph(self.load().fingerprint, fingerprint, self._topology)
         self._shared.epoch += 1
         self._epoch = self._shared.epoch
+        self._shared.held = True
         return self._epoch
+
+    def refuse_if_held(self) -> None:
+        """Raise if a run in this process has not ended."""
+        if self._shared.held:
+            raise LeaseHeldError(
+                f"topology {self._topology!r} already runs in this process; stop that run first"
+            )
 
     def load(self) -> Ledger:
         """Return the ledger."""
@@ -119,4 +135,6 @@ class MemoryCoordinationStore(CoordinationStore):
             )
 
     def release(self) -> None:
-        """Do nothing: the next acquire takes over anyway."""
+        """Note that this driver is gone; a crash leaves that to the next one's `acquire`."""
+        if self._epoch == self._shared.epoch:
+            self._shared.held = False

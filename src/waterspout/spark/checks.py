@@ -13,8 +13,17 @@ from waterspout.errors import NotPicklableError, TopologyError
 from waterspout.spark.compiler import Compiler, is_native
 from waterspout.spark.session import SparkRuntime
 from waterspout.trident.plan.explain import refuse_weak
-from waterspout.trident.plan.nodes import Aggregate, Each, Keep, Node, Query, Update
-from waterspout.trident.plan.plan import Phase, Plan
+from waterspout.trident.plan.nodes import (
+    Aggregate,
+    Each,
+    Keep,
+    NewValues,
+    Node,
+    Query,
+    Source,
+    Update,
+)
+from waterspout.trident.plan.plan import Plan
 
 __all__ = ["check_plan", "dry_compile"]
 
@@ -39,14 +48,14 @@ def check_plan(plan: Plan, conf: Config) -> None:
 
 
 def dry_compile(plan: Plan, conf: Config, runtime: SparkRuntime) -> None:
-    """Build the processing phase over empty inputs, so that a bad expression shows now."""
+    """Build every DataFrame over empty inputs, so that a bad expression shows now."""
     compiler = Compiler(runtime, plan, conf)
     made: dict[Node, Any] = {}
     for node in plan.nodes:
-        if node in plan.sources.values() or plan.phases[node] is Phase.COMMIT:
-            if not isinstance(node, (Update, Query)) and node.parents and node.parents[0] in made:
-                made[node] = _built(node, compiler, made)
-            made.setdefault(node, compiler.from_table(arrow_schema(node.schema).empty_table()))
+        if isinstance(node, (Source, Update, NewValues)) or (
+            isinstance(node, Query) and not compiler.is_asked_by_tasks(node)
+        ):
+            made[node] = compiler.from_table(arrow_schema(node.schema).empty_table())
         else:
             made[node] = _built(node, compiler, made)
 
@@ -72,8 +81,7 @@ def _shipped(node: Node) -> list[Any]:
         case Aggregate(aggregator=operation) | Query(query=operation):
             return [operation]
         case Update(updating=updating):
-            parts = (getattr(updating, name, None) for name in ("aggregator", "updater"))
-            return [part for part in parts if part is not None]
+            return [updating.operation]
     return []
 
 

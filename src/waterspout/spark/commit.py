@@ -159,15 +159,17 @@ class CommitPhase:
 
     def _query(self, node: Query, source: Result, ticket: CommitTicket, staging: Staging) -> Result:
         spec = self._plan.states[node.state]
+        # A state that is only read has batches of its own, which ours say nothing about.
+        seen_by = None if spec.static else ticket
         if isinstance(source, Kept) and not spec.factory.driver_only:
-            frame = self._compiler.query(node, source.frame, ticket.attempt.txid, ticket)
+            frame = self._compiler.query(node, source.frame, ticket.attempt.txid, seen_by)
             # Asked now: after the update that follows, the answers would be others.
             return keep(frame, staging)
         table = _without_partition(self._table_of(source)).combine_chunks()
         step = QueryStep.of(node, spec)
         state = self._state(spec.name, 0)
         answered = [
-            run_query(step, state, batch, ticket, self._conf, 0) for batch in table.to_batches()
+            run_query(step, state, batch, seen_by, self._conf, 0) for batch in table.to_batches()
         ]
         return Collected(pa.Table.from_batches(answered) if answered else _nothing(node))
 

@@ -11,7 +11,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from waterspout import faults
-from waterspout.arrow import arrow_schema
+from waterspout.arrow import arrow_schema, ddl_of
 from waterspout.config import Config
 from waterspout.errors import TopologyError
 from waterspout.schema import Schema
@@ -38,13 +38,14 @@ from waterspout.trident.plan.nodes import (
     Project,
     Query,
     ReduceInto,
+    Source,
     Transform,
     Update,
 )
 from waterspout.trident.plan.plan import Plan
 from waterspout.trident.runtime.aggregate import AggregateStep, aggregate_step
 from waterspout.trident.runtime.rows import row_step
-from waterspout.trident.runtime.states import CommitTicket, QueryStep
+from waterspout.trident.runtime.states import CommitTicket, QueryStep, open_state, run_query
 
 __all__ = ["Compiler", "is_native"]
 
@@ -88,7 +89,9 @@ class Compiler:
                 if not paths:
                     return self.from_table(_rows_table(schema, []))
                 reader = self._spark.read.format(form).schema(schema.ddl()).options(**options)
-                return self._share_of_cores(reader.load(list(paths)).select(*schema.names), read)
+                # These are names, not patterns: a[1].txt is not a1.txt.
+                names = [re.sub(r"([\\*?\[\]{}])", r"\\\1", path) for path in paths]
+                return self._share_of_cores(reader.load(names).select(*schema.names), read)
 
     def _share_of_cores(self, frame: DataFrame, read: FilesRead) -> DataFrame:
         """Read a batch with as many tasks as are its share of the cores.
@@ -103,6 +106,9 @@ class Compiler:
 
     def from_table(self, table: pa.Table) -> DataFrame:
         """Return a table of the driver's as a DataFrame."""
+        if table.num_rows == 0:
+            # Spark Connect wants to be told the schema of nothing.
+            return self._spark.createDataFrame([], ddl_of(table.schema).ddl())
         return self._spark.createDataFrame(table)
 
     def frame(self, node: Node, made: Mapping[Node, DataFrame], txid: int) -> DataFrame:
@@ -127,8 +133,10 @@ class Compiler:
                 return _checked(node, function(parent))
             case Aggregate():
                 return self._aggregate(node, parent, txid)
-            case Query():
+            case Query() if self.is_asked_by_tasks(node):
                 return self.query(node, parent, txid, None)
+            case Query():
+                return self._query_here(node, parent)
         raise AssertionError(f"{node.title} has no DataFrame of its own")
 
     def query(
@@ -139,11 +147,32 @@ class Compiler:
         task = QueryTask(self.setting(txid, parent), step, ticket)
         return parent.mapInArrow(task, node.schema.ddl())
 
+    def is_asked_by_tasks(self, node: Query) -> bool:
+        """Whether executors reach the state of a query."""
+        return not self._plan.states[node.state].factory.driver_only
+
+    def _query_here(self, node: Query, parent: DataFrame) -> DataFrame:
+        """Ask a state that only the driver reaches: the rows come here, and go back answered."""
+        step = QueryStep.of(node, self._plan.states[node.state])
+        rows = parent.toArrow().combine_chunks().to_batches()
+        state = open_state(step.spec, self._conf, 0, None)
+        try:
+            answered = [run_query(step, state, batch, None, self._conf, 0) for batch in rows]
+        finally:
+            state.close()
+        nothing = arrow_schema(node.schema).empty_table()
+        return self.from_table(pa.Table.from_batches(answered) if answered else nothing)
+
     def with_partition(self, node: Update, frame: DataFrame) -> DataFrame:
         """Add the column that says which partition of the state each row goes to."""
         spec = self._plan.states[node.state]
         updating = node.updating
-        keys = updating.keys if isinstance(updating, (CombineInto, ReduceInto)) else updating.fields
+        if isinstance(updating, (CombineInto, ReduceInto)):
+            keys: tuple[str, ...] = updating.keys
+        else:
+            # All will do, since any row may go anywhere; but maps have no hash.
+            types = node.parents[0].schema
+            keys = tuple(f for f in updating.fields if not _has_map(types.type_of(f)))
         if not keys or spec.partitions == 1:
             return frame.withColumn(PARTITION, F.lit(0))
         return frame.withColumn(PARTITION, F.pmod(F.hash(*keys), F.lit(spec.partitions)))
@@ -156,7 +185,10 @@ class Compiler:
         )
 
     def _spread(self, node: Node, frame: DataFrame) -> DataFrame:
-        hint = self._plan.hints.get(node.number)
+        hints, source = self._plan.hints, node.parents[0]
+        hint = hints.get(node.number)
+        if hint is None and isinstance(source, Source):
+            hint = hints.get(source.number)
         return frame if hint is None else frame.repartition(hint)
 
     def _python_chain(self, node: Node, made: Mapping[Node, DataFrame]) -> list[Node]:
@@ -172,14 +204,15 @@ class Compiler:
         return chain
 
     def _native_each(self, node: Each, parent: DataFrame) -> DataFrame:
-        name, kind = node.out.fields[0]
         if len(node.out) != 1:
             raise TopologyError(f"{node.title} is one expression, but has {len(node.out)} outputs")
+        name, kind = node.out.fields[0]
         if isinstance(node.function, Split):
             pattern = re.escape(node.function.separator)
             words = F.split(F.col(node.fields[0]), pattern, -1)
-            return parent.select("*", F.explode(words).alias(name)).where(F.col(name) != "")
-        frame = parent.select("*", _column(node.function).alias(name))
+            frame = parent.select("*", F.explode(words).alias(name)).where(F.col(name) != "")
+        else:
+            frame = parent.select("*", _column(node.function).alias(name))
         if node.number not in self._casts:
             found = frame.schema[name].dataType.simpleString()
             self._casts[node.number] = () if found == kind else (name,)
@@ -217,11 +250,15 @@ class Compiler:
 def _native_aggregate(node: Aggregate) -> Column | None:
     kind = node.out.types[0]
     if type(node.aggregator) is Count:
-        return F.count(F.lit(1))
+        return F.count(F.lit(1)).cast(str(kind))
     if type(node.aggregator) is Sum:
         total = F.sum(F.col(node.fields[0]))
         return F.coalesce(total, F.lit(0)).cast(str(kind))
     return None
+
+
+def _has_map(kind: str | None) -> bool:
+    return kind is not None and re.search(r"\b(map|variant)\b", kind, re.I) is not None
 
 
 def _column(operation: Any) -> Column:

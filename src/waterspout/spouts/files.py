@@ -18,7 +18,7 @@ from waterspout.spouts.reads import FilesRead, Read
 __all__ = ["FileSpout"]
 
 _FORMATS = ("text", "json", "csv", "parquet", "orc")
-_LIST_EVERY_S = 0.2
+_REST_PER_LISTING = 10  # listing takes at most a tenth of the time
 
 
 class FileSpout(BatchSpout):
@@ -27,7 +27,8 @@ class FileSpout(BatchSpout):
     A batch is a list of files: those that came first, up to `max_files` of them and up to
     `max_bytes` and `max_rows` in all, at least one. Transactional: the list is stored with
     sizes and times, and a file that changed afterwards is an error, not other data. Files
-    must be moved in place complete; names that start with `_` or `.` are left alone.
+    must be moved in place complete; files and folders whose names start with `_` or `.`, and
+    unfinished copies (`._COPYING_`), are left alone, as Spark's readers do.
 
     Text has one field, `value`; the other formats need a `schema` (DDL), except Parquet,
     whose files bring theirs.
@@ -89,15 +90,17 @@ class FileSpout(BatchSpout):
                     f"{name} was changed after it was put into a batch ({size_bytes} bytes then, "
                     f"{now.st_size} now). Put the old file back; new rows go into new files."
                 )
-            paths.append(name)
-            size += size_bytes
+            if size_bytes:  # no rows are in an empty file, whatever its format
+                paths.append(name)
+                size += size_bytes
         return FilesRead(self.schema, self.format, tuple(paths), size, self._options)
 
     def identity(self) -> Mapping[str, Any]:
-        """Format and fields; the directory may be moved."""
+        """Path, format and fields: in another place, every file would count as new."""
         return {
             "spout": "FileSpout",
             "kind": self.kind.value,
+            "path": os.path.abspath(self.path),
             "format": self.format,
             "fields": str(self.schema),
         }
@@ -112,15 +115,13 @@ class FileSpout(BatchSpout):
     def find(self) -> list[tuple[int, str, int]]:
         """Return (time, name, size) of every file there is now, oldest first."""
         if _is_glob(self.path):
-            names = glob.glob(self.path, recursive=True)
+            names = _visible(self.path, glob.glob(self.path, recursive=True))
         elif os.path.isdir(self.path):
-            names = [os.path.join(d, f) for d, _, files in os.walk(self.path) for f in files]
+            names = _below(self.path)
         else:
             names = [self.path]
         found = []
         for name in names:
-            if os.path.basename(name).startswith(("_", ".")):
-                continue
             try:
                 stat = os.stat(name)
             except FileNotFoundError:
@@ -146,23 +147,31 @@ class _FilePlanner(BatchPlanner):
             began = time.monotonic()
             self._list()
             took = time.monotonic() - began
-            self._list_at = time.monotonic() + max(_LIST_EVERY_S, 10 * took)
+            self._list_at = time.monotonic() + _REST_PER_LISTING * took
         return bool(self._waiting)
 
     def plan(self, txid: int, previous: Any) -> Any:
-        spout, size, rows = self._spout, 0, 0
+        spout, size, rows, looked_at = self._spout, 0, 0, 0
         files: list[list[Any]] = []
-        while self._waiting and len(files) < spout.max_files:
-            time_ns, name, size_bytes = self._waiting[0]
+        for _, name, _ in self._waiting:
+            if len(files) == spout.max_files:
+                break
+            try:
+                now = os.stat(name)  # it may have grown since it was listed
+            except FileNotFoundError:
+                looked_at += 1  # or gone; no batch holds it yet
+                continue
             count = _count_rows(name, spout.format) if spout.max_rows is not None else 0
             too_many = spout.max_rows is not None and rows + count > spout.max_rows
-            if files and (size + size_bytes > spout.max_bytes or too_many):
+            if files and (size + now.st_size > spout.max_bytes or too_many):
                 break
-            self._waiting.pop(0)
-            self._assigned.add(name)
-            files.append([name, size_bytes, time_ns])
-            size += size_bytes
+            looked_at += 1
+            files.append([name, now.st_size, now.st_mtime_ns])
+            size += now.st_size
             rows += count
+        # Only now, so that an error above leaves no file out.
+        del self._waiting[:looked_at]
+        self._assigned.update(name for name, _, _ in files)
         return {"files": files}
 
     def succeeded(self, txid: int, metadata: Any) -> None:
@@ -223,13 +232,42 @@ def _is_glob(path: str) -> bool:
     return any(char in path for char in "*?[")
 
 
-def _count_rows(name: str, format: str) -> int:
-    if format == "parquet":
-        import pyarrow.parquet as pq
+def _is_hidden(name: str) -> bool:
+    return name.startswith(("_", ".")) or name.endswith("._COPYING_")
 
-        return int(pq.read_metadata(name).num_rows)
+
+def _below(directory: str) -> list[str]:
+    names = []
+    for folder, folders, files in os.walk(directory):
+        folders[:] = [name for name in folders if not _is_hidden(name)]
+        names += [os.path.join(folder, name) for name in files if not _is_hidden(name)]
+    return names
+
+
+def _visible(pattern: str, names: list[str]) -> list[str]:
+    """Leave out what is hidden, or below something hidden that the pattern does not spell out."""
+    spelled = set(Path(pattern).parts)
+    return [n for n in names if not any(_is_hidden(p) for p in set(Path(n).parts) - spelled)]
+
+
+def _count_rows(name: str, format: str) -> int:
+    try:
+        if format == "parquet":
+            import pyarrow.parquet as pq
+
+            return int(pq.read_metadata(name).num_rows)
+        if format == "orc":
+            from pyarrow import orc
+
+            return int(orc.ORCFile(name).nrows)
+    except (ValueError, OSError) as error:  # what Arrow raises for a file that is none
+        raise SourceError(f"{name} cannot be read as {format}: {error}") from error
+    lines, last = 0, b"\n"
     with open(name, "rb") as file:
-        return sum(chunk.count(b"\n") for chunk in iter(lambda: file.read(1 << 20), b""))
+        for chunk in iter(lambda: file.read(1 << 20), b""):
+            lines += chunk.count(b"\n")
+            last = chunk[-1:]
+    return lines + (last != b"\n")
 
 
 def _parquet_schema(path: str) -> Schema:

@@ -7,7 +7,7 @@ import decimal
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from waterspout.errors import TopologyError
+from waterspout.errors import SourceError, TopologyError
 from waterspout.schema import FieldNames, Schema
 from waterspout.spouts.base import BatchPlanner, BatchSpout, SpoutContext, SpoutKind
 from waterspout.spouts.reads import Read, RowsRead
@@ -63,9 +63,14 @@ class FixedBatchSpout(BatchSpout):
         return _FixedPlanner(None if self._cycle else len(self._rows), self._size)
 
     def read(self, metadata: Any) -> Read:
-        """Take the rows of the range, from the start again behind the last."""
+        """Take the rows of the range; those of a cycle go on at the start behind the last."""
         rows = self._rows
         wanted = range(metadata["start"], metadata["end"])
+        if wanted.stop > len(rows) and not self._cycle:
+            raise SourceError(
+                f"FixedBatchSpout: an unfinished batch holds rows {wanted.start} to {wanted.stop}, "
+                f"but there are {len(rows)} rows. Rows may be added, not taken away."
+            )
         return RowsRead(self._schema, [rows[i % len(rows)] for i in wanted])
 
     def identity(self) -> Mapping[str, Any]:

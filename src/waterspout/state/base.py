@@ -194,6 +194,16 @@ class FencedMap(BackingMap[V]):
     def fenced_put(self, stamp: Stamp, keys: Sequence[Key], values: Sequence[V]) -> None:
         """Store all pairs or none; raise FencedError unless the head has this stamp."""
 
+    @abstractmethod
+    def multi_compare_and_put(
+        self, keys: Sequence[Key], read: Sequence[V | None], values: Sequence[V]
+    ) -> bool:
+        """Store all pairs if each of these distinct keys still has the record that was read.
+
+        Else store none and return False. For writes outside of any batch, which no head puts
+        in order with those of a batch.
+        """
+
     def can_combine(self, combiner: Combiner) -> bool:
         """Whether `fenced_combine` can do this combiner's work inside the store."""
         return False

@@ -11,7 +11,7 @@ from decimal import Decimal
 from typing import Any, ClassVar, Generic, TypeVar
 
 from waterspout import faults
-from waterspout.errors import FencedError
+from waterspout.errors import ConfigError, FencedError, StoreError
 from waterspout.serde import encode_key
 from waterspout.state.base import (
     BackingMap,
@@ -29,6 +29,7 @@ __all__ = ["BatchContext", "BatchedMap", "CombinerValueUpdater"]
 V = TypeVar("V")
 R = TypeVar("R")
 
+_AMEND_TRIES = 100
 _UNCHANGEABLE = frozenset(
     {type(None), bool, int, float, str, bytes, Decimal, date, datetime}
 )  # of what is common; any other value is copied for its updater
@@ -116,8 +117,8 @@ class BatchedMap(MapState[V], HeadedState, Generic[V, R]):
         """Return the record to store for a changed value."""
 
     @abstractmethod
-    def _amend(self, record: R | None, updater: ValueUpdater[V]) -> tuple[R, Any]:
-        """Return the record after an update outside of any batch, and its value."""
+    def _amend(self, record: R | None, updater: ValueUpdater[V]) -> R:
+        """Return the record after an update outside of any batch."""
 
     @abstractmethod
     def _read(self, record: R | None, head: Head | None) -> Any:
@@ -129,6 +130,9 @@ class BatchedMap(MapState[V], HeadedState, Generic[V, R]):
         self, txid: int | None, attempt: int = 0, resolved: Mapping[int, int] = NOTHING
     ) -> None:
         """Start a batch: forget what an earlier one left, read everything anew."""
+        if txid is not None and txid < 1:
+            # 0 marks what no batch has written.
+            raise ConfigError(f"{self._name}: txids start at 1, so there is no batch {txid}")
         self._batch = None if txid is None else BatchContext(txid, attempt, resolved)
         self._entries = {}
         self._combined = False
@@ -225,13 +229,22 @@ class BatchedMap(MapState[V], HeadedState, Generic[V, R]):
     ) -> list[V | None]:
         names = [encode_key(key) for key in keys]
         unique = dict(zip(names, keys, strict=True))
-        records = dict(zip(unique, self._backing.multi_get(list(unique.values())), strict=True))
-        values = []
-        for name, updater in zip(names, updaters, strict=True):
-            records[name], value = self._amend(records[name], _Careful(updater))
-            values.append(value)
-        self._backing.multi_put(list(unique.values()), list(records.values()))
-        return values
+        distinct, fence = list(unique.values()), self._backing.fence
+        for _ in range(_AMEND_TRIES):
+            head = None if fence is None else fence.read_head()
+            read = self._backing.multi_get(distinct)
+            records: dict[str, Any] = dict(zip(unique, read, strict=True))
+            values = []
+            for name, updater in zip(names, updaters, strict=True):
+                records[name] = self._amend(records[name], _Careful(updater))
+                values.append(self._read(records[name], head))
+            if fence is None:
+                self._backing.multi_put(distinct, list(records.values()))
+                return values
+            # A batch may have written there since: it would be lost under an older record.
+            if fence.multi_compare_and_put(distinct, read, list(records.values())):
+                return values
+        raise StoreError(f"{self._name}: these keys change faster than they can be updated")
 
     def _pass_point(self, name: str, batch: BatchContext | Stamp) -> None:
         faults.point(name, txid=batch.txid, attempt=batch.attempt, partition=self._partition)

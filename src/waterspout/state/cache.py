@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
 from waterspout.errors import ConfigError
@@ -14,6 +14,10 @@ from waterspout.state.head import Head, Stamp
 __all__ = ["CachedMap"]
 
 V = TypeVar("V")
+
+
+class _ChangedError(Exception):
+    """A record is not the one that was read."""
 
 
 class CachedMap(FencedMap[V], Generic[V]):
@@ -60,6 +64,21 @@ class CachedMap(FencedMap[V], Generic[V]):
         """Write to the store under its fence, then to the cache."""
         self._write(keys, values, lambda: self._below().fenced_put(stamp, keys, values))
 
+    def multi_compare_and_put(
+        self, keys: Sequence[Key], read: Sequence[V | None], values: Sequence[V]
+    ) -> bool:
+        """Write to the store, then to the cache; forget the keys if they had changed."""
+
+        def write() -> None:
+            if not self._below().multi_compare_and_put(keys, read, values):
+                raise _ChangedError
+
+        try:
+            self._write(keys, values, write)
+        except _ChangedError:
+            return False
+        return True
+
     def read_head(self) -> Head | None:
         """Return the head of the store: it is never cached."""
         return self._below().read_head()
@@ -78,10 +97,10 @@ class CachedMap(FencedMap[V], Generic[V]):
         assert below is not None, "asked for a fence that is not there"
         return below
 
-    def _write(self, keys: Sequence[Key], values: Sequence[V], write: object) -> None:
+    def _write(self, keys: Sequence[Key], values: Sequence[V], write: Callable[[], None]) -> None:
         names = [encode_key(key) for key in keys]
         try:
-            write()  # type: ignore[operator]
+            write()
         except BaseException:
             for name in names:
                 self._cache.pop(name, None)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from waterspout.errors import FencedError, ForeignStoreError, StateMismatchError
+from waterspout.errors import ConfigError, FencedError, ForeignStoreError, StateMismatchError
 from waterspout.serde import decode_value, encode_value
 
 __all__ = ["Head", "Stamp", "Writer", "check_stamp", "claimed", "settled", "verify"]
@@ -89,6 +89,8 @@ def claimed(
     coordination store has it. Claiming twice with one stamp is allowed: the answer to the
     first claim may have been lost.
     """
+    if stamp.txid < 1:
+        raise ConfigError(f"{state}: txids start at 1, so there is no batch {stamp.txid}")
     # Before any other: epochs and attempts of another topology say nothing here.
     _refuse_strangers(head, stamp.writer.owner, state)
     if head is not None and stamp.writer.epoch < head.stamp.writer.epoch:

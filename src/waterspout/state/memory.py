@@ -50,6 +50,17 @@ class MemoryMap(FencedMap[V]):
             check_stamp(self._head, stamp, state=self._name)
             self._store(keys, values)
 
+    def multi_compare_and_put(
+        self, keys: Sequence[Key], read: Sequence[V | None], values: Sequence[V]
+    ) -> bool:
+        """Store the records if nobody has since the others were read."""
+        with self._lock:
+            now = [self._records.get(encode_key(key)) for key in keys]
+            if now != list(read):
+                return False
+            self._store(keys, values)
+            return True
+
     def read_head(self) -> Head | None:
         """Return the head."""
         with self._lock:

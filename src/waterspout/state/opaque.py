@@ -65,19 +65,16 @@ class OpaqueMap(BatchedMap[V, OpaqueValue[V]]):
         start, _ = self._open(entry_record, batch, key)
         return OpaqueValue(batch.txid, batch.attempt, value, start)
 
-    def _amend(
-        self, record: OpaqueValue[V] | None, updater: ValueUpdater[V]
-    ) -> tuple[OpaqueValue[V], Any]:
+    def _amend(self, record: OpaqueValue[V] | None, updater: ValueUpdater[V]) -> OpaqueValue[V]:
         if record is None:
-            value = updater.update(None)
-            return OpaqueValue(0, 0, value), value
+            return OpaqueValue(0, 0, updater.update(None))
         # Into both values: the write stays, whether the record's batch commits or is replayed.
         value, prev = updater.update(record.value), updater.update(record.prev)
-        return OpaqueValue(record.txid, record.attempt, value, prev), value
+        return OpaqueValue(record.txid, record.attempt, value, prev)
 
     def _read(self, record: OpaqueValue[V] | None, head: Head | None) -> Any:
         if record is None:
             return None
-        if head is None or record.txid == 0 or head.holds(record.txid, record.attempt):
+        if head is None or head.holds(record.txid, record.attempt):
             return record.value
         return record.prev

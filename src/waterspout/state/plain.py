@@ -24,9 +24,8 @@ class NonTransactionalMap(BatchedMap[V, Any]):
     def _close(self, entry_record: Any, value: Any, batch: BatchContext, key: Key) -> Any:
         return value
 
-    def _amend(self, record: Any, updater: ValueUpdater[V]) -> tuple[Any, Any]:
-        value = updater.update(record)
-        return value, value
+    def _amend(self, record: Any, updater: ValueUpdater[V]) -> Any:
+        return updater.update(record)
 
     def _read(self, record: Any, head: Head | None) -> Any:
         return record

@@ -100,6 +100,24 @@ class SQLiteMap(FencedMap[Any]):
 
         self._write(write)
 
+    def multi_compare_and_put(
+        self, keys: Sequence[Key], read: Sequence[Any | None], values: Sequence[Any]
+    ) -> bool:
+        """Store the records if nobody has since the others were read."""
+        same = True
+
+        def write(db: sqlite3.Connection) -> None:
+            nonlocal same
+            self._stored_head(db)
+            self._create_tables(db)
+            now = self._select(db, self._layout.encode_keys(keys))
+            same = self._comparable(now) == self._comparable(read)
+            if same:
+                self._put(db, keys, values)
+
+        self._write(write)
+        return same
+
     def can_combine(self, combiner: Combiner) -> bool:
         """Sums of numbers, least and greatest of plain values: SQLite does them as we would."""
         return self._sql.can_combine(combiner.merge)
@@ -180,6 +198,10 @@ class SQLiteMap(FencedMap[Any]):
         for i, *columns in db.execute(self._sql.select_wanted):
             found[i] = self._record(rows[i], columns)
         return found
+
+    def _comparable(self, records: Sequence[Any | None]) -> list[Any]:
+        # As columns, where even a NaN is equal to itself.
+        return [None if record is None else self._sql.columns(record) for record in records]
 
     def _key(self, columns: Sequence[Any]) -> tuple[Any, ...]:
         try:

@@ -49,12 +49,10 @@ class TransactionalMap(BatchedMap[V, TransactionalValue[V]]):
 
     def _amend(
         self, record: TransactionalValue[V] | None, updater: ValueUpdater[V]
-    ) -> tuple[TransactionalValue[V], Any]:
+    ) -> TransactionalValue[V]:
         if record is None:
-            value = updater.update(None)
-            return TransactionalValue(0, 0, value), value
-        value = updater.update(record.value)
-        return TransactionalValue(record.txid, record.attempt, value), value
+            return TransactionalValue(0, 0, updater.update(None))
+        return TransactionalValue(record.txid, record.attempt, updater.update(record.value))
 
     def _read(self, record: TransactionalValue[V] | None, head: Head | None) -> Any:
         return None if record is None else record.value

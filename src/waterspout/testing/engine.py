@@ -194,6 +194,7 @@ class InProcessEngine(BatchEngine):
 
     def _query(self, node: Query, table: pa.Table, ticket: CommitTicket | None) -> pa.Table:
         step = QueryStep.of(node, self._plan.states[node.state])
+        ticket = None if step.spec.static else ticket  # it has batches of its own
         state: State = open_state(step.spec, self._conf, 0, None)
         try:
             answered = [

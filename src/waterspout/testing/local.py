@@ -38,6 +38,9 @@ class LocalRun:
             state = open_state(spec, conf, 0, None)
             if not spec.static and isinstance(state, HeadedState):
                 states[name] = state
+            else:
+                state.close()
+        self._states = states
         parts = Parts(
             topology=self.plan.name,
             fingerprint=self.plan.fingerprint(),
@@ -67,8 +70,10 @@ class LocalRun:
         raise TimeoutError(f"{self.plan.name} was not done after {max_steps} steps")
 
     def close(self) -> None:
-        """Give up the lease."""
+        """Give up the lease and close the states."""
         self.loop.close()
+        for state in self._states.values():
+            state.close()
 
 
 def run_in_process(topology: TridentTopology, config: Config | None = None) -> None:

@@ -118,9 +118,9 @@ class Ledger:
                 current=_number(document["current"]),
                 committed_attempt=_optional(_number, document["committed_attempt"]),
                 committed_metadata=_optional(_metadata, document["committed_metadata"]),
-                emitted=_unique(_emitted(entry) for entry in document["emitted"]),
-                begun=tuple(_number(a) for a in document["begun"]),
-                resolved=_unique((_number(t), _number(a)) for t, a in document["resolved"]),
+                emitted=_unique(_emitted(entry) for entry in _of(list, document["emitted"])),
+                begun=tuple(_number(a) for a in _of(list, document["begun"])),
+                resolved=_unique(_resolved(entry) for entry in _of(list, document["resolved"])),
             )
             ledger._refuse_contradictions()
         except (KeyError, TypeError, ValueError) as error:
@@ -170,6 +170,11 @@ def _optional(read: Callable[[Any], T], value: Any) -> T | None:
 def _emitted(entry: Any) -> tuple[int, EmittedBatch]:
     txid, attempt, metadata = entry
     return _number(txid), EmittedBatch(_number(attempt), _metadata(metadata))
+
+
+def _resolved(entry: Any) -> tuple[int, int]:
+    txid, attempt = entry
+    return _number(txid), _number(attempt)
 
 
 def _unique(pairs: Iterable[tuple[int, T]]) -> dict[int, T]:

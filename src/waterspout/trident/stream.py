@@ -110,12 +110,16 @@ class Stream:
         `out` declares the fields that come out, where they are not those that go in.
         """
         where = f"transform({describe(function)})"
+        if not callable(function):
+            raise TopologyError(f"{where} needs a function of a DataFrame, not {function!r}")
         schema = self.schema if out is None else Schema.parse(out).require_types(where=where)
         return self._add(Transform, where=where, schema=schema, function=function)
 
     def group_by(self, fields: FieldNames) -> GroupedStream:
         """Group each batch by some fields, for the aggregation that follows."""
         schema = self.schema.select(field_names(fields), where="group_by")
+        if not len(schema):
+            raise TopologyError("group_by needs a field; without one, aggregate the stream itself")
         return GroupedStream(self, schema.names)
 
     def aggregate(self, *args: Any, out: FieldNames | None = None) -> Stream:
@@ -162,6 +166,11 @@ class Stream:
         where = f"state_query({describe(query)})"
         if not isinstance(query, QueryFunction):
             raise TopologyError(f"{where} needs a QueryFunction, not {query!r}")
+        if not isinstance(state, TridentState):
+            raise TopologyError(
+                f"{where} asks a state of the topology, not {state!r}; "
+                "new_static_state() makes one of a factory"
+            )
         if state.topology is not self._topology:
             raise TopologyError(f"{where} asks a state of another topology")
         names = field_names(fields)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from waterspout.config import Config
 from waterspout.errors import TopologyError
 from waterspout.schema import Schema
-from waterspout.state.base import Key, MapState
+from waterspout.state.base import Key, MapState, Snapshottable
 from waterspout.trident.plan.nodes import Update
 
 if TYPE_CHECKING:
@@ -47,21 +47,32 @@ class TridentState:
         return self
 
     def get(self, key: Key | None = None) -> Any:
-        """Return the committed value of a key (of the whole state, if it is a global one)."""
-        wanted = () if key is None else tuple(key) if not isinstance(key, str) else (key,)
-        return self.multi_get([wanted])[0]
+        """Return the committed value of a key (of the whole state, if it is a global one).
+
+        A key of one field may be given as the bare value.
+        """
+        return self._ask(None if key is None else [key])[0]
 
     def multi_get(self, keys: Sequence[Key]) -> list[Any]:
         """Return the committed values of many keys, without a Spark job."""
+        return self._ask(keys)
+
+    def _ask(self, keys: Sequence[Key] | None) -> list[Any]:
         spec = self.topology.state_spec(self.name)
         state = spec.factory.make_state(Config(), 0, spec.partitions)
-        if not isinstance(state, MapState):
-            raise TopologyError(f"state {self.name!r} is not a map; it cannot be asked by key")
         try:
-            return state.multi_get(keys)
+            if keys is None and isinstance(state, Snapshottable):
+                return [state.get()]
+            if not isinstance(state, MapState):
+                raise TopologyError(f"state {self.name!r} is not a map; it cannot be asked by key")
+            return state.multi_get([()] if keys is None else [_as_key(key) for key in keys])
         finally:
             state.close()
 
     def value_types(self, width: int) -> Sequence[str | None]:
         """Return the types of the values, for a query that gives as many fields."""
         return self._values.types if len(self._values) == width else (None,) * width
+
+
+def _as_key(key: Any) -> Key:
+    return tuple(key) if isinstance(key, (tuple, list)) else (key,)

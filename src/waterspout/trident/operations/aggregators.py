@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 from typing import Any, ClassVar
 
 from waterspout.errors import TopologyError
@@ -68,7 +68,7 @@ class Sum(CombinerAggregator[Any]):
             return ["bigint"]
         if kind in ("double", "float"):
             return ["double"]
-        if kind is not None and kind.startswith("decimal"):
-            scale = Decimal(kind.rpartition(",")[2].rstrip(") ") or 0)
-            return [f"decimal(38,{scale})"]
+        match = re.fullmatch(r"decimal\(\s*\d+\s*(?:,\s*(\d+)\s*)?\)", kind or "", re.I)
+        if match:
+            return [f"decimal(38,{match[1] or 0})"]
         raise TopologyError(f"Sum cannot add up a field of type {kind}")

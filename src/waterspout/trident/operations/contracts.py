@@ -8,7 +8,7 @@ A batch may be replayed: whatever an operation does beside returning values may 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -168,5 +168,7 @@ class StateUpdater(Operation, ABC, Generic[S]):
 
 def describe(operation: object) -> str:
     """Return a short name for plans and errors."""
-    named: Mapping[str, Any] = getattr(operation, "__dict__", {})
-    return str(named.get("label") or getattr(operation, "__name__", type(operation).__name__))
+    label = getattr(operation, "label", None)
+    if isinstance(label, str):  # a Column answers to every name, with a Column
+        return label
+    return str(getattr(operation, "__name__", type(operation).__name__))

@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 
-from waterspout.trident.operations.contracts import Filter
+from waterspout.config import Config
+from waterspout.errors import TopologyError
+from waterspout.trident.operations.contracts import Filter, OperationContext
 from waterspout.tuples import TridentTuple
 
 __all__ = ["Debug", "Equals", "FilterNull", "Negate"]
@@ -53,6 +55,23 @@ class Negate(Filter):
     """Keep what another filter drops."""
 
     filter: Filter
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.filter, Filter):
+            raise TopologyError(f"Negate needs a Filter, not {self.filter!r}")
+
+    @property
+    def deterministic(self) -> bool:  # type: ignore[override]
+        """Whether the other filter is."""
+        return self.filter.deterministic
+
+    def prepare(self, conf: Config, context: OperationContext) -> None:
+        """Prepare the other filter."""
+        self.filter.prepare(conf, context)
+
+    def cleanup(self) -> None:
+        """Clean up the other filter."""
+        self.filter.cleanup()
 
     def is_keep(self, tuple: TridentTuple) -> bool:
         """Ask the other filter."""

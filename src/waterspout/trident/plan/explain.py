@@ -52,7 +52,8 @@ def refuse_weak(plan: Plan) -> None:
 
 def _phase_note(phase: Phase, conf: Config) -> str:
     if phase is Phase.PROCESSING:
-        return f"up to {conf.max_batches} batches at once"
+        many = conf.max_batches
+        return "one batch at a time" if many == 1 else f"up to {many} batches at once"
     return "one batch at a time, in txid order"
 
 

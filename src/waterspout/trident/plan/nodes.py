@@ -9,6 +9,7 @@ from waterspout.schema import Schema
 from waterspout.spouts.base import BatchSpout
 from waterspout.trident.operations.contracts import (
     CombinerAggregator,
+    Operation,
     QueryFunction,
     ReducerAggregator,
     StateUpdater,
@@ -114,6 +115,11 @@ class CombineInto:
     value: str
     aggregator: CombinerAggregator[Any]
 
+    @property
+    def operation(self) -> Operation:
+        """The user's part of the update."""
+        return self.aggregator
+
 
 @dataclass(frozen=True, slots=True)
 class ReduceInto:
@@ -124,6 +130,11 @@ class ReduceInto:
     value: str
     aggregator: ReducerAggregator[Any]
 
+    @property
+    def operation(self) -> Operation:
+        """The user's part of the update."""
+        return self.aggregator
+
 
 @dataclass(frozen=True, slots=True)
 class UpdateWith:
@@ -131,6 +142,11 @@ class UpdateWith:
 
     fields: tuple[str, ...]
     updater: StateUpdater[Any]
+
+    @property
+    def operation(self) -> Operation:
+        """The user's part of the update."""
+        return self.updater
 
 
 Updating = CombineInto | ReduceInto | UpdateWith

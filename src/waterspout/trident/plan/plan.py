@@ -60,16 +60,20 @@ class Plan:
         return {node.spout_id: node for node in self.nodes if isinstance(node, Source)}
 
     @cached_property
+    def updates(self) -> dict[str, Update]:
+        """The update of every state that is updated here."""
+        return {node.state: node for node in self.nodes if isinstance(node, Update)}
+
+    @cached_property
     def phases(self) -> dict[Node, Phase]:
         """The phase of every node.
 
         An update, all that follows from it, and a query on a state that is updated here run in
         the commit phase; everything else can run while other batches commit.
         """
-        updated = {node.state for node in self.nodes if isinstance(node, Update)}
         phases: dict[Node, Phase] = {}
         for node in self.nodes:
-            late = isinstance(node, Update) or (isinstance(node, Query) and node.state in updated)
+            late = isinstance(node, (Update, Query)) and node.state in self.updates
             late = late or any(phases[parent] is Phase.COMMIT for parent in node.parents)
             phases[node] = Phase.COMMIT if late else Phase.PROCESSING
         return phases
@@ -141,15 +145,30 @@ class Plan:
                 if kind is order:
                     return kind, f"{why} is {kind.value}"
         for n in above:
-            if not _is_deterministic(n):
-                return SpoutKind.OPAQUE, f"{n.title} is declared not deterministic"
+            if reason := self._why_it_varies(n):
+                return SpoutKind.OPAQUE, reason
         return SpoutKind.TRANSACTIONAL, f"{kinds[0][1]} is transactional" if kinds else "no spout"
 
     def guarantee(self, update: Update) -> tuple[bool, str]:
         """Return whether a state's updates are exactly-once, and why."""
+        for node in ancestors(update):
+            source = self.updates.get(getattr(node, "state", ""))
+            if source is not None and not self.guarantee(source)[0]:
+                return False, f"it follows from {source.state}, which is not exactly-once"
         state = self.states[update.state].factory.kind
-        spout, why = self.spout_kind(update.parents[0])
+        spout, why = self.spout_kind(update)
         return exactly_once(spout, state), f"{why}, the state is {_kind_name(state)}"
+
+    def _why_it_varies(self, node: Node) -> str | None:
+        """Say why a node's output may differ between attempts at one batch, if it may."""
+        if not _is_deterministic(node):
+            return f"{node.title} is declared not deterministic"
+        if isinstance(node, Query) and node.state in self.updates:
+            kind = self.states[node.state].factory.kind
+            if kind is not StateKind.OPAQUE:
+                # Only an opaque state can still show what was there before a lost attempt.
+                return f"{node.title} asks {node.state}, which may show a lost attempt's values"
+        return None
 
 
 def exactly_once(spout: SpoutKind, state: StateKind | None) -> bool:
@@ -177,6 +196,8 @@ def _is_deterministic(node: Node) -> bool:
             return bool(getattr(operation, "deterministic", True))
         case Aggregate(aggregator=operation) | Query(query=operation):
             return bool(getattr(operation, "deterministic", True))
+        case Update(updating=updating):
+            return updating.operation.deterministic
     return True
 
 

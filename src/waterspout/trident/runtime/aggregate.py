@@ -65,19 +65,21 @@ def run_aggregate(
     """
     aggregator = step.aggregator
     aggregator.prepare(conf, context)
-    groups: dict[str, _Group] = {}
-    if not step.grouped and not partial:
-        groups[encode_key(())] = _Group((), _start(aggregator, batch_id))
-    for batch in batches:
-        keys = as_tuples(batch, step.group)
-        for key, row in zip(keys, as_tuples(batch, step.fields), strict=True):
-            name = encode_key(key.values)
-            group = groups.get(name)
-            if group is None:
-                group = groups[name] = _Group(key.values, _start(aggregator, batch_id))
-            group.fold.take(row)
-    yield _collect(step, groups)
-    aggregator.cleanup()
+    try:
+        groups: dict[str, _Group] = {}
+        if not step.grouped and not partial:
+            groups[encode_key(())] = _Group((), _start(aggregator, batch_id))
+        for batch in batches:
+            keys = as_tuples(batch, step.group)
+            for key, row in zip(keys, as_tuples(batch, step.fields), strict=True):
+                name = encode_key(key.values)
+                group = groups.get(name)
+                if group is None:
+                    group = groups[name] = _Group(key.values, _start(aggregator, batch_id))
+                group.fold.take(row)
+        yield _collect(step, groups)
+    finally:
+        aggregator.cleanup()
 
 
 def combine_partials(
@@ -89,20 +91,22 @@ def combine_partials(
     """Combine the partial results of a combiner into one per group."""
     aggregator: CombinerAggregator[Any] = step.aggregator
     aggregator.prepare(conf, context)
-    groups: dict[str, _Group] = {}
-    if not step.grouped:
-        groups[encode_key(())] = _Group((), _CombineFold(aggregator))
-    value = step.schema.names[-1]
-    for batch in batches:
-        keys, values = as_tuples(batch, step.group), batch.column(value).to_pylist()
-        for key, partial in zip(keys, values, strict=True):
-            name = encode_key(key.values)
-            group = groups.get(name)
-            if group is None:
-                group = groups[name] = _Group(key.values, _CombineFold(aggregator))
-            group.fold.combine(partial)
-    yield _collect(step, groups)
-    aggregator.cleanup()
+    try:
+        groups: dict[str, _Group] = {}
+        if not step.grouped:
+            groups[encode_key(())] = _Group((), _CombineFold(aggregator))
+        value = step.schema.names[-1]
+        for batch in batches:
+            keys, values = as_tuples(batch, step.group), batch.column(value).to_pylist()
+            for key, partial in zip(keys, values, strict=True):
+                name = encode_key(key.values)
+                group = groups.get(name)
+                if group is None:
+                    group = groups[name] = _Group(key.values, _CombineFold(aggregator))
+                group.fold.combine(partial)
+        yield _collect(step, groups)
+    finally:
+        aggregator.cleanup()
 
 
 def _collect(step: AggregateStep, groups: dict[str, _Group]) -> pa.RecordBatch:

@@ -80,13 +80,18 @@ def rows_to_batch(rows: Sequence[Sequence[Any]], schema: Schema, where: str) -> 
     """Return emitted rows as a batch; a row of the wrong width or type is an error."""
     width = len(schema)
     for row in rows:
+        if isinstance(row, (str, bytes)) or not hasattr(row, "__len__"):
+            raise TypeError(
+                f"{where} emitted {row!r}, which is not one value for each of its fields "
+                f"({schema}); emit a tuple"
+            )
         if len(row) != width:
             raise ValueError(
                 f"{where} emitted {len(row)} values, but its output has {width} fields ({schema})"
             )
     columns = list(zip(*rows, strict=True)) if rows else [()] * width
     arrays = [
-        make_array(column, arrow_type(kind or "?"), field=name, where=where)
+        _array(column, arrow_type(kind or "?"), name, where)
         for column, (name, kind) in zip(columns, schema, strict=True)
     ]
     return pa.RecordBatch.from_arrays(arrays, names=list(schema.names))
@@ -150,12 +155,12 @@ def _repeat(counts: Sequence[int]) -> pa.Array:
 def _append_columns(
     step: RowStep, out: Schema, batch: pa.RecordBatch, result: Any
 ) -> pa.RecordBatch:
-    if isinstance(result, tuple) and len(result) == 2 and _is_indices(result[0], out):
-        batch = batch.take(pa.array(result[0]))
+    if isinstance(result, tuple) and len(result) == 2 and _has_indices(result, out):
+        batch = batch.take(pa.array(result[0], pa.int64()))
         result = result[1]
     arrays = [
         _column(part, arrow_type(kind or "?"), name, step.title)
-        for part, (name, kind) in zip(_parts(result, out), out, strict=True)
+        for part, (name, kind) in zip(_parts(result, out, step.title), out, strict=True)
     ]
     for array, name in zip(arrays, out.names, strict=True):
         if len(array) != batch.num_rows:
@@ -166,31 +171,64 @@ def _append_columns(
     return _join_columns(batch, arrays, out)
 
 
-def _is_indices(first: Any, out: Schema) -> bool:
-    # (indices, columns): told from a tuple of two output columns by their number.
-    return len(out) != 2 or isinstance(first, list)
+def _has_indices(result: tuple[Any, Any], out: Schema) -> bool:
+    # Where there are two output fields, (indices, columns) is told from two columns by its
+    # second part, which then is not a column but several.
+    return len(out) != 2 or isinstance(result[1], tuple) or _names_of(result[1]) is not None
 
 
-def _parts(result: Any, out: Schema) -> Sequence[Any]:
+def _names_of(result: Any) -> list[str] | None:
+    """Return the column names of a table of any kind; None if it is none."""
     if isinstance(result, (pa.RecordBatch, pa.Table)):
-        return [result.column(name) for name in out.names]
+        return list(result.schema.names)
     if hasattr(result, "columns") and hasattr(result, "iloc"):
+        return list(result.columns)
+    return None
+
+
+def _parts(result: Any, out: Schema, where: str) -> Sequence[Any]:
+    names = _names_of(result)
+    if names is not None:
+        for name in out.names:
+            if name not in names:
+                found = ", ".join(map(str, names))
+                raise ValueError(f"{where} gave no field {name!r}; it gave {found}")
         return [result[name] for name in out.names]
-    if isinstance(result, (tuple, list)) and len(out) == len(result) and len(out) > 1:
-        return result
-    if isinstance(result, tuple) and len(out) == 1 == len(result):
-        return result
-    return [result]
+    if isinstance(result, tuple) or (isinstance(result, list) and len(out) != 1):
+        parts: Sequence[Any] = result
+    else:
+        parts = [result]
+    if len(parts) != len(out):
+        raise ValueError(
+            f"{where} gave {len(parts)} columns, but its output has {len(out)} fields ({out})"
+        )
+    return parts
 
 
 def _column(part: Any, kind: pa.DataType, name: str, where: str) -> pa.Array:
     if isinstance(part, pa.ChunkedArray):
         part = part.combine_chunks()
-    if isinstance(part, pa.Array):
-        return part if part.type == kind else part.cast(kind)
-    if hasattr(part, "to_numpy"):
-        return pa.Array.from_pandas(part, type=kind)
-    return make_array(list(part), kind, field=name, where=where)
+    try:
+        if isinstance(part, pa.Array):
+            return part if part.type == kind else part.cast(kind)
+        if hasattr(part, "to_numpy"):
+            return pa.Array.from_pandas(part, type=kind)
+        return _array(list(part), kind, name, where)
+    except pa.ArrowException as error:
+        raise TypeError(
+            f"{where} gave values for field {name!r} that do not fit {kind}: {error}"
+        ) from error
+
+
+def _array(values: Sequence[Any], kind: pa.DataType, name: str, where: str) -> pa.Array:
+    if pa.types.is_integer(kind):
+        for value in values:
+            # Arrow would cut the fraction off without a word.
+            if isinstance(value, float) and not value.is_integer():
+                raise TypeError(
+                    f"{where} gave {value!r} for field {name!r}, which is declared as {kind}"
+                )
+    return make_array(values, kind, field=name, where=where)
 
 
 def _mask(result: Any, rows: int, where: str) -> pa.Array:

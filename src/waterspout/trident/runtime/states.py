@@ -25,7 +25,14 @@ from waterspout.trident.operations.contracts import (
     ReducerAggregator,
     TridentCollector,
 )
-from waterspout.trident.plan.nodes import CombineInto, Query, ReduceInto, Update, UpdateWith
+from waterspout.trident.plan.nodes import (
+    CombineInto,
+    Query,
+    ReduceInto,
+    Update,
+    UpdateWith,
+    Updating,
+)
 from waterspout.trident.plan.plan import Shape, StateSpec
 from waterspout.trident.runtime.rows import append_repeated, as_tuples, rows_to_batch
 from waterspout.tuples import TridentTuple
@@ -48,7 +55,7 @@ class UpdateStep:
 
     title: str
     spec: StateSpec
-    updating: Any
+    updating: Updating
     schema: Schema
     want_new: bool
 
@@ -92,14 +99,18 @@ def run_update(
     txid = ticket.attempt.txid
     _begin(used, ticket)
     made: Sequence[Sequence[Any]] | None
-    match step.updating:
-        case CombineInto():
-            made = _combine_into(step.updating, used, table, step.want_new)
-        case ReduceInto():
-            made = _reduce_into(step.updating, used, table)
-        case UpdateWith():
-            context = OperationContext(part, step.spec.partitions)
-            made = _update_with(step.updating, used, table, conf, context, txid)
+    operation = step.updating.operation
+    operation.prepare(conf, OperationContext(part, step.spec.partitions))
+    try:
+        match step.updating:
+            case CombineInto():
+                made = _combine_into(step.updating, used, table, step.want_new)
+            case ReduceInto():
+                made = _reduce_into(step.updating, used, table)
+            case UpdateWith():
+                made = _update_with(step.updating, used, table, part, txid)
+    finally:
+        operation.cleanup()
     used.commit(txid)
     if not step.want_new or made is None:
         return None
@@ -120,16 +131,18 @@ def run_query(
         _begin(used, ticket)
     query = step.query
     query.prepare(conf, OperationContext(part, step.spec.partitions))
-    rows = as_tuples(batch, step.fields)
-    answers = list(query.batch_retrieve(used, rows)) if rows else []
-    query.cleanup()
-    if len(answers) != len(rows):
-        raise ValueError(f"{step.title} gave {len(answers)} answers for {len(rows)} tuples")
-    collector, counts = TridentCollector(), []
-    for row, answer in zip(rows, answers, strict=True):
-        before = len(collector.rows)
-        query.execute(row, answer, collector)
-        counts.append(len(collector.rows) - before)
+    try:
+        rows = as_tuples(batch, step.fields)
+        answers = list(query.batch_retrieve(used, rows)) if rows else []
+        if len(answers) != len(rows):
+            raise ValueError(f"{step.title} gave {len(answers)} answers for {len(rows)} tuples")
+        collector, counts = TridentCollector(), []
+        for row, answer in zip(rows, answers, strict=True):
+            before = len(collector.rows)
+            query.execute(row, answer, collector)
+            counts.append(len(collector.rows) - before)
+    finally:
+        query.cleanup()
     made = rows_to_batch(collector.rows, step.out, step.title)
     return append_repeated(batch, counts, made, step.out)
 
@@ -168,22 +181,15 @@ def _reduce_into(updating: ReduceInto, state: State, table: pa.Table) -> list[tu
 
 
 def _update_with(
-    updating: UpdateWith,
-    state: State,
-    table: pa.Table,
-    conf: Config,
-    context: OperationContext,
-    txid: int,
+    updating: UpdateWith, state: State, table: pa.Table, part: int, txid: int
 ) -> list[Sequence[Any]]:
     collector = TridentCollector()
-    updating.updater.prepare(conf, context)
     fenced = isinstance(state, BatchedMap)
     if not fenced:
-        faults.point("write.before", txid=txid, partition=context.partition_index)
+        faults.point("write.before", txid=txid, partition=part)
     updating.updater.update_state(state, as_tuples(table, updating.fields), collector)
     if not fenced:
-        faults.point("write.after", txid=txid, partition=context.partition_index)
-    updating.updater.cleanup()
+        faults.point("write.after", txid=txid, partition=part)
     return collector.rows
 
 

@@ -1,0 +1,88 @@
+"""Everything that can be found out about a topology before a JVM is started or a file written."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+
+from waterspout.config import Config
+from waterspout.coordination.embedded import EmbeddedStore
+from waterspout.coordination.home import why_not_writable
+from waterspout.coordination.loop import check_states
+from waterspout.coordination.store import (
+    CoordinationStore,
+    MemoryCoordinationStore,
+    SharedMemory,
+)
+from waterspout.errors import StoreError
+from waterspout.spark.checks import check_plan
+from waterspout.state.base import HeadedState
+from waterspout.trident.plan.plan import Plan
+from waterspout.trident.runtime.states import open_state
+from waterspout.trident.topology import TridentTopology
+
+__all__ = ["Prepared", "prepare"]
+
+_memory: dict[tuple[str, ...], SharedMemory] = {}
+_memory_lock = threading.Lock()
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A topology that may run: its plan, its ledger's store, and states to move the heads of.
+
+    `states` are named by their places, which is what errors should name.
+    """
+
+    plan: Plan
+    store: CoordinationStore
+    folder: Path | None
+    states: dict[str, HeadedState]
+
+    def close(self) -> None:
+        """Give up the connections."""
+        for state in self.states.values():
+            state.close()
+        self.store.release()
+
+
+def prepare(topology: TridentTopology, conf: Config) -> Prepared:
+    """Return what is needed to run a topology, or raise what is wrong; writes nothing."""
+    plan = topology.plan(conf)
+    check_plan(plan, conf)
+    store, folder = _store(plan, conf)
+    prepared = Prepared(plan, store, folder, {})
+    try:
+        for name, spec in plan.states.items():
+            if spec.static:
+                continue
+            state = open_state(spec, conf, 0, None)
+            if isinstance(state, HeadedState):
+                prepared.states[spec.factory.location() or name] = state
+            else:
+                state.close()
+        check_states(prepared.states, store.peek(), plan.name)
+        store.refuse_if_held()
+    except BaseException:
+        prepared.close()
+        raise
+    return prepared
+
+
+def _store(plan: Plan, conf: Config) -> tuple[CoordinationStore, Path | None]:
+    """Choose where the ledger is kept: as long-lived as the states are."""
+    updated = [spec for spec in plan.states.values() if not spec.static]
+    if updated and all(spec.factory.volatile for spec in updated):
+        places = tuple(sorted(str(spec.factory.location()) for spec in updated))
+        with _memory_lock:
+            shared = _memory.setdefault((plan.name, *places), SharedMemory())
+        return MemoryCoordinationStore(plan.name, shared), None
+    reason = why_not_writable(conf.home_path())
+    if reason is not None:
+        raise StoreError(
+            f"the waterspout home {conf.home_path()} cannot be used: {reason}. Choose another "
+            "place with WATERSPOUT_HOME or the option home."
+        )
+    store = EmbeddedStore(conf.home_path(), plan.name, lease_s=conf.lease_secs)
+    return store, store.folder

@@ -1,0 +1,148 @@
+"""Starting a Spark session: embedded, on a cluster, or over Spark Connect."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import shutil
+import sys
+import tempfile
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from pyspark import cloudpickle
+from pyspark.sql import SparkSession
+
+from waterspout.errors import JavaError, MissingDependencyError, OutsideError
+from waterspout.spark.java import require_java
+
+__all__ = ["embedded_session", "open_session", "ship_by_value"]
+
+log = logging.getLogger(__name__)
+
+_LOG4J = """\
+rootLogger.level = warn
+rootLogger.appenderRef.file.ref = file
+appender.file.type = File
+appender.file.name = file
+appender.file.fileName = {path}
+appender.file.layout.type = PatternLayout
+appender.file.layout.pattern = %d{{HH:mm:ss.SSS}} %p %c{{1}}: %m%n%ex
+"""
+
+# A lost shuffle must fail the attempt; recomputing part of a batch could change it.
+_ALWAYS = {
+    "spark.ui.showConsoleProgress": "false",
+    "spark.scheduler.mode": "FAIR",
+    "spark.stage.maxConsecutiveAttempts": "1",
+    "spark.sql.session.timeZone": "UTC",
+}
+
+_lock = threading.Lock()
+
+
+def embedded_session(
+    log_file: Path | None = None, settings: Mapping[str, str] | None = None
+) -> SparkSession:
+    """Return this process's session: the active one, or a local one made for the purpose.
+
+    Twice as many task slots as cores, since tasks that wait for a store hold theirs; tasks are
+    retried (plain `local[n]` never does); listens on loopback only; logs to a file. `settings` are
+    Spark settings that override ours; they count only where the session is made here.
+    """
+    with _lock:
+        active = SparkSession.getActiveSession()
+        if active is not None:
+            return active
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        return _start({**_embedded(), **(settings or {})}, log_file)
+
+
+def open_session(
+    log_file: Path, *, master: str | None = None, remote: str | None = None
+) -> SparkSession:
+    """Start or reach a Spark; without a master or remote address, the embedded one."""
+    if remote is None and (master is None or master.startswith("local")):
+        return embedded_session(log_file, {} if master is None else {"spark.master": master})
+    try:
+        if remote is not None:
+            session: SparkSession = SparkSession.builder.remote(remote).getOrCreate()
+            return session
+        return _start({"spark.master": str(master)}, log_file)
+    except ImportError as error:
+        raise MissingDependencyError("Spark Connect's client", "connect") from error
+    except Exception as error:
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+        raise OutsideError(
+            f"Spark at {remote or master} cannot be used: {reason}. Check the address and that "
+            f"the server runs; the log is {log_file}."
+        ) from error
+
+
+def ship_by_value(modules: Iterable[ModuleType]) -> None:
+    """Send functions and classes of these modules to the workers whole, not by name."""
+    for module in modules:
+        cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
+
+
+def _start(settings: Mapping[str, str], log_file: Path | None) -> SparkSession:
+    require_java()
+    scratch = Path(tempfile.mkdtemp(prefix="waterspout-"))
+    path = log_file or scratch / "spark.log"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if log_file is not None:
+        atexit.register(shutil.rmtree, scratch, ignore_errors=True)
+    log_settings = scratch / "log4j2.properties"
+    log_settings.write_text(_LOG4J.format(path=path))
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    options = f"-Dlog4j2.configurationFile={log_settings.as_uri()}"
+    builder: Any = SparkSession.builder.appName("waterspout")
+    for key, value in {**_ALWAYS, "spark.driver.extraJavaOptions": options, **settings}.items():
+        builder = builder.config(key, value)
+    try:
+        with _output_to(path):
+            session: SparkSession = builder.getOrCreate()
+    except Exception as error:
+        raise JavaError(f"Spark did not start; its log is {path}: {error}") from error
+    log.info("Spark logs to %s", path)
+    return session
+
+
+def _embedded() -> dict[str, str]:
+    cores = os.cpu_count() or 2
+    return {
+        "spark.master": f"local[{2 * cores},4]",
+        "spark.ui.enabled": "false",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.memory": "2g",
+        "spark.driver.maxResultSize": "512m",
+        "spark.sql.shuffle.partitions": str(cores),
+        "spark.sql.adaptive.enabled": "false",
+        # A batch of one small file is still read by all cores.
+        "spark.sql.files.openCostInBytes": "0",
+        "spark.sql.warehouse.dir": str(Path(tempfile.gettempdir()) / "waterspout-warehouse"),
+    }
+
+
+@contextmanager
+def _output_to(path: Path) -> Iterator[None]:
+    """Let the JVM, which inherits our output, write to a file instead of the screen."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    saved = [os.dup(1), os.dup(2)]
+    target = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    try:
+        os.dup2(target, 1)
+        os.dup2(target, 2)
+        yield
+    finally:
+        os.dup2(saved[0], 1)
+        os.dup2(saved[1], 2)
+        for handle in (target, *saved):
+            os.close(handle)

@@ -1,0 +1,124 @@
+"""The in-process engine: driven by hand, step by step."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.trident.support import capture
+from waterspout import Config, faults
+from waterspout.coordination.loop import LoopListener
+from waterspout.coordination.store import MemoryCoordinationStore, SharedMemory
+from waterspout.errors import ForeignStoreError
+from waterspout.state import MemoryMapState
+from waterspout.state.sqlite import SQLiteState
+from waterspout.testing import FixedBatchSpout, LocalRun, SimulatedCrash, run_in_process
+from waterspout.trident import Count, TridentTopology
+
+
+class Listener(LoopListener):
+    def __init__(self):
+        self.heard = []
+
+    def emitted(self, attempt, replay):
+        self.heard.append(("emitted", attempt.txid))
+
+    def committing(self, attempt):
+        self.heard.append(("committing", attempt.txid))
+
+    def committed(self, event):
+        self.heard.append(("committed", event.attempt.txid))
+
+
+def counting(rows="abcabc", state=None, size=2):
+    topology = TridentTopology("local")
+    words = topology.new_stream("words", FixedBatchSpout("word", size, list(rows)))
+    counts = words.group_by("word").persistent_aggregate(
+        state or MemoryMapState(), Count(), out="count"
+    )
+    return topology, counts
+
+
+def test_batches_process_together_and_commit_in_order():
+    listener = Listener()
+    run = LocalRun(counting()[0], Config(max_spout_pending=3), listener=listener)
+
+    run.finish()
+    run.close()
+
+    assert listener.heard[:3] == [("emitted", 1), ("emitted", 2), ("emitted", 3)]
+    commits = [entry for entry in listener.heard if entry[0] != "emitted"]
+    assert commits == [(what, txid) for txid in (1, 2, 3) for what in ("committing", "committed")]
+
+
+def test_whoever_drives_it_chooses_which_phase_goes_on():
+    listener = Listener()
+    topology, counts = counting()
+    run = LocalRun(topology, Config(max_spout_pending=3), listener=listener)
+    run.loop.step()
+
+    last = lambda n: n - 1  # noqa: E731
+    while run.engine.waiting:
+        run.engine.step(last)
+    assert [entry for entry in listener.heard if entry[0] == "committed"] == []
+
+    run.finish()
+    run.close()
+    assert counts.multi_get(["a", "b", "c"]) == [2, 2, 2]
+
+
+def test_a_second_run_over_the_same_ledger_goes_on_where_the_first_ended():
+    ledger = SharedMemory()
+    state = MemoryMapState()
+    first, _ = counting("abc", state)
+    run = LocalRun(first, store=MemoryCoordinationStore("local", ledger))
+    run.finish()
+    run.close()
+
+    listener = Listener()
+    more, counts = counting("abcab", state)
+    run = LocalRun(more, store=MemoryCoordinationStore("local", ledger), listener=listener)
+    run.finish()
+    run.close()
+
+    assert counts.multi_get(["a", "b", "c"]) == [2, 2, 1]
+    assert listener.heard[0] == ("emitted", 3)
+
+
+def test_a_changed_graph_is_refused():
+    ledger = SharedMemory()
+    LocalRun(counting()[0], store=MemoryCoordinationStore("local", ledger)).close()
+    other = TridentTopology("local")
+    capture(other.new_stream("numbers", FixedBatchSpout("n", 1, [1])))
+
+    with pytest.raises(ForeignStoreError, match="'local' has changed since it was first run"):
+        LocalRun(other, store=MemoryCoordinationStore("local", ledger))
+
+
+def test_a_simulated_crash_is_caught_by_nobody_on_the_way():
+    def crash(name, context):
+        if name == "mark.before":
+            raise SimulatedCrash(name)
+
+    run = LocalRun(counting()[0])
+    faults.install(crash)
+
+    with pytest.raises(SimulatedCrash, match=r"mark\.before"):
+        run.finish()
+
+
+def test_a_run_that_does_not_end_is_not_waited_for_for_ever():
+    topology = TridentTopology("endless")
+    capture(topology.new_stream("words", FixedBatchSpout("word", 1, ["a"], cycle=True)))
+    run = LocalRun(topology)
+
+    with pytest.raises(TimeoutError, match="endless was not done after 50 steps"):
+        run.finish(max_steps=50)
+    run.close()
+
+
+def test_sqlite_states_are_the_same_as_on_spark(tmp_path):
+    topology, counts = counting(state=SQLiteState.opaque(tmp_path / "s.db", table="counts"))
+
+    run_in_process(topology)
+
+    assert counts.multi_get(["a", "b", "c"]) == [2, 2, 2]

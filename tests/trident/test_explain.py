@@ -1,0 +1,325 @@
+"""`explain()` and `strict`: which state is exactly-once, and why, before anything runs."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from tests.trident.support import Capture, Keep, capture
+from waterspout import Config, submit
+from waterspout.errors import TopologyError
+from waterspout.spouts.base import SpoutKind
+from waterspout.state import MemoryMapState, StateKind
+from waterspout.testing import MemoryLog
+from waterspout.trident import (
+    Count,
+    Filter,
+    Function,
+    MapGet,
+    Negate,
+    ReducerAggregator,
+    TridentTopology,
+    arrow_function,
+    expr,
+)
+from waterspout.trident.operations.adapters import SqlExpression
+from waterspout.trident.plan.explain import explain, guarantees, refuse_weak
+
+SPOUTS = (SpoutKind.NON_TRANSACTIONAL, SpoutKind.TRANSACTIONAL, SpoutKind.OPAQUE)
+STATES = (StateKind.NON_TRANSACTIONAL, StateKind.TRANSACTIONAL, StateKind.OPAQUE)
+EXACT = {
+    (SpoutKind.TRANSACTIONAL, StateKind.TRANSACTIONAL),
+    (SpoutKind.TRANSACTIONAL, StateKind.OPAQUE),
+    (SpoutKind.OPAQUE, StateKind.OPAQUE),
+}
+every_cell = pytest.mark.parametrize(
+    ("spout", "state"), list(itertools.product(SPOUTS, STATES)), ids=lambda kind: kind.value
+)
+
+
+class Random(Function):
+    deterministic = False
+
+    def execute(self, tuple, collector):
+        collector.emit((4,))
+
+
+class RandomFilter(Filter):
+    deterministic = False
+
+    def is_keep(self, tuple):
+        return True
+
+
+class Last(ReducerAggregator[int]):
+    def init(self):
+        return 0
+
+    def reduce(self, value, tuple):
+        return tuple[0]
+
+    def output_types(self, inputs):
+        return ["bigint"]
+
+
+class LuckyLast(Last):
+    deterministic = False
+
+
+class LuckyGet(MapGet):
+    deterministic = False
+
+
+def rows(topology, kind=SpoutKind.TRANSACTIONAL, spout_id="log"):
+    return topology.new_stream(spout_id, MemoryLog("word string, n bigint", [[]], kind=kind))
+
+
+def memory(kind):
+    return MemoryMapState(kind, "m")
+
+
+def word_count(spout, state):
+    topology = TridentTopology("matrix")
+    rows(topology, spout).group_by("word").persistent_aggregate(state, Count(), out="count")
+    return topology
+
+
+def said(topology):
+    return guarantees(topology.plan())
+
+
+@every_cell
+def test_every_cell_of_the_matrix_is_said_with_its_reason(spout, state):
+    word = "exactly-once" if (spout, state) in EXACT else "not exactly-once"
+
+    assert said(word_count(spout, memory(state))) == [
+        f"state1 (memory:m): {word}: spout 'log' is {spout.value}, the state is {state.value}"
+    ]
+
+
+@every_cell
+def test_strict_refuses_exactly_what_is_not_exactly_once(spout, state):
+    plan = word_count(spout, memory(state)).plan()
+
+    if (spout, state) in EXACT:
+        refuse_weak(plan)
+        return
+    with pytest.raises(TopologyError) as refused:
+        refuse_weak(plan)
+    assert str(refused.value) == (
+        f"strict=True refuses state1: not exactly-once, because spout 'log' is {spout.value}, the "
+        f"state is {state.value}. Use an opaque state (and a spout that can replay), or leave "
+        "strict off."
+    )
+
+
+@pytest.mark.parametrize("spout", SPOUTS, ids=lambda kind: kind.value)
+def test_a_state_of_the_users_own_promises_nothing(spout):
+    topology = TridentTopology("own")
+    rows(topology, spout).partition_persist(Capture("own"), "word", Keep())
+
+    assert said(topology) == [
+        f"state1 (list:own): not exactly-once: spout 'log' is {spout.value}, the state is the "
+        "user's own, and promises nothing"
+    ]
+
+
+NOT_DETERMINISTIC = {
+    "function": lambda s: s.each("n", Random(), out="r int"),
+    "filter": lambda s: s.filter("n", RandomFilter()),
+    "negated filter": lambda s: s.filter("n", Negate(RandomFilter())),
+    "expression": lambda s: s.each("n", SqlExpression("rand()", deterministic=False), out="r int"),
+    "aggregator": lambda s: s.group_by("word").aggregate("n", LuckyLast(), out="last"),
+    "query": lambda s: s.state_query(
+        s._topology.new_static_state(MemoryMapState()), "word", LuckyGet(), out="found bigint"
+    ),
+}
+
+
+@pytest.mark.parametrize("way", NOT_DETERMINISTIC)
+def test_an_operation_that_is_not_deterministic_makes_the_stream_opaque(way):
+    for state, word in (
+        (StateKind.OPAQUE, "exactly-once"),
+        (StateKind.TRANSACTIONAL, "not exactly-once"),
+    ):
+        topology = TridentTopology("random")
+        stream = NOT_DETERMINISTIC[way](rows(topology))
+        stream.group_by("word").persistent_aggregate(memory(state), Count(), out="count")
+
+        (line,) = said(topology)[-1:]
+
+        assert f": {word}: " in line
+        assert "is declared not deterministic" in line
+
+
+def test_a_reducer_that_is_not_deterministic_counts_as_opaque_too():
+    topology = TridentTopology("random")
+    rows(topology).group_by("word").persistent_aggregate(
+        memory(StateKind.TRANSACTIONAL), "n", LuckyLast(), out="last"
+    )
+
+    assert said(topology) == [
+        "state1 (memory:m): not exactly-once: update of state1 is declared not deterministic, the "
+        "state is transactional"
+    ]
+
+
+def test_the_weakest_of_several_sources_counts():
+    topology = TridentTopology("two")
+    state = (
+        rows(topology)
+        .group_by("word")
+        .persistent_aggregate(MemoryMapState(StateKind.OPAQUE, "a"), Count(), out="count")
+    )
+    other = rows(topology, SpoutKind.NON_TRANSACTIONAL, "other")
+    other.group_by("word").persistent_aggregate(
+        MemoryMapState(StateKind.OPAQUE, "b"), Count(), out="count"
+    )
+
+    assert said(topology) == [
+        "state1 (memory:a): exactly-once: spout 'log' is transactional, the state is opaque",
+        "state2 (memory:b): not exactly-once: spout 'other' is non-transactional, the state is "
+        "opaque",
+    ]
+    assert state.name == "state1"
+
+
+def test_a_state_fed_by_a_state_that_is_not_exact_is_not_exact_either():
+    topology = TridentTopology("chain")
+    first = (
+        rows(topology)
+        .group_by("word")
+        .persistent_aggregate(
+            MemoryMapState(StateKind.NON_TRANSACTIONAL, "a"), Count(), out="count"
+        )
+    )
+    first.new_values_stream().persistent_aggregate(
+        MemoryMapState(StateKind.OPAQUE, "b"), Count(), out="changes"
+    )
+
+    assert said(topology) == [
+        "state1 (memory:a): not exactly-once: spout 'log' is transactional, the state is "
+        "non-transactional",
+        "state2 (memory:b): not exactly-once: it follows from state1, which is not exactly-once",
+    ]
+
+
+@pytest.mark.parametrize("second", [StateKind.OPAQUE, StateKind.TRANSACTIONAL])
+def test_a_state_fed_by_new_values_of_an_exact_state_is_exact(second):
+    topology = TridentTopology("chain")
+    first = (
+        rows(topology)
+        .group_by("word")
+        .persistent_aggregate(MemoryMapState(StateKind.TRANSACTIONAL, "a"), Count(), out="count")
+    )
+    first.new_values_stream().persistent_aggregate(
+        MemoryMapState(second, "b"), Count(), out="changes"
+    )
+
+    assert said(topology)[1] == (
+        f"state2 (memory:b): exactly-once: spout 'log' is transactional, the state is "
+        f"{second.value}"
+    )
+
+
+def test_answers_of_a_transactional_state_may_differ_in_a_replay():
+    # A transactional state has no value from before a lost attempt: the query may see its own.
+    topology = TridentTopology("asks")
+    stream = rows(topology)
+    first = stream.group_by("word").persistent_aggregate(
+        MemoryMapState(StateKind.TRANSACTIONAL, "a"), Count(), out="count"
+    )
+    asked = stream.state_query(first, "word", MapGet(), out="before bigint")
+    asked.group_by("before").persistent_aggregate(
+        MemoryMapState(StateKind.TRANSACTIONAL, "b"), Count(), out="count"
+    )
+
+    assert said(topology)[1] == (
+        "state2 (memory:b): not exactly-once: state_query(MapGet) asks state1, which may show a "
+        "lost attempt's values, the state is transactional"
+    )
+
+
+def test_answers_of_an_opaque_state_are_the_same_in_a_replay():
+    topology = TridentTopology("asks")
+    stream = rows(topology)
+    first = stream.group_by("word").persistent_aggregate(
+        MemoryMapState(StateKind.OPAQUE, "a"), Count(), out="count"
+    )
+    asked = stream.state_query(first, "word", MapGet(), out="before bigint")
+    asked.group_by("before").persistent_aggregate(
+        MemoryMapState(StateKind.TRANSACTIONAL, "b"), Count(), out="count"
+    )
+
+    assert ": exactly-once: " in said(topology)[1]
+
+
+def test_a_static_state_promises_nothing_and_is_not_asked_to():
+    topology = TridentTopology("static")
+    static = topology.new_static_state(MemoryMapState(StateKind.NON_TRANSACTIONAL, "s"))
+    stream = rows(topology).state_query(static, "word", MapGet(), out="found bigint")
+    stream.group_by("word").persistent_aggregate(
+        MemoryMapState(StateKind.OPAQUE, "a"), Count(), out="count"
+    )
+
+    assert said(topology) == [
+        "state2 (memory:a): exactly-once: spout 'log' is transactional, the state is opaque"
+    ]
+
+
+def test_explain_prints_the_plan_its_phases_and_the_guarantees():
+    topology = TridentTopology("printed")
+    stream = rows(topology).each("word", expr("upper(word)"), out="loud string")
+    state = stream.group_by("loud").persistent_aggregate(
+        MemoryMapState(StateKind.OPAQUE, "m"), Count(), out="count"
+    )
+    stream.state_query(state, "loud", MapGet(), out="before bigint").name("look back")
+
+    assert explain(topology.plan(), Config(max_spout_pending=4)).splitlines() == [
+        "topology printed",
+        "processing phase (up to 4 batches at once)",
+        "   1  spout log  (word string, n bigint)",
+        "   2 <- 1  each(upper(word))  (word string, n bigint, loud string)",
+        "   3 <- 2  aggregate(Count)  (loud string, count bigint)",
+        "commit phase (one batch at a time, in txid order)",
+        "   5 <- 2  look back on state1  (word string, n bigint, loud string, before bigint)",
+        "   4 <- 3  update of state1  (loud string, count bigint)",
+        "guarantees",
+        "  state1 (memory:m): exactly-once: spout 'log' is transactional, the state is opaque",
+    ]
+
+
+def shout(batch):
+    return batch
+
+
+def test_operations_are_shown_by_the_name_of_the_users_function():
+    topology = TridentTopology("named")
+    stream = rows(topology).each("word", arrow_function(shout), out="loud string")
+    capture(stream.each("word", len, out="size int"))
+
+    titles = [node.title for node in topology.plan().nodes]
+
+    assert titles[1:3] == ["each(shout)", "each(len)"]
+
+
+def test_a_topology_without_states_has_no_guarantees_to_print():
+    topology = TridentTopology("loose")
+    rows(topology)
+
+    assert explain(topology.plan(), Config(max_spout_pending=2)).splitlines() == [
+        "topology loose",
+        "processing phase (up to 2 batches at once)",
+        "   1  spout log  (word string, n bigint)",
+    ]
+
+
+def test_submit_with_strict_refuses_before_spark_is_asked_for_anything(home):
+    topology = word_count(SpoutKind.OPAQUE, memory(StateKind.TRANSACTIONAL))
+    no_spark = object()
+
+    with pytest.raises(TopologyError, match="strict=True refuses state1: not exactly-once"):
+        submit(topology, no_spark, Config(strict=True))
+
+    assert not home.exists()
