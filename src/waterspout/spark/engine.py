@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 
 from pyspark.sql import DataFrame
@@ -22,6 +22,7 @@ from waterspout.coordination.engine import (
 from waterspout.spark.commit import CommitPhase
 from waterspout.spark.compiler import Compiler
 from waterspout.spark.failures import translate
+from waterspout.spark.pool import DaemonPool
 from waterspout.spark.session import SparkRuntime
 from waterspout.spark.staging import Collected, Kept, Placement, Staging, keep
 from waterspout.state.head import Writer
@@ -56,8 +57,8 @@ class SparkEngine(BatchEngine):
             for node in plan.nodes
             if isinstance(node, Update)
         }
-        self._processing = ThreadPoolExecutor(conf.max_batches, "waterspout-process")
-        self._committing = ThreadPoolExecutor(1, "waterspout-commit")
+        self._processing = DaemonPool(conf.max_batches, "waterspout-process")
+        self._committing = DaemonPool(1, "waterspout-commit")
         self._work: dict[TransactionAttempt, _Work] = {}
         self._lock = threading.Lock()
         self._commit_phase = CommitPhase(runtime, plan, conf, self._compiler, self._placements)
@@ -71,7 +72,9 @@ class SparkEngine(BatchEngine):
         with self._lock:
             self._work[attempt] = work
         work.running = self._processing.submit(
-            self._guard, attempt, work, "processing", lambda: self._process(attempt, metadata, work)
+            lambda: self._guard(
+                attempt, work, "processing", lambda: self._process(attempt, metadata, work)
+            )
         )
 
     def start_commit(self, order: CommitOrder) -> None:
@@ -79,7 +82,7 @@ class SparkEngine(BatchEngine):
         with self._lock:
             work = self._work[attempt]
         work.running = self._committing.submit(
-            self._guard, attempt, work, "commit", lambda: self._commit(order, work)
+            lambda: self._guard(attempt, work, "commit", lambda: self._commit(order, work))
         )
 
     def cancel(self, attempt: TransactionAttempt) -> None:
@@ -104,8 +107,8 @@ class SparkEngine(BatchEngine):
 
     def close(self) -> None:
         """Wait for the threads (bounded by the cancelling before) and close the states."""
-        self._processing.shutdown(wait=False, cancel_futures=True)
-        self._committing.shutdown(wait=False, cancel_futures=True)
+        self._processing.close(self._conf.cancel_wait_secs)
+        self._committing.close(self._conf.cancel_wait_secs)
         self._commit_phase.close()
 
     # --- on the threads ----------------------------------------------------------------------

@@ -91,7 +91,9 @@ def keep(frame: DataFrame, staging: Staging, *, partitions: int | None = None) -
     counted = frame.observe(observed, F.count(F.lit(1)).alias("rows"))
     kept = counted.localCheckpoint(eager=True)
     staging.frames.append(kept)
-    return Kept(kept, int(observed.get["rows"]))
+    seen = observed.get.get("rows")
+    # Spark Connect does not observe a checkpoint; counting its blocks is quick.
+    return Kept(kept, kept.count() if seen is None else int(seen))
 
 
 def chunks_of(kept: Kept, cap: int, keys: Sequence[str]) -> Iterator[pa.Table]:

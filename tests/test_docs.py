@@ -1,0 +1,53 @@
+"""What the documents say is true: tables match the code, the first topology runs."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from waterspout import Config
+from waterspout.faults import POINTS
+
+ROOT = Path(__file__).parents[1]
+
+
+def test_every_option_is_in_the_configuration_table():
+    rows = [
+        f"| `{row.name}` | `{row.key}` | {row.unit} | `{row.default}` | {row.doc} |"
+        for row in Config.describe()
+    ]
+
+    table = (ROOT / "docs" / "configuration.md").read_text().splitlines()
+
+    assert [line for line in table if line.startswith("| `")] == rows
+
+
+def test_architecture_names_every_kill_point():
+    text = (ROOT / "ARCHITECTURE.md").read_text()
+    named = set()
+    for mark in re.findall(r"`\[([a-z._/]+)\]`", text):
+        stem, _, rest = mark.rpartition(".")
+        named.update(f"{stem}.{part}" if stem else part for part in rest.split("/"))
+
+    assert named - {"brackets"} == set(POINTS)
+
+
+def test_links_between_documents_lead_somewhere():
+    for page in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]:
+        for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
+            assert (page.parent / target).exists(), f"{page.name} -> {target}"
+
+
+@pytest.mark.spark
+def test_the_first_topology_of_the_readme_runs(spark, tmp_path, monkeypatch):
+    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "sentences").mkdir()
+    (tmp_path / "sentences" / "a.txt").write_text("a storm over a storm\nno storm\n")
+    names: dict[str, object] = {}
+
+    exec(code, names)
+
+    assert names["counts"].get("storm") == 3
