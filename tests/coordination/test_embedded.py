@@ -16,6 +16,7 @@ import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -64,6 +65,12 @@ def stored(store):
     return store.folder / FILE
 
 
+def unnamed(ledger: Ledger | None) -> Ledger | None:
+    """The ledger without the random name that no two have in common."""
+    assert ledger is None or ledger.history
+    return ledger and replace(ledger, history="")
+
+
 def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
@@ -96,7 +103,7 @@ def test_the_first_run_makes_folders_and_file_for_this_user_alone(store, home):
 
 def test_the_first_run_starts_at_batch_1(store):
     assert store.acquire(FINGERPRINT) == 1
-    assert store.load() == Ledger(TOPOLOGY, FINGERPRINT)
+    assert unnamed(store.load()) == Ledger(TOPOLOGY, FINGERPRINT)
 
 
 def test_the_next_run_goes_on_with_what_was_saved_last(store, stored, home):
@@ -122,7 +129,7 @@ def test_a_topology_does_not_see_its_neighbour(store, stored, home):
 
     assert other.peek() is None
     other.acquire({})
-    assert other.load() == Ledger("other")
+    assert unnamed(other.load()) == Ledger("other")
     other.release()
 
 
@@ -298,12 +305,13 @@ def flipped(content: bytes, at: int, bit: int) -> bytes:
 
 def test_an_old_ledger_leaves_no_trace_that_damage_could_bring_back(store):
     store.acquire(FINGERPRINT)
-    for step in range(1, 30):
-        store.save(ledger_at(step))
+    for files in (200, 3, 60, 1, 30):
+        ledger = Ledger(TOPOLOGY, FINGERPRINT)
+        batch = {"files": [f"secret-{files}-{n:04}" for n in range(files)]}
+        store.save(ledger.emit(TransactionAttempt(1, 0), batch))
     content = (store.folder / FILE).read_bytes()
 
-    assert b"part-00029-000.json" in content
-    assert not [step for step in range(1, 29) if b"part-%05d-" % step in content]
+    assert set(re.findall(rb"secret-(\d+)-", content)) == {b"30"}
 
 
 def test_an_empty_file_is_damaged(store, stored):
@@ -436,7 +444,7 @@ def test_a_driver_whose_store_was_replaced_cannot_write_into_the_new_one(store, 
     store.release()
 
     other.renew()
-    assert other.load() == Ledger(TOPOLOGY, FINGERPRINT)
+    assert unnamed(other.load()) == Ledger(TOPOLOGY, FINGERPRINT)
     other.release()
 
 
@@ -521,6 +529,7 @@ def test_a_first_run_killed_at_any_system_call_leaves_no_store_or_a_whole_one(tm
         found = store.load()
         store.release()
         fresh = Ledger(TOPOLOGY, FINGERPRINT)
+        left, found = unnamed(left), unnamed(found)
         return None if left in (None, fresh) and found == fresh else f"{point}: {left}, {found}"
 
     with ThreadPoolExecutor(4) as pool:
@@ -885,7 +894,7 @@ def test_saves_and_renewals_from_two_threads_do_not_disturb_each_other(store, ho
 
     def look() -> None:
         found = EmbeddedStore(home, TOPOLOGY).peek()
-        assert found == ledger_at(found.current - 1)
+        assert replace(found, history="") == ledger_at(found.current - 1)
         seen.append(found.current)
 
     threads = [threading.Thread(target=guarded, args=(work,)) for work in (store.renew, look)]
@@ -929,7 +938,7 @@ def test_an_error_in_one_thread_does_not_close_the_file_under_another(store):
     thread.join()
 
     assert wrong == []
-    assert store.load() == Ledger(TOPOLOGY, FINGERPRINT)
+    assert unnamed(store.load()) == Ledger(TOPOLOGY, FINGERPRINT)
 
 
 def test_a_store_that_holds_no_lease_writes_nothing(store, stored):

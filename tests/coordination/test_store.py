@@ -22,7 +22,8 @@ def test_the_first_run_finds_a_fresh_ledger():
 
     assert store.peek() is None
     assert store.acquire(FINGERPRINT) == 1
-    assert store.load() == store.peek() == Ledger("t", FINGERPRINT)
+    assert store.load() == store.peek() == Ledger("t", FINGERPRINT, store.load().history)
+    assert store.load().history
 
 
 def test_load_gives_what_was_saved_last():

@@ -19,7 +19,11 @@ COUNTS = {
 
 
 def test_a_word_count_over_spark_connect_is_exact_in_both_commit_modes(tmp_path):
-    env = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1"}
+    env = {
+        **os.environ,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1",
+    }
     child = Path(__file__).with_name("connect_child.py")
     with open(tmp_path / "child.log", "wb") as log:
         # A group of its own: the server that it starts must not outlive the test.

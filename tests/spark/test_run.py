@@ -218,7 +218,9 @@ def test_whatever_waits_gets_what_stopped_the_run(running):
     run = running(topology, Config(max_retries=0))
 
     for wait in (run.process_all_available, run.await_termination):
-        with pytest.raises(RunFailedError, match="(?s)run broken stopped: .*cannot read this") as failed:
+        with pytest.raises(
+            RunFailedError, match=r"(?s)run broken stopped: .*cannot read this"
+        ) as failed:
             wait(timeout=60)
         assert failed.value.__cause__ is run.exception()
     assert "cannot read this" in str(run.exception())
@@ -298,7 +300,9 @@ def test_a_state_that_was_wiped_is_refused(spark, path):
 def test_a_state_of_another_topology_is_refused(spark, path):
     finish(word_count(path), spark)
 
-    with pytest.raises(ForeignStoreError, match="belongs to topology 'word-count'; topology 'thief'"):
+    with pytest.raises(
+        ForeignStoreError, match="belongs to topology 'word-count'; topology 'thief'"
+    ):
         submit(word_count(path, name="thief"), spark)
 
 

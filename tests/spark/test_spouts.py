@@ -1,4 +1,4 @@
-"""Spouts on real Spark: every format, new files, restarts, and files that are not what they were."""
+"""Spouts on real Spark: every format, new files, restarts, and files that have changed."""
 
 from __future__ import annotations
 
@@ -243,9 +243,9 @@ def test_a_rate_spout_gives_each_number_once_and_a_restart_goes_on(spark, tmp_pa
     second = finish(numbers(800), spark)
 
     with sqlite3.connect(tmp_path / "rate.db") as db:
-        assert db.execute("SELECT min(value), max(value), count(*), max(n) FROM numbers").fetchall() == [
-            (0, 799, 800, 1)
-        ]
+        assert db.execute(
+            "SELECT min(value), max(value), count(*), max(n) FROM numbers"
+        ).fetchall() == [(0, 799, 800, 1)]
     assert second.recent_progress[0]["txid"] == first.last_progress["txid"] + 1
 
 

@@ -388,26 +388,25 @@ def test_snapshot_get_sees_the_global_value_before_the_batch(spark):
 def test_several_states_of_one_topology_hold_the_same_batches(spark, path, where):
     topology, words = stream_of("word string, n bigint", [(w, len(w)) for w in COUNTS], 6)
     words.group_by("word").persistent_aggregate(sqlite(path, "a", where), "n", Sum(), out="total")
-    words.group_by("n").persistent_aggregate(sqlite(path, "b", where), Count(), out="words")
-    words.persistent_aggregate(sqlite(path, "c", where), Count(), out="words")
-    other = SQLiteState.transactional(path, table="d", driver_only=where == "driver")
+    words.persistent_aggregate(sqlite(path, "b", where), Count(), out="words")
+    other = SQLiteState.transactional(path, table="c", driver_only=where == "driver")
     words.filter("n", expr("n > 3")).group_by("n").persistent_aggregate(other, Count(), out="words")
 
     run = finish(topology, spark, conf(where))
 
-    sizes = Counter(map(len, COUNTS))
+    sizes = Counter(len(word) for word in COUNTS if len(word) > 3)
     assert rows_of(path, "SELECT word, total FROM a") == sorted((w, len(w)) for w in COUNTS)
-    assert rows_of(path, "SELECT n, words FROM b") == sorted(sizes.items())
-    assert rows_of(path, "SELECT words FROM c") == [(len(COUNTS),)]
-    assert rows_of(path, "SELECT n, words FROM d") == sorted((n, c) for n, c in sizes.items() if n > 3)
-    assert len(COUNTS) == 12
+    assert rows_of(path, "SELECT words FROM b") == [(12,)]
+    assert rows_of(path, "SELECT n, words FROM c") == sorted(sizes.items())
     assert [p["txid"] for p in run.recent_progress] == [1, 2]
     heads = rows_of(path, "SELECT name, json_extract(head, '$.txid') FROM _waterspout_heads")
-    assert heads == [(name, run.last_progress["txid"]) for name in "abcd"]
+    assert heads == [(name, run.last_progress["txid"]) for name in "abc"]
 
 
 def test_a_key_of_several_typed_fields_is_read_back_with_them(spark, path):
-    topology, rows = stream_of("a string, b bigint, c boolean", [("x", 1, True), ("x", 1, False)], 1)
+    topology, rows = stream_of(
+        "a string, b bigint, c boolean", [("x", 1, True), ("x", 1, False)], 1
+    )
     state = rows.group_by(["a", "b", "c"]).persistent_aggregate(
         sqlite(path, "typed"), Count(), out="n"
     )

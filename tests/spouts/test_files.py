@@ -428,7 +428,7 @@ def test_a_bound_below_one_is_refused(source, bad):
 
 
 def test_a_schema_needs_types(source):
-    with pytest.raises(TopologyError, match="FileSpout does not know the type .* 'n'"):
+    with pytest.raises(TopologyError, match=r"FileSpout does not know the type .* 'n'"):
         FileSpout(source, "json", schema="n")
 
 

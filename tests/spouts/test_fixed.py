@@ -72,7 +72,7 @@ def test_types_of_bare_names_are_taken_from_the_values(values, kind):
 
 @pytest.mark.parametrize("values", [[], [None], [1, "a"], [True, 1], [[1]], [{"a": 1}]])
 def test_a_type_that_the_values_do_not_tell_must_be_written(values):
-    with pytest.raises(TopologyError, match="FixedBatchSpout does not know .* 'x'; write it as"):
+    with pytest.raises(TopologyError, match=r"FixedBatchSpout does not know .* 'x'; write it as"):
         FixedBatchSpout("x", 1, [(value,) for value in values])
 
 

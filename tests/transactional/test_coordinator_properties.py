@@ -133,7 +133,7 @@ class CoordinatorMachine(RuleBasedStateMachine):
 
 TestEveryInterleaving = CoordinatorMachine.TestCase
 TestEveryInterleaving.settings = settings(
-    max_examples=250, stateful_step_count=50, deadline=None, print_blob=True
+    max_examples=150, stateful_step_count=50, deadline=None, print_blob=True
 )
 
 

@@ -36,7 +36,7 @@ def in_mid_commit() -> Ledger:
 
 
 def test_a_fresh_ledger_waits_for_batch_1_and_knows_nothing_else():
-    assert Ledger("t") == Ledger("t", {}, 1, None, None, {}, (), {})
+    assert Ledger("t") == Ledger("t", {}, "", 1, None, None, {}, (), {})
 
 
 def test_emit_records_attempt_and_metadata_and_nothing_else():
@@ -186,6 +186,7 @@ def test_the_json_form_is_the_documented_one():
     assert json.loads(json.dumps(ledger.to_json())) == {
         "topology": "t",
         "fingerprint": {"spouts": {"s": "opaque"}},
+        "history": "",
         "current": 2,
         "committed_attempt": 1,
         "committed_metadata": m(1),

@@ -192,7 +192,7 @@ def test_two_states_in_one_memory_are_refused(stream):
     memory = MemoryMapState()
     stream.group_by("line").persistent_aggregate(memory, Count(), out="c")
 
-    with pytest.raises(TopologyError, match="two states .* are kept in memory:"):
+    with pytest.raises(TopologyError, match=r"two states .* are kept in memory:"):
         stream.persistent_aggregate(memory, Count(), out="c")
 
 

@@ -211,7 +211,7 @@ UTC_NOON = dt.datetime(2024, 2, 29, 12, tzinfo=dt.UTC)
         ("binary", b"\x00\xff"),
         ("date", dt.date(1582, 10, 15)),
         ("timestamp", UTC_NOON),
-        ("timestamp_ntz", dt.datetime(2024, 2, 29, 12, 0, 0, 1)),
+        ("timestamp_ntz", UTC_NOON.replace(tzinfo=None, microsecond=1)),
         ("decimal(10,2)", Decimal("1.50")),
         ("array<bigint>", [1, None, 3]),
         ("struct<a:bigint,b:array<string>>", {"a": 1, "b": ["x"]}),

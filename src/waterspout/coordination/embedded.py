@@ -238,7 +238,7 @@ class EmbeddedStore(CoordinationStore):
             db.execute(
                 "CREATE TABLE records (name TEXT PRIMARY KEY, body TEXT, checksum TEXT) STRICT"
             )
-            ledger = Ledger(self._topology, fingerprint)
+            ledger = Ledger(self._topology, fingerprint, uuid.uuid4().hex)
             self._put(db, "ledger", json.dumps(ledger.to_json(), sort_keys=True))
             self._put_lease(db, self._lease(0, None))
             db.execute("COMMIT")
@@ -288,11 +288,15 @@ class EmbeddedStore(CoordinationStore):
         db = sqlite3.connect(
             uri, uri=True, timeout=_BUSY_S, isolation_level=None, check_same_thread=False
         )
-        # Else an old ledger, its checksum intact, would stay in the file's free space, one
-        # flipped bit of a page's index away from being the ledger again.
-        db.execute("PRAGMA secure_delete=ON")
-        db.execute("PRAGMA journal_mode=TRUNCATE")
-        db.execute("PRAGMA synchronous=FULL" if self._durable else "PRAGMA synchronous=OFF")
+        try:
+            # Else an old ledger, its checksum intact, would stay in the file's free space, one
+            # flipped bit of a page's index away from being the ledger again.
+            db.execute("PRAGMA secure_delete=ON")
+            db.execute("PRAGMA journal_mode=TRUNCATE")
+            db.execute("PRAGMA synchronous=FULL" if self._durable else "PRAGMA synchronous=OFF")
+        except BaseException:
+            db.close()
+            raise
         return db
 
     def _in_transaction(self, work: Callable[[sqlite3.Connection], T]) -> T:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 import queue
+import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -93,6 +94,7 @@ def check_states(states: Mapping[str, HeadedState], ledger: Ledger | None, topol
                 state.read_head(),
                 state=name,
                 owner=topology,
+                history=ledger.history,
                 current=ledger.current,
                 committed_attempt=ledger.committed_attempt,
                 begun=ledger.begun,
@@ -122,13 +124,14 @@ class BatchLoop:
         """Check everything, take the lease, and go on from the ledger."""
         parts = self._parts
         check_states(parts.states, parts.store.peek(), parts.topology)
-        self._epoch = parts.store.acquire(parts.fingerprint)
+        epoch = parts.store.acquire(parts.fingerprint)
         try:
             self._ledger = parts.store.load()
             check_states(parts.states, self._ledger, parts.topology)
-            writer = Writer(parts.topology, self._epoch)
+            lease = uuid.uuid4().hex
+            self.writer = Writer(parts.topology, epoch, self._ledger.history, lease)
             for state in parts.states.values():
-                state.enroll(writer)
+                state.enroll(self.writer)
             self._settle_after_restart()
             self._open_spouts()
         except BaseException:
@@ -139,11 +142,6 @@ class BatchLoop:
         self._coordinator = Coordinator(
             _policy(parts.config), current=self._ledger.current, attempts=attempts
         )
-
-    @property
-    def epoch(self) -> int:
-        """The epoch of the lease that this loop holds."""
-        return self._epoch
 
     @property
     def ledger(self) -> Ledger:

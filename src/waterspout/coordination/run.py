@@ -12,6 +12,7 @@ from typing import Any
 from waterspout.coordination.engine import Committed, Processed
 from waterspout.coordination.loop import BatchLoop, LoopListener, Parts
 from waterspout.errors import LeaseLostError, RunFailedError
+from waterspout.state.head import Writer
 from waterspout.transactional.attempt import TransactionAttempt
 
 __all__ = ["Run"]
@@ -31,7 +32,7 @@ class Run:
         *,
         explain: Callable[[], str],
         close: Callable[[], None],
-        enroll: Callable[[int], None],
+        enroll: Callable[[Writer], None],
     ) -> None:
         self.name = name
         self._parts = parts
@@ -40,7 +41,7 @@ class Run:
         self._recorder = _Recorder(name)
         self._loop = BatchLoop(parts, time.monotonic, self._recorder)
         self._loop.start()
-        enroll(self._loop.epoch)
+        enroll(self._loop.writer)
         self._stopping = threading.Event()
         self._changed = threading.Condition()
         self._ended = False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -101,7 +102,9 @@ class MemoryCoordinationStore(CoordinationStore):
         """Take the lease; an earlier holder in this process loses it."""
         fingerprint = json.loads(json.dumps(fingerprint))
         if self._shared.document is None:
-            self._shared.document = json.dumps(Ledger(self._topology, fingerprint).to_json())
+            self._shared.document = json.dumps(
+                Ledger(self._topology, fingerprint, uuid.uuid4().hex).to_json()
+            )
         refuse_changed_graph(self.load().fingerprint, fingerprint, self._topology)
         self._shared.epoch += 1
         self._epoch = self._shared.epoch

@@ -69,7 +69,8 @@ def _built(node: Node, compiler: Compiler, made: dict[Node, Any]) -> Any:
         raise TopologyError(f"{node.title} does not fit its stream: {message}") from error
     if columns != node.schema.names:
         raise TopologyError(
-            f"{node.title} gives {', '.join(columns)} where {', '.join(node.schema.names)} is declared"
+            f"{node.title} gives {', '.join(columns)} where "
+            f"{', '.join(node.schema.names)} is declared"
         )
     return frame
 

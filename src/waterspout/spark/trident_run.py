@@ -12,7 +12,6 @@ from waterspout.spark.engine import SparkEngine
 from waterspout.spark.preflight import Prepared, prepare
 from waterspout.spark.session import SparkRuntime
 from waterspout.spark.starting import embedded_session
-from waterspout.state.head import Writer
 from waterspout.trident.plan.explain import explain
 from waterspout.trident.topology import TridentTopology
 
@@ -55,7 +54,7 @@ def _start(prepared: Prepared, runtime: SparkRuntime, conf: Config) -> Run:
             parts,
             explain=lambda: explain(plan, conf),
             close=close,
-            enroll=lambda epoch: engine.enroll(Writer(plan.name, epoch)),
+            enroll=engine.enroll,
         )
     except BaseException:
         engine.close()

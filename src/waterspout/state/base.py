@@ -90,7 +90,7 @@ class HeadedState(State):
     @property
     @abstractmethod
     def undoes_lost_attempts(self) -> bool:
-        """Whether claiming the head removes what an earlier attempt of the batch wrote."""
+        """Whether no record of a lost attempt need be told apart once the next has claimed."""
 
     @abstractmethod
     def read_head(self) -> Head | None:

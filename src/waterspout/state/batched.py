@@ -195,7 +195,7 @@ class BatchedMap(MapState[V], HeadedState, Generic[V, R]):
             or stamp is None
             or self._entries
             or not fence.can_combine(combiner)
-            or any(value is None for value in values)  # what None means, only `combine` knows
+            or None in values  # what None means, only `combine` knows
         ):
             new = self.multi_update(keys, [CombinerValueUpdater(combiner, v) for v in values])
             return new if want_new else None
@@ -274,6 +274,8 @@ class BatchedMap(MapState[V], HeadedState, Generic[V, R]):
     @property
     def undoes_lost_attempts(self) -> bool:
         """Whether no record of a lost attempt outlives the next claim."""
+        if self.kind is not StateKind.OPAQUE:
+            return True  # its records do not depend on which attempt wrote them
         fence = self._backing.fence
         return fence is not None and fence.undoes_lost_attempts
 

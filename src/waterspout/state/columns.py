@@ -163,15 +163,24 @@ class Layout:
 
     def encode_keys(self, keys: Sequence[Sequence[Any]]) -> list[tuple[Any, ...]]:
         """Return each key as its columns and then `_nulls`."""
+        return list(zip(*self.key_columns(keys), strict=True))
+
+    def key_columns(self, keys: Sequence[Sequence[Any]]) -> list[Sequence[Any]]:
+        """Return the key columns, and then `_nulls`, of many keys."""
+        clean = [""] * len(keys)
         if self.keys is None:
-            return [(encode_key(key), "") for key in keys]
+            return [[encode_key(key) for key in keys], clean]
         codecs, names = self.key_codecs, self.key_names
-        if all(c.encode is None for c in codecs):
-            kinds = tuple(c.python[0] for c in codecs)
+        if all(c.encode is None for c in codecs) and set(map(len, keys)) <= {len(codecs)}:
             # The common case by far: the right types and no NULL; no call per value.
-            if all(tuple(map(type, key)) == kinds for key in keys):
-                return [(*key, "") for key in keys]
-        return [_encode_key(key, codecs, names) for key in keys]
+            columns = [[key[i] for key in keys] for i in range(len(codecs))]
+            if all(
+                set(map(type, column)) <= {codec.python[0]}
+                for column, codec in zip(columns, codecs, strict=True)
+            ):
+                return [*columns, clean]
+        rows = [_encode_key(key, codecs, names) for key in keys]
+        return list(zip(*rows, strict=True))
 
     def decode_key(self, columns: Sequence[Any]) -> tuple[Any, ...]:
         """Return the key that stands in these columns (`_nulls` last)."""

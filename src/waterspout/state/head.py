@@ -21,10 +21,17 @@ NOTHING: Mapping[int, int] = {}
 
 @dataclass(frozen=True, slots=True)
 class Writer:
-    """A driver that holds the lease of a topology."""
+    """A driver that holds the lease of a topology.
+
+    Two homes may hold a topology of one name (two working directories, a copied home), and
+    epochs count from 1 in each. So a writer also has the random name of its ledger, `history`,
+    and of this very holding of its lease: what one has written never passes for another's.
+    """
 
     owner: str
     epoch: int
+    history: str = ""
+    lease: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +65,8 @@ class Head:
         return encode_value(
             {
                 "owner": self.stamp.writer.owner,
+                "history": self.stamp.writer.history,
+                "lease": self.stamp.writer.lease,
                 "epoch": self.stamp.writer.epoch,
                 "txid": self.stamp.txid,
                 "attempt": self.stamp.attempt,
@@ -70,7 +79,8 @@ class Head:
     def from_text(cls, text: str) -> Head:
         """Read a head back."""
         fields = decode_value(text)
-        writer = Writer(fields["owner"], fields["epoch"])
+        names = ("owner", "epoch", "history", "lease")
+        writer = Writer(*(fields[name] for name in names))
         stamp = Stamp(writer, fields["txid"], fields["attempt"])
         return cls(stamp, fields["committed"], dict(fields["resolved"]))
 
@@ -98,13 +108,22 @@ def claimed(
             f"{state}: {stamp} was refused, because a driver of epoch "
             f"{head.stamp.writer.epoch} has taken over and is at {head.stamp}"
         )
+    if head is not None and head.stamp != stamp:
+        same_epoch = stamp.writer.epoch == head.stamp.writer.epoch
+        if same_epoch and stamp.writer.lease != head.stamp.writer.lease:
+            raise FencedError(
+                f"{state}: {stamp} was refused, because another driver of topology "
+                f"{stamp.writer.owner!r} works on it from another home. Stop one of the two."
+            )
+        taken = head.stamp.attempt + (not head.committed)
+        if head.stamp.txid == stamp.txid and stamp.attempt < taken:
+            raise FencedError(f"{state}: {stamp} was refused; the state is at {head.stamp}")
     begun = () if head is None or head.committed else (head.stamp.attempt,)
-    if head is not None and head.stamp.txid == stamp.txid and stamp.attempt < head.stamp.attempt:
-        raise FencedError(f"{state}: {stamp} was refused; the state is at {head.stamp}")
     verify(
         head,
         state=state,
         owner=stamp.writer.owner,
+        history=stamp.writer.history,
         current=stamp.txid,
         committed_attempt=committed_attempt,
         begun=begun,
@@ -122,6 +141,7 @@ def settled(head: Head | None, stamp: Stamp, *, state: str) -> Head:
         head is None
         or (head.stamp.txid, head.stamp.attempt) != (stamp.txid, stamp.attempt)
         or head.stamp.writer.epoch > stamp.writer.epoch
+        or head.stamp.writer.history != stamp.writer.history
     ):
         raise FencedError(_refusal(state, stamp, head))
     return Head(stamp, committed=True, resolved=head.resolved)
@@ -138,6 +158,7 @@ def verify(
     *,
     state: str,
     owner: str,
+    history: str = "",
     current: int,
     committed_attempt: int | None,
     begun: tuple[int, ...],
@@ -171,6 +192,11 @@ def verify(
         raise StateMismatchError(
             f"{state} holds attempt {attempt} of batch {txid}, but attempt {committed_attempt} "
             "is the one that committed. The state belongs to another run: use another table."
+        )
+    if head.stamp.writer.history != history:
+        raise StateMismatchError(
+            f"{state} was written by topology {owner!r} from another waterspout home. Point to "
+            "that home, or use another table."
         )
     if txid < current - 1:
         raise StateMismatchError(

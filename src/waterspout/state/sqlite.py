@@ -128,16 +128,17 @@ class SQLiteMap(FencedMap[Any]):
         """Apply the kind's rule and the combiner in one upsert for all keys."""
         assert combiner.merge is not None
         codec, name = self._layout.value_codecs[0], self._layout.value_names[0]
-        plain = codec.encode is None and all(type(v) is codec.python[0] for v in values)
+        plain = codec.encode is None and set(map(type, values)) == {codec.python[0]}
         columns = values if plain else [codec.to_sql(v, name) for v in values]
-        encoded = self._layout.encode_keys(keys)
-        rows = [(*key, value) for key, value in zip(encoded, columns, strict=True)]
+        key_columns = self._layout.key_columns(keys)
+        rows = list(zip(*key_columns, columns, strict=True))
         statement = self._sql.combine(combiner.merge, stamp.txid, stamp.attempt)
 
         def write(db: sqlite3.Connection) -> None:
             check_stamp(self._stored_head(db), stamp, state=self._name)
             done = db.executemany(statement, rows).rowcount
             if done != len(rows):
+                encoded = list(zip(*key_columns, strict=True))
                 self._refuse_newer(db, keys, encoded, [stamp.txid] * len(rows))
 
         self._write(write)

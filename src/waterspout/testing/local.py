@@ -9,7 +9,6 @@ from waterspout.config import Config
 from waterspout.coordination.loop import BatchLoop, LoopListener, Parts
 from waterspout.coordination.store import CoordinationStore, MemoryCoordinationStore
 from waterspout.state.base import HeadedState
-from waterspout.state.head import Writer
 from waterspout.testing.engine import InProcessEngine
 from waterspout.trident.plan.plan import Plan
 from waterspout.trident.runtime.states import open_state
@@ -52,7 +51,7 @@ class LocalRun:
         )
         self.loop = BatchLoop(parts, clock, listener)
         self.loop.start()
-        self.engine.enroll(Writer(self.plan.name, self.loop.epoch))
+        self.engine.enroll(self.loop.writer)
 
     def step(self, choose: Callable[[int], int] = lambda n: 0) -> None:
         """Let the loop look once, then one phase go on by one step."""

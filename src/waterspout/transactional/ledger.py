@@ -34,7 +34,7 @@ class EmittedBatch:
 class Ledger:
     """The whole memory of a topology's coordinator.
 
-    `current` is the next txid to commit. `committed_*` describe batch `current - 1`.
+    `history` is a random name that no other ledger has. `current` is the next txid to commit. `committed_*` describe batch `current - 1`.
     `emitted` holds batches from `current` on. `begun` are the attempts of batch `current`
     that may have written. `resolved` says, for each committed txid that had several begun
     attempts, which one committed: records of the others are void.
@@ -42,6 +42,7 @@ class Ledger:
 
     topology: str
     fingerprint: Mapping[str, Any] = field(default_factory=dict)
+    history: str = ""
     current: int = 1
     committed_attempt: int | None = None
     committed_metadata: Metadata | None = None
@@ -100,6 +101,7 @@ class Ledger:
         return {
             "topology": self.topology,
             "fingerprint": dict(self.fingerprint),
+            "history": self.history,
             "current": self.current,
             "committed_attempt": self.committed_attempt,
             "committed_metadata": self.committed_metadata,
@@ -115,6 +117,7 @@ class Ledger:
             ledger = cls(
                 topology=_of(str, document["topology"]),
                 fingerprint=_of(dict, document["fingerprint"]),
+                history=_of(str, document["history"]),
                 current=_number(document["current"]),
                 committed_attempt=_optional(_number, document["committed_attempt"]),
                 committed_metadata=_optional(_metadata, document["committed_metadata"]),

@@ -46,7 +46,7 @@ from waterspout.trident.tridentstate import TridentState
 if TYPE_CHECKING:
     from waterspout.trident.topology import TridentTopology
 
-__all__ = ["GroupedStream", "Stream"]
+__all__ = ["GroupedStream", "Stream", "new_values"]
 
 AnyAggregator = CombinerAggregator[Any] | ReducerAggregator[Any] | Aggregator[Any]
 

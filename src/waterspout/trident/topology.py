@@ -82,12 +82,12 @@ class TridentTopology:
             raise TopologyError(f"{factory!r} is not a StateFactory; a state is made by a recipe")
         place = factory.location()
         for other in self._states.values():
-            if place is not None and not (static or other.static):
-                if other.factory.location() == place:
-                    raise TopologyError(
-                        f"two states of topology {self.name!r} are kept in {place}; their batches "
-                        "would overwrite each other. Use another table for one of them."
-                    )
+            both_write = place is not None and not (static or other.static)
+            if both_write and other.factory.location() == place:
+                raise TopologyError(
+                    f"two states of topology {self.name!r} are kept in {place}; their batches "
+                    "would overwrite each other. Use another table for one of them."
+                )
         name = f"state{len(self._states) + 1}"
         self._states[name] = StateSpec(name, factory, 1, shape, static)
         return name
