@@ -108,13 +108,8 @@ def claimed(
             f"{state}: {stamp} was refused, because a driver of epoch "
             f"{head.stamp.writer.epoch} has taken over and is at {head.stamp}"
         )
+    _refuse_twins(head, stamp, state)
     if head is not None and head.stamp != stamp:
-        same_epoch = stamp.writer.epoch == head.stamp.writer.epoch
-        if same_epoch and stamp.writer.lease != head.stamp.writer.lease:
-            raise FencedError(
-                f"{state}: {stamp} was refused, because another driver of topology "
-                f"{stamp.writer.owner!r} works on it from another home. Stop one of the two."
-            )
         taken = head.stamp.attempt + (not head.committed)
         if head.stamp.txid == stamp.txid and stamp.attempt < taken:
             raise FencedError(f"{state}: {stamp} was refused; the state is at {head.stamp}")
@@ -137,6 +132,7 @@ def settled(head: Head | None, stamp: Stamp, *, state: str) -> Head:
     A later driver may settle what an earlier one has written; the head is then its own.
     """
     _refuse_strangers(head, stamp.writer.owner, state)
+    _refuse_twins(head, stamp, state)
     if (
         head is None
         or (head.stamp.txid, head.stamp.attempt) != (stamp.txid, stamp.attempt)
@@ -211,6 +207,17 @@ def _refuse_strangers(head: Head | None, owner: str, state: str) -> None:
         raise ForeignStoreError(
             f"{state} belongs to topology {head.stamp.writer.owner!r}; topology {owner!r} may "
             "not write to it. Use another table."
+        )
+
+
+def _refuse_twins(head: Head | None, stamp: Stamp, state: str) -> None:
+    if head is None:
+        return
+    mine, its = stamp.writer, head.stamp.writer
+    if mine.epoch == its.epoch and mine.lease != its.lease:
+        raise FencedError(
+            f"{state}: {stamp} was refused, because another driver of topology {mine.owner!r} "
+            "works on it from another home. Stop one of the two."
         )
 
 
