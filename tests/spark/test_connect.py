@@ -14,7 +14,8 @@ import pytest
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
 
 COUNTS = {
-    "the": 12, "cow": 3, "jumped": 3, "over": 3, "moon": 3, "man": 3, "went": 3, "to": 3, "store": 3,
+    "the": 12, "cow": 3, "jumped": 3, "over": 3, "moon": 3, "man": 3, "went": 3, "to": 3,
+    "store": 3,
 }  # fmt: skip
 
 

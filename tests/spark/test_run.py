@@ -178,7 +178,7 @@ def test_the_same_topology_goes_on_at_the_next_txid(spark, path):
 
 def test_a_batch_in_flight_when_it_was_stopped_is_replayed_by_the_next_run(running, path, tmp_path):
     go = hang(tmp_path, "write.after", txid=2)
-    run = running(word_count(path))
+    run = running(word_count(path), Config(cancel_wait_secs=0.1))
     wait_for((tmp_path / "hang").exists)
     stopping = threading.Thread(target=run.stop)
     stopping.start()

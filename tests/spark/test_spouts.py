@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyarrow import orc
 
-from tests.trident.support import capture, finish, put
+from tests.trident.support import capture, finish, put, wait_for
 from waterspout import Config, faults, submit
 from waterspout.errors import ForeignStoreError, RunFailedError, SourceError
 from waterspout.faults import Fault, FaultPlan
@@ -109,7 +109,7 @@ def test_empty_files_are_no_rows_and_no_error(spark, source):
     run.process_all_available(timeout=60)
 
     put(source / "full.txt", "something\n")
-    run.process_all_available(timeout=60)
+    wait_for(lambda: run.exception() or kept.rows)
     run.stop()
 
     assert kept.rows == [("something",)]
@@ -137,12 +137,13 @@ def test_new_files_are_read_while_it_runs_also_those_with_an_old_time(spark, sou
     run.process_all_available(timeout=60)
     assert kept.rows == [("first line",)]
 
+    put(source / "_ignored.txt", "not for us\n")
     put(source / "c.txt", "second line\n")
-    run.process_all_available(timeout=60)
+    wait_for(lambda: run.exception() or len(kept.rows) == 2)
     old = put(source / ".hidden", "third line\n")
     os.utime(old, ns=(0, 0))
     old.rename(source / "a.txt")
-    put(source / "_ignored.txt", "not for us\n")
+    wait_for(lambda: run.exception() or len(kept.rows) == 3)
     run.process_all_available(timeout=60)
     run.stop()
 
@@ -268,6 +269,17 @@ def test_the_times_of_a_rate_spout_follow_from_its_metadata_alone(spark):
     assert [at.timestamp() for _, at in kept.rows] == [
         1_700_000_000.25 + n / 8 for n in (17, 18, 19)
     ]
+
+
+def test_spouts_of_one_topology_share_its_batches_also_when_one_has_no_more(spark):
+    topology = TridentTopology("two")
+    short = capture(topology.new_stream("short", FixedBatchSpout("n", 1, [1, 2])))
+    long = capture(topology.new_stream("long", FixedBatchSpout("word", 2, list("abcde"))))
+
+    finish(topology, spark, Config(max_spout_pending=2))
+
+    assert short.batches == {1: [(1,)], 2: [(2,)]}
+    assert long.batches == {1: [("a",), ("b",)], 2: [("c",), ("d",)], 3: [("e",)]}
 
 
 def test_a_fixed_spout_that_cycles_goes_round_until_it_is_stopped(spark):

@@ -282,18 +282,27 @@ def test_new_values_feed_a_second_state_exactly(spark, path, where):
     assert rows_of(path, "SELECT total FROM sum") == [(8,)]
 
 
-def test_new_values_go_through_functions_in_the_commit_phase(spark):
+def test_new_values_go_through_functions_in_the_commit_phase(spark, tmp_path):
+    log = str(tmp_path / "log")
+
+    def note(text):
+        with open(log, "a") as file:
+            file.write(f"{text}\n")
+        return True
+
     topology, words = stream_of("word string", list("aab"), 2)
     counts = words.group_by("word").persistent_aggregate(MemoryMapState(), Count(), out="count")
     news = counts.new_values_stream().each(
         ["word", "count"], lambda word, count: f"{word}={count}", out="text string"
     )
     kept, upper = capture(news, "text"), capture(news.each("text", expr("upper(text)"), "t string"))
+    news.filter("text", note)  # nobody reads it, and it runs
 
     finish(topology, spark)
 
     assert kept.batches == {1: [("a=2",)], 2: [("b=1",)]}
     assert [row[-1] for row in upper.rows] == ["A=2", "B=1"]
+    assert (tmp_path / "log").read_text() == "a=2\nb=1\n"
 
 
 @both_ways

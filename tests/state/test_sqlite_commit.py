@@ -211,7 +211,7 @@ def test_a_claim_that_is_refused_undoes_nothing(make_state, select):
 
 
 @pytest.mark.parametrize("kind", [TRANSACTIONAL, PLAIN])
-def test_kinds_without_a_value_before_undo_nothing_and_have_nothing_to_tell_apart(make_state, select, kind):
+def test_kinds_without_a_previous_value_have_nothing_to_undo(make_state, select, kind):
     state = make_state(kind=kind)
     batches = Batches(state)
     batches.lose({"a": 1})

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -133,7 +133,10 @@ class CoordinatorMachine(RuleBasedStateMachine):
 
 TestEveryInterleaving = CoordinatorMachine.TestCase
 TestEveryInterleaving.settings = settings(
-    max_examples=150, stateful_step_count=50, deadline=None, print_blob=True
+    max_examples=150,
+    stateful_step_count=50,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
 )
 
 

@@ -6,7 +6,7 @@ import copy
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from waterspout.errors import DamagedStoreError
@@ -135,6 +135,9 @@ def test_a_step_out_of_order_is_our_own_bug_and_asserted(wrong):
         wrong(in_mid_commit())
 
 
+# A busy machine is no failure.
+UNHURRIED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
@@ -164,6 +167,7 @@ def ledgers(draw) -> Ledger:
     return ledger
 
 
+@UNHURRIED
 @given(ledgers())
 def test_a_ledger_survives_its_json_form(ledger):
     text = json.dumps(ledger.to_json())
@@ -171,6 +175,7 @@ def test_a_ledger_survives_its_json_form(ledger):
     assert Ledger.from_json(json.loads(text)) == ledger
 
 
+@UNHURRIED
 @given(ledgers())
 def test_equal_ledgers_have_equal_json(ledger):
     again = Ledger.from_json(json.loads(json.dumps(ledger.to_json())))
@@ -285,6 +290,7 @@ def test_reading_changes_nothing_in_the_document():
     assert document == WHOLE
 
 
+@UNHURRIED
 @given(st.data())
 def test_any_other_json_value_in_place_of_a_part_is_damage_or_a_ledger_that_says_so(data):
     document = copy.deepcopy(WHOLE)

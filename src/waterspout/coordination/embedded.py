@@ -211,7 +211,9 @@ class EmbeddedStore(CoordinationStore):
         """Make the file aside and move it in place: a file of that name is always complete."""
         self._refuse_links()
         journal = self.folder / f"{_FILE}-journal"
-        if journal.exists() and journal.stat().st_size > 0:
+        left = journal.exists() and journal.stat().st_size > 0
+        # The file is looked for again: a driver that was faster may be writing already.
+        if left and not self._path.exists():
             # SQLite would roll it back into the new file.
             raise DamagedStoreError(f"{self._path} is gone, but {journal} is not; {_REMEDY}")
         _make_folder(self.folder)

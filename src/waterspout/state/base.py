@@ -42,8 +42,9 @@ class ValueUpdater(ABC, Generic[V]):
 
     @abstractmethod
     def update(self, stored: V | None) -> V | None:
-        """Return the new value. Called once per batch and key; again, from the same stored
-        value, when the batch is replayed.
+        """Return the new value.
+
+        Called once per batch and key; again, from the same stored value, in a replay.
         """
 
 
@@ -58,7 +59,7 @@ class Combiner(ABC):
         """Return both partial results as one."""
 
 
-class State(ABC):
+class State(ABC):  # noqa: B024  (both hooks are optional)
     """Something a topology updates or queries.
 
     For each batch and partition with tuples: `begin_commit`, then the updates, then `commit`,

@@ -22,8 +22,9 @@ V = TypeVar("V")
 
 
 class MemoryMap(FencedMap[V]):
-    """A dictionary of records with a head. Lost attempts stay in it and are told apart on
-    reading, as in a key-value server.
+    """A dictionary of records with a head.
+
+    Lost attempts stay in it and are told apart on reading, as in a key-value server.
     """
 
     undoes_lost_attempts: ClassVar[bool] = False

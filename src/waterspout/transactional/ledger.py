@@ -34,10 +34,11 @@ class EmittedBatch:
 class Ledger:
     """The whole memory of a topology's coordinator.
 
-    `history` is a random name that no other ledger has. `current` is the next txid to commit. `committed_*` describe batch `current - 1`.
-    `emitted` holds batches from `current` on. `begun` are the attempts of batch `current`
-    that may have written. `resolved` says, for each committed txid that had several begun
-    attempts, which one committed: records of the others are void.
+    `history` is a random name that no other ledger has. `current` is the next txid to commit.
+    `committed_*` describe batch `current - 1`. `emitted` holds batches from `current` on.
+    `begun` are the attempts of batch `current` that may have written. `resolved` says, for each
+    committed txid that had several begun attempts, which one committed: records of the others
+    are void.
     """
 
     topology: str

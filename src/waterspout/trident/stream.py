@@ -123,8 +123,9 @@ class Stream:
         return GroupedStream(self, schema.names)
 
     def aggregate(self, *args: Any, out: FieldNames | None = None) -> Stream:
-        """Aggregate each batch: `aggregate([fields,] aggregator, out)`. One tuple per batch,
-        also for an empty one.
+        """Aggregate each batch: `aggregate([fields,] aggregator, out)`.
+
+        One tuple per batch, also for an empty one.
         """
         fields, aggregator, names = _arguments("aggregate", args, out)
         return self._aggregate(None, fields, aggregator, names)
@@ -132,8 +133,9 @@ class Stream:
     def persistent_aggregate(
         self, factory: StateFactory, *args: Any, out: FieldNames | None = None
     ) -> TridentState:
-        """Aggregate all batches into one value of a state:
-        `persistent_aggregate(factory, [fields,] aggregator, out)`.
+        """Aggregate all batches into one value of a state.
+
+        `persistent_aggregate(factory, [fields,] aggregator, out)`
         """
         fields, aggregator, names = _arguments("persistent_aggregate", args, out)
         return self._persist_aggregate((), factory, fields, aggregator, names)
@@ -295,8 +297,9 @@ class GroupedStream:
         return self._keys
 
     def aggregate(self, *args: Any, out: FieldNames | None = None) -> Stream:
-        """Aggregate each group of each batch: `aggregate([fields,] aggregator, out)`. Gives the
-        group fields and the result; nothing for an empty batch.
+        """Aggregate each group of each batch: `aggregate([fields,] aggregator, out)`.
+
+        Gives the group fields and the result; nothing for an empty batch.
         """
         fields, aggregator, names = _arguments("aggregate", args, out)
         return self._stream._aggregate(self._keys, fields, aggregator, names)
@@ -304,8 +307,9 @@ class GroupedStream:
     def persistent_aggregate(
         self, factory: StateFactory, *args: Any, out: FieldNames | None = None
     ) -> TridentState:
-        """Aggregate all batches into a state, one value per group:
-        `persistent_aggregate(factory, [fields,] aggregator, out)`.
+        """Aggregate all batches into a state, one value per group.
+
+        `persistent_aggregate(factory, [fields,] aggregator, out)`
         """
         fields, aggregator, names = _arguments("persistent_aggregate", args, out)
         return self._stream._persist_aggregate(self._keys, factory, fields, aggregator, names)

@@ -23,8 +23,10 @@ __all__ = [
 
 
 class PlainFunction(Function):
-    """A Python function of the field values: it returns the new value, a tuple of new values
-    for several fields, or yields one of these per output tuple.
+    """A Python function of the field values.
+
+    It returns the new value (a tuple of them for several fields), or yields one of these per
+    output tuple.
     """
 
     def __init__(self, function: Callable[..., Any], width: int) -> None:
@@ -73,8 +75,9 @@ class ArrowFunction:
 
 @dataclass(frozen=True)
 class PandasFunction:
-    """A function over pandas DataFrames of the input fields, giving a Series or DataFrame as
-    long as its input. As a filter it gives a boolean Series.
+    """A function over pandas DataFrames of the input fields.
+
+    It gives a Series or DataFrame as long as its input; as a filter, a boolean Series.
     """
 
     function: Callable[..., Any]
