@@ -151,3 +151,23 @@ def test_a_second_driver_is_refused_while_the_first_one_runs(tmp_path):
     refusal = (tmp_path / "child.log").read_text()
     assert f"process {first.pid} on host" in refusal
     assert_exact(tmp_path)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("seed", [1, 2])
+def test_random_kills_of_the_driver_over_and_over_stay_exact(tmp_path, seed):
+    rng = random.Random(seed)
+    write_sentences(tmp_path, files=40, seed=seed)
+
+    for _ in range(10):
+        txid = committed(tmp_path) + rng.randrange(1, 4)
+        point = rng.choice(DRIVER_POINTS)
+        fault = {"point": point, "action": "kill", "nth": rng.randrange(1, 3)}
+        assert run_child(tmp_path, [{**fault, "where": {"txid": txid}}]) in (0, -signal.SIGKILL)
+        with sqlite3.connect(tmp_path / "counts.db") as db:
+            assert db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+
+    assert run_child(tmp_path) == 0
+    assert committed(tmp_path) == 40
+    assert_exact(tmp_path)

@@ -225,6 +225,8 @@ def test_a_missing_member_is_damage_and_named(name):
         ("topology", 7),
         ("fingerprint", None),
         ("fingerprint", ["spouts"]),
+        ("history", None),
+        ("history", 7),
         ("current", None),
         ("current", 0),
         ("current", -1),

@@ -10,6 +10,7 @@ loop runs on Spark and in simulation.
 
 from __future__ import annotations
 
+import json
 import logging
 import queue
 import uuid
@@ -162,8 +163,9 @@ class BatchLoop:
             self._take_events(wait_s)
             if self._abandoned is not None:
                 raise self._abandoned
-            while self._do_what_is_due():
-                pass
+            for _ in range(self._parts.config.max_batches):
+                if not self._do_what_is_due():
+                    break
             self.is_idle = self._looks_idle()
         except BaseException as error:
             self.error = error
@@ -334,7 +336,9 @@ class BatchLoop:
                 metadata[spout_id] = stored.metadata[spout_id]
             else:
                 metadata[spout_id] = planner.plan(attempt.txid, previous.get(spout_id))
-        return metadata
+        # As it will be read back after a restart: lists for tuples, text for numbers as keys.
+        plain: dict[str, Any] = json.loads(json.dumps(metadata))
+        return plain
 
     def _ready(self, txid: int) -> bool:
         if txid > self._ledger.current and txid - 1 not in self._ledger.emitted:
@@ -368,9 +372,11 @@ class BatchLoop:
 
     def _looks_idle(self) -> bool:
         coordinator = self._coordinator
-        if coordinator.in_flight or coordinator.owes_replay or not self._events.empty():
+        if coordinator.in_flight or not self._events.empty():
             return False
-        return not self.active or not self._ready(coordinator.current)
+        if not self.active:
+            return True  # what is owed is replayed once the topology is activated
+        return not coordinator.owes_replay and not self._ready(coordinator.current)
 
     def _save(self, ledger: Ledger) -> None:
         self._parts.store.save(ledger)
