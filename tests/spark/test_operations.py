@@ -336,7 +336,6 @@ def test_a_stream_used_twice_is_computed_once(spark, tmp_path):
     assert (first.rows, len(second.rows), total.rows) == ([(0,), (1,)], 7, [(21,)])
 
 
-@pytest.mark.xfail(reason="spark/engine.py does not share what it has staged", strict=True)
 def test_a_stream_used_in_both_phases_is_computed_once(spark, tmp_path):
     calls = tmp_path / "calls"
     topology, numbers = stream_of("n bigint", range(7))

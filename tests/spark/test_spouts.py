@@ -115,9 +115,6 @@ def test_empty_files_are_no_rows_and_no_error(spark, source):
     assert kept.rows == [("something",)]
 
 
-@pytest.mark.xfail(
-    reason="spark.sql.files.openCostInBytes=0 in spark/starting.py: 'step cannot be 0'", strict=True
-)
 def test_a_file_of_fewer_bytes_than_task_slots_is_read(spark, source):
     put(source / "a.txt", "a\n")
     topology, kept = captured(FileSpout(source))

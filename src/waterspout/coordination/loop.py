@@ -30,7 +30,7 @@ from waterspout.coordination.engine import (
     Failed,
     Processed,
 )
-from waterspout.coordination.store import CoordinationStore
+from waterspout.coordination.store import CoordinationStore, refuse_changed_graph
 from waterspout.errors import LeaseLostError, OutsideError
 from waterspout.spouts.base import BatchPlanner, BatchSpout, SpoutContext, SpoutKind
 from waterspout.state.base import HeadedState
@@ -86,8 +86,16 @@ class Parts:
     folder: Path | None = None
 
 
-def check_states(states: Mapping[str, HeadedState], ledger: Ledger | None, topology: str) -> None:
-    """Compare every state with the ledger; raise before anything is written."""
+def check_states(
+    states: Mapping[str, HeadedState],
+    ledger: Ledger | None,
+    topology: str,
+    fingerprint: Mapping[str, Any],
+) -> None:
+    """Compare graph and states with the ledger; raise before anything is written."""
+    if ledger is not None:
+        # First: a changed graph is why a state may look empty.
+        refuse_changed_graph(ledger.fingerprint, json.loads(json.dumps(fingerprint)), topology)
     ledger = Ledger(topology) if ledger is None else ledger
     for name, state in states.items():
         if state.is_fenced:
@@ -124,11 +132,11 @@ class BatchLoop:
     def start(self) -> None:
         """Check everything, take the lease, and go on from the ledger."""
         parts = self._parts
-        check_states(parts.states, parts.store.peek(), parts.topology)
+        check_states(parts.states, parts.store.peek(), parts.topology, parts.fingerprint)
         epoch = parts.store.acquire(parts.fingerprint)
         try:
             self._ledger = parts.store.load()
-            check_states(parts.states, self._ledger, parts.topology)
+            check_states(parts.states, self._ledger, parts.topology, parts.fingerprint)
             lease = uuid.uuid4().hex
             self.writer = Writer(parts.topology, epoch, self._ledger.history, lease)
             for state in parts.states.values():

@@ -115,7 +115,7 @@ class CommitPhase:
             )
             if PARTITION in columns:
                 return source
-        frame = self._frame_of(source)
+        frame = self.frame_of(source)
         return self.stage(node.parents[0], [node], frame, staging, source_is_small=True)
 
     def _update(
@@ -174,7 +174,7 @@ class CommitPhase:
         return Collected(pa.Table.from_batches(answered) if answered else _nothing(node))
 
     def _derive(self, node: Node, source: Result, ticket: CommitTicket, staging: Staging) -> Result:
-        frame = self._frame_of(source)
+        frame = self.frame_of(source)
         derived = self._compiler.frame(node, {node.parents[0]: frame}, ticket.attempt.txid)
         readers = self._plan.children[node]
         if not readers:
@@ -183,7 +183,8 @@ class CommitPhase:
             return keep(derived, staging)
         return derived
 
-    def _frame_of(self, source: Result) -> DataFrame:
+    def frame_of(self, source: Result) -> DataFrame:
+        """Return rows, wherever they are, as a DataFrame of the node's own fields."""
         if isinstance(source, Collected):
             return self._compiler.from_table(_without_partition(source.table))
         frame = source.frame if isinstance(source, Kept) else source

@@ -168,9 +168,11 @@ class SparkEngine(BatchEngine):
         if not late:
             frame.write.format("noop").mode("overwrite").save()
             return
-        work.results[node] = self._commit_phase.stage(
-            node, late, frame, work.staging, source_is_small=small
-        )
+        staged = self._commit_phase.stage(node, late, frame, work.staging, source_is_small=small)
+        work.results[node] = staged
+        if len(late) < len(self._plan.children[node]):
+            # What follows in this phase reads what was staged: a batch is computed once.
+            made[node] = self._commit_phase.frame_of(staged)
 
     def _commit(self, order: CommitOrder, work: _Work) -> Committed:
         began = time.monotonic()

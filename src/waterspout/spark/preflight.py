@@ -62,7 +62,7 @@ def prepare(topology: TridentTopology, conf: Config) -> Prepared:
                 prepared.states[spec.factory.location() or name] = state
             else:
                 state.close()
-        check_states(prepared.states, store.peek(), plan.name)
+        check_states(prepared.states, store.peek(), plan.name, plan.fingerprint())
         store.refuse_if_held()
     except BaseException:
         prepared.close()

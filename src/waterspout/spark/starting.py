@@ -124,8 +124,9 @@ def _embedded() -> dict[str, str]:
         "spark.driver.maxResultSize": "512m",
         "spark.sql.shuffle.partitions": str(cores),
         "spark.sql.adaptive.enabled": "false",
-        # A batch of one small file is still read by all cores.
-        "spark.sql.files.openCostInBytes": "0",
+        # A batch of one small file is still read by all cores; not 0, on which Spark stumbles
+        # where a batch has fewer bytes than there are slots.
+        "spark.sql.files.openCostInBytes": "16384",
         "spark.sql.warehouse.dir": str(Path(tempfile.gettempdir()) / "waterspout-warehouse"),
     }
 

@@ -59,10 +59,11 @@ class TridentTopology:
         if not any(isinstance(node, Source) for node in self._nodes):
             raise TopologyError(f"topology {self.name!r} has no stream; begin with new_stream()")
         default = (config or Config()).state_partitions
-        states = {
-            name: replace(spec, partitions=self._partitions.get(name, default))
-            for name, spec in self._states.items()
-        }
+        states = {}
+        for name, spec in self._states.items():
+            # A state of the user's own sees a batch together, in order, unless told otherwise.
+            usual = 1 if spec.shape is Shape.OWN else default
+            states[name] = replace(spec, partitions=self._partitions.get(name, usual))
         return Plan(self.name, tuple(self._nodes), states, dict(self._hints))
 
     # --- what streams and states call --------------------------------------------------------
