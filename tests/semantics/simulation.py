@@ -202,6 +202,7 @@ def run_schedule(world: World, *, max_batches: int = 3, max_steps: int = 3000) -
         max_spout_pending=max_batches,
         max_retries=1000,
         retry_backoff_millis=1,
+        retry_backoff_max_millis=20,
         cancel_wait_secs=0.01,
     )
     old: list[InProcessEngine] = []
