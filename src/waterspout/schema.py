@@ -193,6 +193,6 @@ def split_top(text: str) -> list[str]:
 def _refuse_duplicates(names: Sequence[str]) -> None:
     seen: set[str] = set()
     for name in names:
-        if name in seen:
+        if name.lower() in seen:  # Spark does not tell names by case
             raise TopologyError(f"duplicate field {name!r} in {', '.join(names)}")
-        seen.add(name)
+        seen.add(name.lower())

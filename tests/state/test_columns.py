@@ -214,9 +214,16 @@ def test_a_reserved_name_is_refused_for_keys_and_for_values(name):
             layout(keys, values)
 
 
-@pytest.mark.parametrize("values", ["word bigint", "WORD bigint", "a bigint, A bigint"])
-def test_two_columns_of_one_name_are_refused_whatever_the_case(values):
-    with pytest.raises(TopologyError, match="two columns of one table"):
+@pytest.mark.parametrize(
+    ("values", "says"),
+    [
+        ("word bigint", "two columns of one table"),
+        ("WORD bigint", "two columns of one table"),
+        ("a bigint, A bigint", "duplicate field 'A' in a, A"),
+    ],
+)
+def test_two_columns_of_one_name_are_refused_whatever_the_case(values, says):
+    with pytest.raises(TopologyError, match=says):
         layout("word string", values)
 
 

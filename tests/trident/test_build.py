@@ -371,7 +371,7 @@ def test_a_value_field_called_like_a_key_or_a_column_of_ours_is_refused(stream, 
         stream.group_by("line").persistent_aggregate(state, Count(), out="line")
     with pytest.raises(TopologyError, match="field '_txid' cannot be a column"):
         stream.group_by("line").persistent_aggregate(state, Count(), out="_txid")
-    with pytest.raises(TopologyError, match="two columns of one table cannot be called 'LINE'"):
+    with pytest.raises(TopologyError, match="duplicate field 'LINE' in line, LINE"):
         stream.group_by("line").persistent_aggregate(state, Count(), out="LINE")
 
 

@@ -111,3 +111,8 @@ def test_an_id_that_is_no_folder_name_is_refused(bad):
 @pytest.mark.parametrize("good", ["a", "word-count.v2_b", "x" * 128, "..a"])
 def test_letters_digits_dots_and_dashes_make_an_id(good):
     assert check_topology_id(good) == good
+
+
+def test_names_that_differ_only_in_case_are_one_name_to_spark():
+    with pytest.raises(TopologyError, match="duplicate field 'W' in w, W"):
+        Schema.parse("w string").append(Schema.parse("W string"), where="each")

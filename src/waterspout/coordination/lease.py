@@ -151,5 +151,5 @@ def _start_time_by_signal(pid: int) -> str | None:
     except ProcessLookupError:
         return None
     except PermissionError:
-        pass
+        return "?"  # it runs, as somebody else
     return "?"
