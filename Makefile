@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv demo test test-fast soak check format bench java check-java lock clean
+.PHONY: help venv demo test test-fast soak check format bench java servers check-java lock clean
 
 PYTHON ?= python3
 ARGS ?=
@@ -69,6 +69,9 @@ java: ## Install a Java 17 runtime with apt-get, if there is none
 	apt="$$sudo env DEBIAN_FRONTEND=noninteractive apt-get -qq"; \
 	$$apt update && { $$apt install --no-install-recommends openjdk-17-jre-headless || \
 	$$apt install --no-install-recommends default-jre-headless; } && scripts/check_java
+
+servers: ## Install Redis, memcached and PostgreSQL with apt-get, for the tests that need them
+	@scripts/install_servers
 
 check-java:
 	@scripts/check_java

@@ -8,6 +8,9 @@ import pytest
 
 from waterspout import faults
 
+# In this order: a module that another one has imported is a plugin too late.
+pytest_plugins = ("tests.services.fixtures", "tests.services.cassandra")
+
 
 @pytest.fixture(autouse=True)
 def home(tmp_path, monkeypatch):

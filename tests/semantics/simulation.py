@@ -8,7 +8,7 @@ unique ids, so that one lost and one doubled tuple cannot cancel out.
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +18,7 @@ from waterspout.coordination.loop import LoopListener
 from waterspout.coordination.store import MemoryCoordinationStore, SharedMemory
 from waterspout.spouts.base import SpoutKind
 from waterspout.state import MemoryMapState, StateFactory, StateKind
+from waterspout.state.base import BackingMap, ComparingMap
 from waterspout.state.batched import BatchedMap
 from waterspout.state.kinds import make_map
 from waterspout.state.memory import MemoryMap
@@ -79,7 +80,7 @@ class UnreliableMap(MemoryMap[Any]):
         super().__init__("the unreliable map")
         self._dice = dice
 
-    def fenced_put(self, stamp, keys, values):
+    def fenced_put(self, stamp, keys, values, read=None):
         if self._dice.hits(self._dice.lost_write):
             raise ConnectionError("not applied")
         if self._dice.hits(self._dice.half_write):
@@ -91,9 +92,60 @@ class UnreliableMap(MemoryMap[Any]):
             raise ConnectionError("applied, but the answer was lost")
 
 
+class LateMap(ComparingMap[Any]):
+    """A store that compares key by key, and whose writes may arrive long after they were given up.
+
+    What arrives late was compared with what its writer read, however long ago that was: the
+    worst that a zombie can do to such a store.
+    """
+
+    undoes_lost_attempts = False
+    title = "the late map"
+
+    def __init__(self, dice: Dice) -> None:
+        self._dice = dice
+        self._store = MemoryMap[Any]("the late map")
+        self._late: list[tuple[list[Any], list[Any], list[Any]]] = []
+
+    def multi_get(self, keys):
+        self._let_some_arrive()
+        return self._store.multi_get(keys)
+
+    def multi_put(self, keys, values):
+        self._store.multi_put(keys, values)
+
+    def read_head(self):
+        return self._store.read_head()
+
+    def move_head(self, expected, new):
+        self._store.move_head(expected, new)
+
+    def multi_compare_and_put(self, keys, read, values):
+        if self._dice.hits(self._dice.lost_write):
+            raise ConnectionError("not applied")
+        if self._dice.hits(self._dice.half_write):
+            late = {i for i in range(len(keys)) if self._dice.random.random() < 0.5}
+            now = [i for i in range(len(keys)) if i not in late]
+            for i in late:
+                self._late.append(([keys[i]], [read[i]], [values[i]]))
+            self._store.multi_compare_and_put(
+                *([column[i] for i in now] for column in (keys, read, values))
+            )
+            raise ConnectionError("applied in part; the rest is on its way")
+        stored = self._store.multi_compare_and_put(keys, read, values)
+        if self._dice.hits(self._dice.lost_answer):
+            raise ConnectionError("applied, but the answer was lost")
+        return stored
+
+    def _let_some_arrive(self) -> None:
+        while self._late and self._dice.random.random() < 0.3:
+            chosen = self._dice.random.randrange(len(self._late))
+            self._store.multi_compare_and_put(*self._late.pop(chosen))
+
+
 @dataclass(frozen=True)
 class UnreliableState(StateFactory):
-    backing: MemoryMap[Any]
+    backing: BackingMap[Any]
     kind: StateKind = StateKind.OPAQUE
     driver_only = True
     volatile = True
@@ -167,7 +219,7 @@ def make_world(
     *,
     spout: SpoutKind = SpoutKind.OPAQUE,
     state: StateKind = StateKind.OPAQUE,
-    map_class: type[UnreliableMap] = UnreliableMap,
+    map_class: Callable[[Dice], BackingMap[Any]] = UnreliableMap,
 ) -> World:
     """Roll the dice for a world; each kind of fault is there in about half of them."""
     rng = random.Random(seed)
@@ -285,4 +337,12 @@ def _check_end(world: World, run: LocalRun | None) -> None:
             world.wrong.append(f"attempts of batch {txid} do not increase: {numbers}")
 
 
-__all__ = ["Dice", "MemoryMapState", "UnreliableMap", "World", "make_world", "run_schedule"]
+__all__ = [
+    "Dice",
+    "LateMap",
+    "MemoryMapState",
+    "UnreliableMap",
+    "World",
+    "make_world",
+    "run_schedule",
+]

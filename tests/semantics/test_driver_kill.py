@@ -108,20 +108,33 @@ def wait_for(condition, timeout_s=100):
         time.sleep(0.05)
 
 
-def is_paused(child: subprocess.Popen) -> bool:
-    assert child.poll() is None, "the child ended instead"
-    return Path(f"/proc/{child.pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "T"
+def pause_between_transactions(child: subprocess.Popen, folder: Path) -> None:
+    """Stop a child at a moment when none of its threads holds the lock of the store's file."""
+    while True:
+        os.kill(child.pid, signal.SIGSTOP)
+        os.waitpid(child.pid, os.WUNTRACED)
+        with sqlite3.connect(folder / "home" / "killed" / "coordination.db", timeout=0) as db:
+            try:
+                db.execute("BEGIN IMMEDIATE")
+            except sqlite3.OperationalError:
+                os.kill(child.pid, signal.SIGCONT)
+            else:
+                db.execute("ROLLBACK")
+                return
 
 
 def test_a_paused_driver_that_was_taken_over_changes_nothing(tmp_path):
     write_sentences(tmp_path, files=3)
-    first = start_child(tmp_path, {"point": "write.before", "action": "stop", "where": {"txid": 2}})
+    hang = {"point": "write.before", "action": "hang", "where": {"txid": 2}}
+    first = start_child(tmp_path, {**hang, "token": str(tmp_path / "hang")})
     try:
-        wait_for(lambda: is_paused(first))
+        wait_for((tmp_path / "hang").exists)
+        pause_between_transactions(first, tmp_path)
 
         wait_for(lambda: run_child(tmp_path) == 0)
         assert_exact(tmp_path)
         before = table(tmp_path)
+        (tmp_path / "hang.go").touch()
         os.kill(first.pid, signal.SIGCONT)
         assert first.wait(timeout=60) not in (0, None)
     finally:

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from tests.semantics.simulation import UnreliableMap, make_world, run_schedule
+from tests.semantics.simulation import LateMap, UnreliableMap, make_world, run_schedule
 from waterspout.coordination.loop import BatchLoop
 from waterspout.errors import StateMismatchError
 from waterspout.spouts.base import SpoutKind
@@ -47,6 +47,11 @@ def test_exactly_once_pairs_are_exact_under_every_schedule(spout, state):
     assert wrong_schedules(150, spout=spout, state=state) == []
 
 
+@pytest.mark.parametrize(("spout", "state"), YES)
+def test_they_are_exact_too_where_a_store_compares_key_by_key(spout, state):
+    assert wrong_schedules(150, spout=spout, state=state, map_class=LateMap) == []
+
+
 @pytest.mark.parametrize(("spout", "state"), NO)
 def test_other_pairs_are_found_wrong(spout, state):
     assert wrong_schedules(60, spout=spout, state=state) != []
@@ -54,9 +59,11 @@ def test_other_pairs_are_found_wrong(spout, state):
 
 @pytest.mark.soak
 @pytest.mark.timeout(1200)
+@pytest.mark.parametrize("map_class", [UnreliableMap, LateMap])
 @pytest.mark.parametrize(("spout", "state"), YES)
-def test_exactly_once_pairs_are_exact_under_very_many_schedules(spout, state):
-    assert wrong_schedules(7000, first=1000, spout=spout, state=state) == []
+def test_exactly_once_pairs_are_exact_under_very_many_schedules(spout, state, map_class):
+    kinds = {"spout": spout, "state": state, "map_class": map_class}
+    assert wrong_schedules(3500, first=1000, **kinds) == []
 
 
 def test_faults_really_fire():
@@ -79,7 +86,7 @@ def test_same_seed_gives_the_same_history():
 class UnfencedMap(UnreliableMap):
     """Writes whatever comes, as a store without a fence would."""
 
-    def fenced_put(self, stamp, keys, values):
+    def fenced_put(self, stamp, keys, values, read=None):
         head = self._head
         self._head = None if head is None else type(head)(stamp, False, head.resolved)
         try:
@@ -135,3 +142,19 @@ def test_mutant_that_marks_before_it_writes_is_found_out(monkeypatch):
 
     with pytest.raises((AssertionError, KeyError, StateMismatchError)):
         assert wrong_schedules(60) == []
+
+
+class BlindMap(LateMap):
+    """Takes whatever comes, as a store that cannot compare would."""
+
+    def multi_compare_and_put(self, keys, read, values):
+        return super().multi_compare_and_put(keys, self._store.multi_get(keys), values)
+
+    def _let_some_arrive(self):
+        while self._late and self._dice.random.random() < 0.3:
+            keys, _, values = self._late.pop()
+            self._store.multi_put(keys, values)
+
+
+def test_mutant_that_does_not_compare_is_found_out():
+    assert wrong_schedules(200, map_class=BlindMap) != []

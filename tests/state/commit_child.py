@@ -51,7 +51,7 @@ def save_ledger(folder: Path, ledger: Ledger) -> None:
 
 
 def open_state(folder: Path, kind: StateKind) -> BatchedMap[Any, Any]:
-    factory = SQLiteState(str(folder / "counts.db"), "word_counts", kind)
+    factory = SQLiteState(str(folder / "counts.db"), "word_counts", kind=kind)
     bound = factory.bind(Schema.parse("word string"), Schema.parse("count bigint"))
     return bound.make_state(Config(), 0, 1)
 

@@ -24,7 +24,7 @@ def make_state(db):
     states = []
 
     def make(keys="word string", values="count bigint", *, kind=StateKind.OPAQUE, table=None):
-        factory = SQLiteState(str(db), table or "word_counts", kind)
+        factory = SQLiteState(str(db), table or "word_counts", kind=kind)
         if keys is not None:
             factory = factory.bind(Schema.parse(keys), Schema.parse(values))
         states.append(factory.make_state(Config(), 0, 1))

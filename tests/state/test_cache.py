@@ -2,18 +2,39 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
-from tests.state_support import OWNER, Batches, SpyMap, StoreDown, committed, fence_of
-from waterspout.errors import ConfigError, FencedError
-from waterspout.state.cache import CachedMap
+from tests.state_support import (
+    OWNER,
+    Batches,
+    SpyMap,
+    StoreDown,
+    SumUp,
+    committed,
+    fence_of,
+    pairs_of,
+)
+from waterspout.errors import ConfigError, FencedError, StoreError
+from waterspout.schema import Schema
+from waterspout.state.cache import CachedMap, RecordCache, cache_at
 from waterspout.state.head import Stamp, Writer
 from waterspout.state.memory import MemoryMap
 from waterspout.state.opaque import OpaqueMap, OpaqueValue
 from waterspout.state.sqlite import SQLiteState
 from waterspout.state.transactional import TransactionalMap, TransactionalValue
+from waterspout.testing import FaultyMap, WriteFault
+from waterspout.testing.conformance.hooks import at
 
 A, B, C, D = ("a",), ("b",), ("c",), ("d",)
+
+
+def spied(backing):
+    """Note what is read from a map from now on."""
+    reads, real = [], backing.multi_get
+    backing.multi_get = lambda keys: reads.append(list(keys)) or real(keys)
+    return reads
 
 
 # --- reading --------------------------------------------------------------------------------
@@ -94,7 +115,7 @@ def test_keys_that_are_equal_only_to_python_are_cached_apart():
     assert len(store.gets) == 1
 
 
-@pytest.mark.parametrize("size", [0, -1])
+@pytest.mark.parametrize("size", [0, -1, True, 1.5])
 def test_a_cache_of_no_size_is_refused(size):
     with pytest.raises(ConfigError, match=f"at least 1, not {size}"):
         CachedMap(SpyMap(), size)
@@ -147,11 +168,36 @@ def test_a_compare_and_put_that_fails_makes_the_cache_look_again():
     cache.multi_get([A])
     below.multi_put([A], [1])
 
-    assert not cache.multi_compare_and_put([A], [None], [2])
+    assert cache.multi_compare_and_put([A], [None], [2]) == [False]
 
     assert cache.multi_get([A]) == [1]
-    assert cache.multi_compare_and_put([A], [1], [2])
+    assert cache.multi_compare_and_put([A], [1], [2]) == [True]
     assert (cache.multi_get([A]), below.multi_get([A])) == ([2], [2])
+
+
+def test_a_compare_and_put_leaves_its_keys_to_be_read_again_and_the_others_alone():
+    below = MemoryMap()
+    below.multi_put([A, B, C], [1, 2, 3])
+    cache = CachedMap(below, 10)
+    cache.multi_get([A, B, C])
+    reads = spied(below)
+
+    assert cache.multi_compare_and_put([A, B], [1, 99], [5, 6]) == [True, False]
+
+    assert cache.multi_get([A, B, C]) == [5, 2, 3]
+    assert reads == [[A, B]]
+
+
+def test_the_keys_are_forgotten_though_the_answer_to_a_compare_and_put_was_lost():
+    faulty = FaultyMap(MemoryMap())
+    cache = CachedMap(faulty, 10)
+    assert cache.multi_get([A]) == [None]
+    faulty.plan.append(WriteFault("after"))
+
+    with pytest.raises(StoreError, match="injected"):
+        cache.multi_compare_and_put([A], [None], [1])
+
+    assert cache.multi_get([A]) == [1]
 
 
 # --- under a fence --------------------------------------------------------------------------
@@ -260,13 +306,134 @@ def test_settling_and_moving_on_keep_the_cache():
     below = MemoryMap()
     batches = Batches(OpaqueMap(CachedMap(below, 10)))
     batches.commit({"x": 1})
-    reads = []
-    real = below.multi_get
-    below.multi_get = lambda keys: reads.append(keys) or real(keys)
+    reads = spied(below)
 
     batches.commit({"x": 1})
 
-    assert (reads, batches.values("x")) == ([], [2])
+    assert reads == []
+    assert batches.values("x") == [2]
+
+
+@pytest.mark.parametrize(
+    ("moves", "kept"),
+    [
+        ([at(2), at(2, committed=True)], True),
+        ([at(2), at(2, committed=True), at(3)], True),
+        ([at(2), at(3)], True),
+        ([at(2), at(2)], True),
+        ([at(2), at(2, 1)], False),
+        ([at(2), at(3, epoch=2)], False),
+        ([at(2), at(2, committed=True), at(3, lease="another")], False),
+    ],
+    ids=[
+        "settled",
+        "settled, then the next batch",
+        "the next batch, before this one was settled",
+        "claimed again",
+        "another attempt",
+        "another driver",
+        "another lease",
+    ],
+)
+def test_the_cache_lives_as_long_as_one_writer_goes_from_batch_to_batch(moves, kept):
+    below = MemoryMap()
+    cache = CachedMap(below, 10)
+    cache.move_head(None, moves[0])
+    cache.fenced_put(moves[0].stamp, [A], [1])
+    reads = spied(below)
+
+    for expected, new in pairwise(moves):
+        cache.move_head(expected, new)
+
+    assert cache.multi_get([A]) == [1]
+    assert reads == ([] if kept else [[A]])
+
+
+def test_the_first_head_of_a_store_finds_the_cache_empty():
+    below = MemoryMap()
+    cache = CachedMap(below, 10)
+    cache.multi_get([A])
+    reads = spied(below)
+
+    cache.move_head(None, at(1))
+
+    assert (cache.multi_get([A]), reads) == ([None], [[A]])
+
+
+def test_readers_outside_of_a_batch_read_the_store_and_not_the_cache():
+    below = MemoryMap()
+    cache = CachedMap(below, 10)
+    assert cache.multi_get([A]) == [None]
+    below.multi_put([A], [OpaqueValue(1, 0, 7)])
+
+    assert OpaqueMap(cache).multi_get([A]) == [7]
+    assert cache.multi_get([A]) == [None]
+    assert cache.uncached is below
+
+
+# --- one cache for all states of a process --------------------------------------------------
+
+
+def test_two_maps_that_share_a_cache_know_of_each_others_writes_and_moves():
+    below = MemoryMap()
+    shared = RecordCache(10)
+    one, other = CachedMap(below, shared), CachedMap(below, shared)
+    one.multi_put([A], [1])
+    reads = spied(below)
+    assert (other.multi_get([A]), reads) == ([1], [])
+
+    other.move_head(None, at(1))
+
+    assert (one.multi_get([A]), reads) == ([1], [[A]])
+
+
+def test_a_place_has_one_cache_and_another_place_or_size_another():
+    here = cache_at("test_cache:here", 5)
+
+    assert cache_at("test_cache:here", 5) is here
+    assert here not in (cache_at("test_cache:there", 5), cache_at("test_cache:here", 6))
+    assert here.size == 5
+
+
+def test_states_that_a_recipe_makes_one_after_the_other_share_their_cache(tmp_path):
+    factory = SQLiteState.opaque(tmp_path / "counts.db", "counts", cache=10)
+    batches = Batches(factory.make_state(None, 0, 1))
+    batches.commit({"x": 1})
+    state = factory.make_state(None, 0, 1)
+    reads = spied(state._backing.uncached)
+    state.begin_commit(2)
+
+    assert (state.multi_get([("x",)]), reads) == ([1], [])
+    for made in (batches.state, state):
+        made.close()
+
+
+def test_a_closed_cache_still_holds_what_the_store_holds():
+    below = MemoryMap()
+    cache = CachedMap(below, 10)
+    cache.multi_put([A], [1])
+    reads = spied(below)
+
+    cache.close()
+
+    assert (cache.multi_get([A]), reads) == ([1], [])
+
+
+def test_a_cache_never_combines_in_the_store(tmp_path):
+    columns = Schema.parse("word string"), Schema.parse("n bigint")
+    below = SQLiteState.opaque(tmp_path / "counts.db", "counts").bind(*columns).backing()
+
+    assert not CachedMap(below, 10).can_combine(SumUp())
+    below.close()
+
+
+def test_a_cache_lists_what_the_store_holds():
+    below = MemoryMap()
+    cache = CachedMap(below, 10)
+    cache.multi_get([A])
+    below.multi_put([A], [1])
+
+    assert pairs_of(cache) == [(A, 1)]
 
 
 def test_a_cache_knows_whether_the_store_undoes(cached_sqlite):

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.state_support import Add, Batches, committed, examples
+from tests.state_support import Add, Batches, committed, examples, pairs_of
 from waterspout.config import Config
 from waterspout.errors import SerdeError, StaleBatchError, TopologyError
 from waterspout.schema import Schema
@@ -94,11 +94,11 @@ def test_without_a_schema_key_and_value_are_json_text(make_state, select):
     assert state.multi_get([("a", 1), (None,)]) == [{"n": [1, 2]}, Decimal("1.50")]
 
 
-def test_rows_gives_every_key_and_record(make_state):
+def test_scan_gives_every_key_and_record(make_state):
     state = make_state("word string, n double")
     Batches(state).commit({("a", 1.0): 1, (None, math.inf): 2})
 
-    rows = dict(state._backing.rows())
+    rows = dict(pairs_of(state._backing))
 
     assert rows == {("a", 1.0): OpaqueValue(1, 0, 1), (None, math.inf): OpaqueValue(1, 0, 2)}
 
@@ -107,7 +107,7 @@ def test_reading_a_file_that_is_not_there_finds_nothing_and_makes_no_file(make_s
     state = make_state()
 
     assert state.multi_get([("a",)]) == [None]
-    assert list(state._backing.rows()) == []
+    assert pairs_of(state._backing) == []
     assert state.read_head() is None
     assert not db.exists()
 
@@ -163,7 +163,7 @@ def test_keys_of_every_type_are_told_apart_and_from_null(make_state, kind, value
     state.commit(1)
 
     assert state.multi_get(keys) == [repr(key) for key in keys]
-    assert len(list(state._backing.rows())) == len(keys)
+    assert len(pairs_of(state._backing)) == len(keys)
 
 
 def test_null_nan_empty_and_zero_are_four_keys(make_state, select):
@@ -274,8 +274,8 @@ def test_a_plain_value_is_compared_before_it_is_put_even_if_it_is_zero_or_none(m
     backing = make_state(kind=StateKind.NON_TRANSACTIONAL)._backing
     backing.multi_put([("a",)], [value])
 
-    assert not backing.multi_compare_and_put([("a",)], [1], [2])
-    assert backing.multi_compare_and_put([("a",)], [value], [2])
+    assert backing.multi_compare_and_put([("a",)], [1], [2]) == [False]
+    assert backing.multi_compare_and_put([("a",)], [value], [2]) == [True]
 
     assert backing.multi_get([("a",)]) == [2]
 
@@ -420,7 +420,8 @@ def test_threads_share_one_map_and_no_write_is_lost(make_state):
     run_all([threading.Thread(target=work, args=(thread,)) for thread in range(4)])
 
     assert errors == []
-    assert sorted(backing.rows()) == sorted(((f"{t}-{n}",), n) for t in range(4) for n in range(20))
+    expected = [((f"{t}-{n}",), n) for t in range(4) for n in range(20)]
+    assert sorted(pairs_of(backing)) == sorted(expected)
 
 
 def test_maps_that_open_a_new_file_at_the_same_moment_all_get_to_write(make_state):

@@ -10,7 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.state_support import OWNER, Add, Batches, Greatest, Least, SumUp, committed, examples
+from tests.state_support import (
+    OWNER,
+    Add,
+    Batches,
+    Greatest,
+    Least,
+    SumUp,
+    committed,
+    examples,
+    pairs_of,
+)
 from waterspout.errors import FencedError, SerdeError, StaleBatchError, StoreError
 from waterspout.state.base import Combiner, StateKind
 from waterspout.state.head import Head, Stamp, Writer
@@ -165,7 +175,7 @@ def test_undoing_spares_rows_of_other_batches_that_hold_no_value(make_state):
 
     batches.claim()
 
-    assert dict(state._backing.rows()) == {("none",): OpaqueValue(1, 0, None)}
+    assert dict(pairs_of(state._backing)) == {("none",): OpaqueValue(1, 0, None)}
 
 
 def test_undoing_restores_each_of_several_columns_and_deletes_only_empty_rows(make_state, select):

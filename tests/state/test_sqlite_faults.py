@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.state.commit_child import LAST_TXID, commit_the_rest, load_ledger, partials
-from tests.state_support import Add, Batches, SumUp, committed
+from tests.state_support import Add, Batches, SumUp, committed, pairs_of
 from waterspout.config import Config
 from waterspout.errors import (
     DamagedStoreError,
@@ -47,7 +47,7 @@ def change(db):
 
 
 def word_counts(db, kind=StateKind.OPAQUE, table="word_counts"):
-    return SQLiteState(str(db), table, kind).bind(
+    return SQLiteState(str(db), table, kind=kind).bind(
         Schema.parse("word string"), Schema.parse("count bigint")
     )
 
@@ -62,7 +62,7 @@ def assert_refused(error, words, *, state, factory):
         lambda: state.settle(1, 0),
         lambda: state.multi_get([("a",)]),
         lambda: state.multi_put([("a",)], [1]),
-        lambda: list(state._backing.rows()),
+        lambda: pairs_of(state._backing),
         lambda: state._backing.multi_get([("a",)]),
         lambda: state._backing.multi_put([], []),
         lambda: state._backing.fenced_put(Stamp(batches.writer, 1, 0), [], []),
@@ -101,7 +101,7 @@ def test_a_value_that_cannot_be_read_names_its_key(make_state, change):
     with pytest.raises(DamagedStoreError, match=r"under key \('a', 1\)"):
         state.multi_get([("b",), ("a", 1)])
     with pytest.raises(DamagedStoreError, match=r"under key \('a', 1\)"):
-        list(state._backing.rows())
+        pairs_of(state._backing)
     assert state.multi_get([("b",)]) == [2]
 
 
@@ -124,7 +124,7 @@ def test_a_key_that_cannot_be_read_is_damage(make_state, change):
     change("""UPDATE word_counts SET "key" = 'nonsense'""")
 
     with pytest.raises(DamagedStoreError, match=r"key \('nonsense', ''\) cannot be read"):
-        list(state._backing.rows())
+        pairs_of(state._backing)
 
 
 def test_a_file_that_is_no_database_is_refused_and_left_as_it_is(make_state, db):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import json
 
 import pytest
@@ -198,6 +199,8 @@ def test_the_json_form_is_the_documented_one():
         "emitted": [[2, 1, m(21)], [3, 1, m(31)]],
         "begun": [0],
         "resolved": [[1, 1]],
+        "earlier_attempt": None,
+        "earlier_metadata": None,
     }
 
 
@@ -305,3 +308,54 @@ def test_any_other_json_value_in_place_of_a_part_is_damage_or_a_ledger_that_says
         return
     # What was accepted says exactly what was written, not what it was read as.
     assert json.loads(json.dumps(ledger.to_json())) == document
+
+
+# --- taking the last batch back ---------------------------------------------------------------
+
+
+def committed_batches(number, attempt=0):
+    ledger = Ledger("t")
+    for txid in range(1, number + 1):
+        ledger = ledger.emit(a(txid, attempt), m(txid)).begin(a(txid, attempt))
+        ledger = ledger.commit(a(txid, attempt))
+    return ledger
+
+
+def test_a_rollback_makes_the_last_batch_the_next_one_and_its_attempt_a_lost_one():
+    before = committed_batches(3, attempt=2).emit(a(4, 0), m(4))
+
+    after = before.roll_back()
+
+    assert (after.current, after.committed_attempt, after.committed_metadata) == (3, 2, m(2))
+    assert after.begun == (2,)
+    assert after.emitted == {3: EmittedBatch(2, {})}
+    assert Ledger.from_json(json.loads(json.dumps(after.to_json()))) == after
+
+
+def test_the_first_batch_can_be_taken_back():
+    after = committed_batches(1).roll_back()
+
+    assert (after.current, after.committed_attempt, after.committed_metadata) == (1, None, None)
+
+
+def test_a_batch_that_was_taken_back_commits_again_under_a_later_attempt_and_is_resolved():
+    after = committed_batches(3).roll_back()
+    again = after.emit(a(3, 1), m(30)).begin(a(3, 1)).commit(a(3, 1))
+
+    assert (again.current, again.committed_metadata, again.earlier_metadata) == (4, m(30), m(2))
+    assert again.resolved == {3: 1}
+
+
+@pytest.mark.parametrize(
+    ("ledger", "reason"),
+    [
+        (Ledger("t"), "nothing has committed"),
+        (committed_batches(3).roll_back(), "has begun to commit"),
+        (committed_batches(2).emit(a(3, 0), m(3)).begin(a(3, 0)), "batch 3 has begun"),
+        (dataclasses.replace(committed_batches(3).roll_back(), begun=()), "only one batch"),
+    ],
+)
+def test_what_cannot_be_taken_back_says_why(ledger, reason):
+    assert reason in ledger.why_not_roll_back()
+    with pytest.raises(AssertionError):
+        ledger.roll_back()

@@ -20,6 +20,7 @@ from waterspout.cli.demo import demo
 from waterspout.cli.doctor import doctor
 from waterspout.cli.failures import INTERRUPTED, exit_code, paragraph
 from waterspout.cli.run import run
+from waterspout.cli.state import state
 
 __all__ = ["main"]
 
@@ -31,6 +32,7 @@ app = typer.Typer(
 )
 for command in (demo, run, check, doctor):
     app.command()(command)
+app.add_typer(state)
 
 
 @app.callback(invoke_without_command=True)

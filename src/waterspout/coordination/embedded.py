@@ -29,7 +29,7 @@ from waterspout.errors import (
 )
 from waterspout.schema import check_topology_id
 from waterspout.serde import checksum
-from waterspout.transactional.ledger import Ledger
+from waterspout.transactional.ledger import Ledger, Metadata
 
 __all__ = ["EmbeddedStore"]
 
@@ -39,6 +39,8 @@ _APPLICATION_ID = 0x57535054
 _FORMAT = 1
 _FILE = "coordination.db"
 _BUSY_S = 10.0
+_MEMORY_BATCHES = 1000
+_MEMORY_BYTES = 16_000_000
 
 
 class EmbeddedStore(CoordinationStore):
@@ -62,6 +64,7 @@ class EmbeddedStore(CoordinationStore):
         self._epoch: int | None = None
         self._held: tuple[int, int] | None = None
         self._db: sqlite3.Connection | None = None
+        self._remembered: int | None = None
         self._lock = threading.RLock()
 
     def acquire(self, fingerprint: Mapping[str, Any]) -> int:
@@ -109,7 +112,27 @@ class EmbeddedStore(CoordinationStore):
     def save(self, ledger: Ledger) -> None:
         """Store the ledger in one durable transaction that also checks the epoch."""
         text = json.dumps(ledger.to_json(), separators=(",", ":"), sort_keys=True)
-        self._as_holder(lambda db, _: self._put(db, "ledger", text))
+
+        def write(db: sqlite3.Connection, _: int) -> None:
+            self._put(db, "ledger", text)
+            self._remember(db, ledger)
+
+        self._as_holder(write)
+
+    def batch(self, txid: int) -> tuple[int, Metadata] | None:
+        """Look further back than the ledger does."""
+        with self._lock, self._errors():
+            try:
+                if not self._path.exists():
+                    return None
+                db, name = self._open(), f"batch {txid}"
+                known = db.execute("SELECT 1 FROM records WHERE name = ?", (name,)).fetchone()
+                if known is None:
+                    return super().batch(txid)
+                attempt, metadata = json.loads(self._get(db, name))
+                return attempt, metadata
+            finally:
+                self._close_unless_held()
 
     def renew(self) -> None:
         """Put a new time into the lease."""
@@ -200,6 +223,18 @@ class EmbeddedStore(CoordinationStore):
         if not isinstance(body, str) or checksum(f"{name}|{body}") != check:
             raise DamagedStoreError(f"the {name} in {self._path} is damaged; {_REMEDY}")
         return body
+
+    def _remember(self, db: sqlite3.Connection, ledger: Ledger) -> None:
+        """Keep what the last committed batch held, for whoever asks where a value came from."""
+        txid, attempt = ledger.current - 1, ledger.committed_attempt
+        if attempt is None or txid == self._remembered:
+            return
+        text = json.dumps([attempt, ledger.committed_metadata], separators=(",", ":"))
+        if len(text) <= _MEMORY_BYTES // _MEMORY_BATCHES:
+            self._put(db, f"batch {txid}", text)
+        old = f"batch {txid - _MEMORY_BATCHES}"
+        db.execute("DELETE FROM records WHERE name = ?", (old,))
+        self._remembered = txid
 
     def _put(self, db: sqlite3.Connection, name: str, body: str) -> None:
         check = checksum(f"{name}|{body}")

@@ -48,7 +48,7 @@ from waterspout.transactional.coordinator import (
 )
 from waterspout.transactional.ledger import Ledger
 
-__all__ = ["BatchLoop", "LoopListener", "Parts", "check_states"]
+__all__ = ["BatchLoop", "LoopListener", "Parts", "check_states", "claim_all"]
 
 log = logging.getLogger(__name__)
 
@@ -108,6 +108,22 @@ def check_states(
                 committed_attempt=ledger.committed_attempt,
                 begun=ledger.begun,
             )
+
+
+def claim_all(
+    states: Mapping[str, HeadedState], attempt: TransactionAttempt, ledger: Ledger
+) -> None:
+    """Move the heads of all states to an attempt that the ledger has as begun."""
+    for name, state in states.items():
+        faults.point("head.before", txid=attempt.txid, state=name)
+        state.claim(
+            attempt.txid,
+            attempt.attempt_id,
+            committed_attempt=ledger.committed_attempt,
+            resolved=ledger.resolved,
+            begun=ledger.begun,
+        )
+        faults.point("head.after", txid=attempt.txid, state=name)
 
 
 class BatchLoop:
@@ -281,19 +297,12 @@ class BatchLoop:
         self._save(self._ledger.begin(attempt))
         faults.point("commit.after_record", txid=attempt.txid)
         self._listener.committing(attempt)
-        resolved, before = self._ledger.resolved, self._ledger.committed_attempt
-        order = CommitOrder(attempt, resolved, lambda: self._claim(attempt, resolved, before))
+        # As it is now: the claim is made later, on a thread of the engine's.
+        ledger = self._ledger
+        order = CommitOrder(
+            attempt, ledger.resolved, lambda: claim_all(self._parts.states, attempt, ledger)
+        )
         self._parts.engine.start_commit(order)
-
-    def _claim(
-        self, attempt: TransactionAttempt, resolved: Mapping[int, int], before: int | None
-    ) -> None:
-        for name, state in self._parts.states.items():
-            faults.point("head.before", txid=attempt.txid, state=name)
-            state.claim(
-                attempt.txid, attempt.attempt_id, committed_attempt=before, resolved=resolved
-            )
-            faults.point("head.after", txid=attempt.txid, state=name)
 
     def _mark(self, attempt: TransactionAttempt) -> None:
         faults.point("mark.before", txid=attempt.txid)
@@ -340,8 +349,9 @@ class BatchLoop:
         metadata = {}
         for spout_id, planner in self._planners.items():
             kind = self._parts.spouts[spout_id].kind
-            if stored is not None and kind is SpoutKind.TRANSACTIONAL:
-                metadata[spout_id] = stored.metadata[spout_id]
+            fixed = {} if stored is None else stored.metadata  # nothing after a rollback
+            if kind is SpoutKind.TRANSACTIONAL and spout_id in fixed:
+                metadata[spout_id] = fixed[spout_id]
             else:
                 metadata[spout_id] = planner.plan(attempt.txid, previous.get(spout_id))
         # As it will be read back after a restart: lists for tuples, text for numbers as keys.
@@ -373,7 +383,7 @@ class BatchLoop:
                 conf=self._parts.config,
                 spout_id=spout_id,
                 folder=self._parts.folder,
-                known={txid: metadata[spout_id] for txid, metadata in known.items()},
+                known={t: m[spout_id] for t, m in known.items() if spout_id in m},
                 current=ledger.current,
             )
             self._planners[spout_id] = spout.open(context)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from waterspout.errors import ForeignStoreError, LeaseHeldError, LeaseLostError
-from waterspout.transactional.ledger import Ledger
+from waterspout.transactional.ledger import Ledger, Metadata
 
 __all__ = ["CoordinationStore", "MemoryCoordinationStore", "SharedMemory", "refuse_changed_graph"]
 
@@ -48,6 +48,17 @@ class CoordinationStore(ABC):
     @abstractmethod
     def save(self, ledger: Ledger) -> None:
         """Store the ledger durably, all or nothing; LeaseLostError if the epoch has moved."""
+
+    def batch(self, txid: int) -> tuple[int, Metadata] | None:
+        """Return the attempt and the metadata of a committed batch, if it is still known."""
+        ledger = self.peek()
+        if ledger is None:
+            return None
+        if txid == ledger.current - 1 and ledger.committed_attempt is not None:
+            return ledger.committed_attempt, ledger.committed_metadata or {}
+        if txid == ledger.current - 2 and ledger.earlier_attempt is not None:
+            return ledger.earlier_attempt, ledger.earlier_metadata or {}
+        return None
 
     @abstractmethod
     def renew(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -26,7 +26,7 @@ from waterspout.spark.tasks import (
 )
 from waterspout.spouts.reads import FilesRead, RangeRead, Read, RowsRead
 from waterspout.trident.operations.adapters import SqlExpression
-from waterspout.trident.operations.aggregators import Count, Sum
+from waterspout.trident.operations.aggregators import Columns, Count, Max, Min, Sum
 from waterspout.trident.operations.contracts import CombinerAggregator
 from waterspout.trident.operations.functions import Split
 from waterspout.trident.plan.nodes import (
@@ -58,8 +58,10 @@ def is_native(node: Node) -> bool:
     match node:
         case Each(function=operation) | Keep(predicate=operation):
             return isinstance(operation, (SqlExpression, Column)) or type(operation) is Split
+        case Aggregate(aggregator=Columns() as columns):
+            return all(type(part) in _NATIVE for _, part in columns.parts.values())
         case Aggregate(aggregator=aggregator):
-            return type(aggregator) in (Count, Sum)
+            return type(aggregator) in _NATIVE
         case Query() | Update():
             return False
     return True
@@ -221,11 +223,14 @@ class Compiler:
         return frame
 
     def _aggregate(self, node: Aggregate, parent: DataFrame, txid: int) -> DataFrame:
-        native = _native_aggregate(node)
+        native = _native_aggregates(node)
         if native is not None:
-            name = node.out.names[0]
+            columns = [
+                column.cast(str(kind)).alias(name)
+                for column, (name, kind) in zip(native, node.out.fields, strict=True)
+            ]
             grouped = parent.groupBy(*node.group) if node.group is not None else parent
-            return grouped.agg(native.alias(name))
+            return grouped.agg(*columns)
         wanted = [*(node.group or ()), *(f for f in node.fields if f not in (node.group or ()))]
         rows = parent.select(*wanted)
         step, setting = aggregate_step(node), self.setting(txid, parent)
@@ -247,14 +252,21 @@ class Compiler:
         return rows.withColumn(REAL, F.lit(True)).union(sentinel).repartition(1)
 
 
-def _native_aggregate(node: Aggregate) -> Column | None:
-    kind = node.out.types[0]
-    if type(node.aggregator) is Count:
-        return F.count(F.lit(1)).cast(str(kind))
-    if type(node.aggregator) is Sum:
-        total = F.sum(F.col(node.fields[0]))
-        return F.coalesce(total, F.lit(0)).cast(str(kind))
-    return None
+def _native_aggregates(node: Aggregate) -> list[Column] | None:
+    """Return a node's aggregates as Spark's own, if all of them have one."""
+    if not is_native(node):
+        return None
+    if isinstance(node.aggregator, Columns):
+        return [_NATIVE[type(part)](fields) for fields, part in node.aggregator.parts.values()]
+    return [_NATIVE[type(node.aggregator)](node.fields)]
+
+
+_NATIVE: dict[type, Callable[[Sequence[str]], Column]] = {
+    Count: lambda fields: F.count(F.lit(1)),
+    Sum: lambda fields: F.coalesce(F.sum(F.col(fields[0])), F.lit(0)),
+    Min: lambda fields: F.min(F.col(fields[0])),
+    Max: lambda fields: F.max(F.col(fields[0])),
+}
 
 
 def _has_map(kind: str | None) -> bool:

@@ -89,6 +89,13 @@ class BatchSpout(ABC):
     def read(self, metadata: Any) -> Read:
         """Describe the batch that `metadata` pins; a pure function."""
 
+    def so_far(self, metadata: Any, folder: Path | None, spout_id: str) -> Any | None:
+        """Return the metadata of one batch that holds all up to this committed one.
+
+        None if the spout cannot tell any more. Used by an audit, which counts everything again.
+        """
+        return None
+
     def identity(self) -> Mapping[str, Any]:
         """Return what must not change while a topology lives."""
         return {"spout": type(self).__qualname__, "kind": self.kind.value}

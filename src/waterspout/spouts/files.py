@@ -95,6 +95,48 @@ class FileSpout(BatchSpout):
                 size += size_bytes
         return FilesRead(self.schema, self.format, tuple(paths), size, self._options)
 
+    def so_far(self, metadata: Any, folder: Path | None, spout_id: str) -> Any | None:
+        """Return every file of a committed batch that is still in place."""
+        if folder is None or not (folder / f"files-{spout_id}.db").exists():
+            return None
+        seen = _SeenFiles(folder, spout_id)
+        try:
+            names = {*seen.all(), *(name for name, _, _ in metadata["files"])}
+        finally:
+            seen.close()
+        gone = sorted(name for name in names if not os.path.exists(name))
+        if gone:
+            raise SourceError(
+                f"{len(gone)} of the {len(names)} files that were read are gone, such as "
+                f"{gone[0]}; without them nothing can be counted again. Put them back."
+            )
+        stats = [(name, os.stat(name)) for name in sorted(names)]
+        return {"files": [[name, stat.st_size, stat.st_mtime_ns] for name, stat in stats]}
+
+    def adopt(self, folder: Path, spout_id: str, files: Mapping[str, int]) -> Any:
+        """Take these files (and the batch of each) as read; return the last batch's metadata.
+
+        For a topology that goes on where something else has stopped.
+        """
+        there = {name for _, name, _ in self.find()}
+        outside = [name for name in files if name not in there]
+        if outside:
+            raise SourceError(
+                f"FileSpout of {self.path} does not find {outside[0]} (and {len(outside) - 1} "
+                "more), which were read. Give the spout the path that was read, and leave the "
+                "files of the past in place for now."
+            )
+        seen = _SeenFiles(folder, spout_id)
+        try:
+            for txid in sorted(set(files.values())):
+                seen.add(txid, [name for name, batch in files.items() if batch == txid])
+        finally:
+            seen.close()
+        newest = max(files.values(), default=0)
+        last = [name for name, txid in files.items() if txid == newest]
+        stats = [(name, os.stat(name)) for name in last]
+        return {"files": [[name, stat.st_size, stat.st_mtime_ns] for name, stat in stats]}
+
     def identity(self) -> Mapping[str, Any]:
         """Path, format and fields: in another place, every file would count as new."""
         return {
@@ -135,6 +177,7 @@ class _FilePlanner(BatchPlanner):
     def __init__(self, spout: FileSpout, context: SpoutContext) -> None:
         self._spout = spout
         self._seen = _SeenFiles(context.folder, context.spout_id)
+        self._seen.forget_from(context.current)
         for txid, metadata in context.known.items():
             if txid < context.current:
                 self._seen.add(txid, [name for name, _, _ in metadata["files"]])
@@ -210,6 +253,13 @@ class _SeenFiles:
         rows = ((name, txid) for name in names)
         self._db.executemany("INSERT OR REPLACE INTO seen VALUES (?, ?)", rows)
         self._db.execute("COMMIT")
+
+    def forget_from(self, txid: int) -> None:
+        """Forget the files of batches that were rolled back."""
+        self._db.execute("DELETE FROM seen WHERE txid >= ?", (txid,))
+
+    def all(self) -> list[str]:
+        return [name for (name,) in self._db.execute("SELECT path FROM seen")]
 
     def among(self, names: list[str]) -> set[str]:
         ask = "SELECT 1 FROM seen WHERE path = ?"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import decimal
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from waterspout.errors import SourceError, TopologyError
@@ -76,6 +77,10 @@ class FixedBatchSpout(BatchSpout):
     def identity(self) -> Mapping[str, Any]:
         """The kind of spout and its fields; the rows may grow."""
         return {**super().identity(), "fields": str(self._schema)}
+
+    def so_far(self, metadata: Any, folder: Path | None, spout_id: str) -> Any:
+        """Begin at the first row."""
+        return {**metadata, "start": 0}
 
 
 class _FixedPlanner(BatchPlanner):

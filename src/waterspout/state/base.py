@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum
 from typing import Any, ClassVar, Generic, TypeVar
 
 from waterspout.config import Config
+from waterspout.errors import FencedError, StoreError
 from waterspout.schema import Schema
-from waterspout.state.head import Head, Stamp, Writer
+from waterspout.state.head import Head, Stamp, Writer, check_stamp
 
 __all__ = [
     "BackingMap",
     "Combiner",
+    "ComparingMap",
     "FencedMap",
     "HeadedState",
     "Key",
@@ -53,6 +55,11 @@ class Combiner(ABC):
 
     merge: ClassVar[str | None] = None
     """`sum`, `min` or `max` if `combine` is just that, so that a store may do it itself."""
+
+    @property
+    def merges(self) -> tuple[str | None, ...]:
+        """The `merge` of each column of the value; most values have one."""
+        return (self.merge,)
 
     @abstractmethod
     def combine(self, left: Any, right: Any) -> Any:
@@ -105,6 +112,7 @@ class HeadedState(State):
         *,
         committed_attempt: int | None,
         resolved: Mapping[int, int],
+        begun: tuple[int, ...] = (),
     ) -> None:
         """Move the head to an attempt. Called by the driver before any task writes."""
 
@@ -160,6 +168,11 @@ class BackingMap(ABC, Generic[V]):
         """The same map with a fence, if the store has one."""
         return None
 
+    @property
+    def uncached(self) -> BackingMap[V]:
+        """The map that reads the store itself; a cache in front of it says which."""
+        return self
+
     @abstractmethod
     def multi_get(self, keys: Sequence[Key]) -> list[V | None]:
         """Return one record per key, in order; None where there is none."""
@@ -167,6 +180,16 @@ class BackingMap(ABC, Generic[V]):
     @abstractmethod
     def multi_put(self, keys: Sequence[Key], values: Sequence[V]) -> None:
         """Store all pairs. May be called again with the same pairs."""
+
+    def scan(self, shard: int = 0, shards: int = 1) -> Iterator[list[tuple[Key, V]]]:
+        """Yield all keys and records, in chunks; of `shards` equal parts only part `shard`.
+
+        Every record is in exactly one part. What changes meanwhile may be seen or not.
+        """
+        raise StoreError(f"{type(self).__name__} cannot list what it holds")
+
+    def close(self) -> None:
+        """Give up connections; the next call opens them again."""
 
 
 class FencedMap(BackingMap[V]):
@@ -192,17 +215,27 @@ class FencedMap(BackingMap[V]):
         """
 
     @abstractmethod
-    def fenced_put(self, stamp: Stamp, keys: Sequence[Key], values: Sequence[V]) -> None:
-        """Store all pairs or none; raise FencedError unless the head has this stamp."""
+    def fenced_put(
+        self,
+        stamp: Stamp,
+        keys: Sequence[Key],
+        values: Sequence[V],
+        read: Sequence[V | None] | None = None,
+    ) -> None:
+        """Store all pairs or none; raise FencedError unless the head has this stamp.
+
+        Keys are distinct. `read` has the records that this attempt found there: of use to a
+        store that compares key by key (`ComparingMap`), no matter to one that checks the head.
+        """
 
     @abstractmethod
     def multi_compare_and_put(
         self, keys: Sequence[Key], read: Sequence[V | None], values: Sequence[V]
-    ) -> bool:
-        """Store all pairs if each of these distinct keys still has the record that was read.
+    ) -> list[bool]:
+        """Store each pair whose key still has the record that was read; say which were stored.
 
-        Else store none and return False. For writes outside of any batch, which no head puts
-        in order with those of a batch.
+        Keys are distinct. For writes outside of any batch, which no head puts in order with
+        those of a batch.
         """
 
     def can_combine(self, combiner: Combiner) -> bool:
@@ -219,6 +252,47 @@ class FencedMap(BackingMap[V]):
         raise AssertionError(f"{type(self).__name__} cannot combine {combiner!r}")
 
 
+class ComparingMap(FencedMap[V]):
+    """A fenced map whose store can compare and set one key, but not look at the head with it.
+
+    A zombie's write fails where anybody has written since it read. Where nobody has, it lands
+    as the record of a lost attempt, and the resolved map in the head says so to every reader.
+    """
+
+    def fenced_put(
+        self,
+        stamp: Stamp,
+        keys: Sequence[Key],
+        values: Sequence[V],
+        read: Sequence[V | None] | None = None,
+    ) -> None:
+        """Store each pair if its key still has the record that was read.
+
+        A key that has the new record already is done: the answer to the same write was lost,
+        or another task of this attempt came first.
+        """
+        # Read first, then look at the head, then compare: what another attempt wrote after its
+        # claim is then either seen in the head or differs from what was read.
+        found = self.multi_get(keys) if read is None else read
+        check_stamp(self.read_head(), stamp, state=self.title)
+        stored = self.multi_compare_and_put(keys, found, values)
+        lost = [(k, v) for k, v, ok in zip(keys, values, stored, strict=True) if not ok]
+        if not lost:
+            return
+        now = self.multi_get([key for key, _ in lost])
+        for (key, value), record in zip(lost, now, strict=True):
+            if record != value:
+                raise FencedError(
+                    f"{self.title}: a write of {stamp} was refused; key {tuple(key)!r} was written "
+                    f"by someone else since it was read, and holds {record!r}"
+                )
+
+    @property
+    @abstractmethod
+    def title(self) -> str:
+        """What errors call this map."""
+
+
 class StateFactory(ABC):
     """Picklable recipe of a state. Only `make_state`, where it runs, touches the world."""
 
@@ -230,6 +304,9 @@ class StateFactory(ABC):
 
     volatile: bool = False
     """True if the state ends with this process."""
+
+    weakness: str | None = None
+    """What this store cannot do for P7 or durability, in words for `explain()`."""
 
     @abstractmethod
     def make_state(self, conf: Config, partition_index: int, num_partitions: int) -> State:

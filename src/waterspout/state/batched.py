@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from datetime import date, datetime
@@ -149,7 +149,7 @@ class BatchedMap(MapState[V], HeadedState, Generic[V, R]):
         self._pass_point("write.before", batch)
         stamp, fence = self._stamp(batch), self._backing.fence
         if fence is not None and stamp is not None:
-            fence.fenced_put(stamp, keys, records)
+            fence.fenced_put(stamp, keys, records, [entry.record for entry in changed])
         else:
             self._backing.multi_put(keys, records)
         self._pass_point("write.after", batch)
@@ -157,8 +157,9 @@ class BatchedMap(MapState[V], HeadedState, Generic[V, R]):
     def multi_get(self, keys: Sequence[Key]) -> list[V | None]:
         """Return the values as this batch finds them; outside of one, the committed ones."""
         if self._batch is None:
-            head = self._backing.fence.read_head() if self._backing.fence is not None else None
-            return [self._read(record, head) for record in self._backing.multi_get(keys)]
+            # Before the records: what they hold of a later batch then counts as not committed.
+            head = self.read_head()
+            return [self._read(record, head) for record in self._backing.uncached.multi_get(keys)]
         return [entry.value for entry in self._load(keys)]
 
     def multi_update(
@@ -228,23 +229,39 @@ class BatchedMap(MapState[V], HeadedState, Generic[V, R]):
         self, keys: Sequence[Key], updaters: Sequence[ValueUpdater[V]]
     ) -> list[V | None]:
         names = [encode_key(key) for key in keys]
-        unique = dict(zip(names, keys, strict=True))
-        distinct, fence = list(unique.values()), self._backing.fence
+        todo = dict(zip(names, keys, strict=True))
+        values: list[V | None] = [None] * len(names)
         for _ in range(_AMEND_TRIES):
-            head = None if fence is None else fence.read_head()
-            read = self._backing.multi_get(distinct)
-            records: dict[str, Any] = dict(zip(unique, read, strict=True))
-            values = []
-            for name, updater in zip(names, updaters, strict=True):
-                records[name] = self._amend(records[name], _Careful(updater))
-                values.append(self._read(records[name], head))
+            distinct, fence, head = list(todo.values()), self._backing.fence, self.read_head()
+            read = self._backing.uncached.multi_get(distinct)
+            records: dict[str, Any] = dict(zip(todo, read, strict=True))
+            for i, (name, updater) in enumerate(zip(names, updaters, strict=True)):
+                if name in todo:
+                    records[name] = self._amend(records[name], _Careful(updater))
+                    values[i] = self._read(records[name], head)
             if fence is None:
                 self._backing.multi_put(distinct, list(records.values()))
                 return values
             # A batch may have written there since: it would be lost under an older record.
-            if fence.multi_compare_and_put(distinct, read, list(records.values())):
+            stored = fence.multi_compare_and_put(distinct, read, list(records.values()))
+            todo = {n: k for (n, k), ok in zip(todo.items(), stored, strict=True) if not ok}
+            if not todo:
                 return values
         raise StoreError(f"{self._name}: these keys change faster than they can be updated")
+
+    def scan(self, shard: int = 0, shards: int = 1) -> Iterator[list[tuple[Key, Any]]]:
+        """Yield the committed values of all keys in chunks, or of one of `shards` equal parts.
+
+        A key without a value (one that only a lost attempt has written) is left out.
+        """
+        head = self.read_head()
+        for chunk in self._backing.uncached.scan(shard, shards):
+            values = [(key, self._read(record, head)) for key, record in chunk]
+            yield [(key, value) for key, value in values if value is not None]
+
+    def records(self, keys: Sequence[Key]) -> list[R | None]:
+        """Return what the store holds under these keys: value, batch, attempt, value before."""
+        return self._backing.uncached.multi_get(keys)
 
     def _pass_point(self, name: str, batch: BatchContext | Stamp) -> None:
         faults.point(name, txid=batch.txid, attempt=batch.attempt, partition=self._partition)
@@ -255,10 +272,8 @@ class BatchedMap(MapState[V], HeadedState, Generic[V, R]):
         return Stamp(self._writer, batch.txid, batch.attempt)
 
     def close(self) -> None:
-        """Close the backing map, if it can be closed."""
-        close = getattr(self._backing, "close", None)
-        if close is not None:
-            close()
+        """Close the backing map."""
+        self._backing.close()
 
     # --- the head ------------------------------------------------------------------------
 
@@ -291,6 +306,7 @@ class BatchedMap(MapState[V], HeadedState, Generic[V, R]):
         *,
         committed_attempt: int | None,
         resolved: Mapping[int, int] = NOTHING,
+        begun: tuple[int, ...] = (),
     ) -> None:
         """Move the head to this attempt, if it may follow what the head says now."""
         fence = self._backing.fence
@@ -304,6 +320,7 @@ class BatchedMap(MapState[V], HeadedState, Generic[V, R]):
             state=self._name,
             committed_attempt=committed_attempt,
             resolved=NOTHING if fence.undoes_lost_attempts else resolved,
+            begun=begun,
         )
         fence.move_head(head, new)
 

@@ -2,42 +2,86 @@
 
 from __future__ import annotations
 
+import threading
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
-from typing import Generic, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Generic, TypeVar
 
 from waterspout.errors import ConfigError
 from waterspout.serde import encode_key
-from waterspout.state.base import BackingMap, FencedMap, Key
+from waterspout.state.base import BackingMap, Combiner, FencedMap, Key
 from waterspout.state.head import Head, Stamp
 
-__all__ = ["CachedMap"]
+__all__ = ["CachedMap", "RecordCache", "cache_at"]
 
 V = TypeVar("V")
 
 
-class _ChangedError(Exception):
-    """A record is not the one that was read."""
+class RecordCache:
+    """The `size` records used last, by encoded key; None for a key known to be absent."""
+
+    def __init__(self, size: int) -> None:
+        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+            raise ConfigError(f"a cache needs a size of at least 1, not {size!r}")
+        self.size = size
+        self._records: OrderedDict[str, Any] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def find(self, names: Iterable[str]) -> dict[str, Any]:
+        """Return what is known of these keys."""
+        with self._lock:
+            return {name: self._records[name] for name in names if name in self._records}
+
+    def keep(self, names: Iterable[str], records: Iterable[Any]) -> None:
+        """Remember these records as the ones used last."""
+        with self._lock:
+            for name, record in zip(names, records, strict=True):
+                self._records[name] = record
+                self._records.move_to_end(name)
+            while len(self._records) > self.size:
+                self._records.popitem(last=False)
+
+    def drop(self, names: Iterable[str]) -> None:
+        """Forget these keys."""
+        with self._lock:
+            for name in names:
+                self._records.pop(name, None)
+
+    def clear(self) -> None:
+        """Forget everything."""
+        with self._lock:
+            self._records.clear()
+
+
+_caches: dict[tuple[str, int], RecordCache] = {}
+
+
+def cache_at(place: str, size: int) -> RecordCache:
+    """Return this process's cache of a place: whoever moves its head there clears it for all."""
+    return _caches.setdefault((place, size), RecordCache(size))
 
 
 class CachedMap(FencedMap[V], Generic[V]):
-    """Keep the `size` keys used last, also those known to be absent.
+    """Keep the records used last, also of keys known to be absent.
 
     A record is cached after the store took it, never before; if the store fails, what it holds
-    is unknown, and the keys are dropped. Fenced if the map below is.
+    is unknown, and the keys are dropped. Everything is dropped when the head moves to another
+    attempt at the same batch, or to another writer. Fenced if the map below is.
     """
 
-    def __init__(self, backing: BackingMap[V], size: int) -> None:
-        if size < 1:
-            raise ConfigError(f"CachedMap needs a size of at least 1, not {size}")
+    def __init__(self, backing: BackingMap[V], size: int | RecordCache) -> None:
         self._backing = backing
-        self._size = size
-        self._cache: OrderedDict[str, V | None] = OrderedDict()
+        self._cache = size if isinstance(size, RecordCache) else RecordCache(size)
 
     @property
     def fence(self) -> FencedMap[V] | None:
         """This map, if there is a fence below it."""
         return self if self._backing.fence is not None else None
+
+    @property
+    def uncached(self) -> BackingMap[V]:
+        """The map below: whoever reads outside of a batch may not be the one who writes."""
+        return self._backing.uncached
 
     @property
     def undoes_lost_attempts(self) -> bool:  # type: ignore[override]
@@ -48,49 +92,61 @@ class CachedMap(FencedMap[V], Generic[V]):
     def multi_get(self, keys: Sequence[Key]) -> list[V | None]:
         """Read from the cache, and the rest from the store in one call."""
         names = [encode_key(key) for key in keys]
-        missing = {n: k for n, k in zip(names, keys, strict=True) if n not in self._cache}
-        found: dict[str, V | None] = {}
+        found = self._cache.find(names)
+        missing = {n: k for n, k in zip(names, keys, strict=True) if n not in found}
         if missing:
-            found = dict(zip(missing, self._backing.multi_get(list(missing.values())), strict=True))
-        records = [found[name] if name in found else self._cache[name] for name in names]
-        self._keep(names, records)
+            read = self._backing.multi_get(list(missing.values()))
+            found |= dict(zip(missing, read, strict=True))
+        records = [found[name] for name in names]
+        self._cache.keep(names, records)
         return records
 
     def multi_put(self, keys: Sequence[Key], values: Sequence[V]) -> None:
         """Write to the store, then to the cache."""
         self._write(keys, values, lambda: self._backing.multi_put(keys, values))
 
-    def fenced_put(self, stamp: Stamp, keys: Sequence[Key], values: Sequence[V]) -> None:
+    def fenced_put(
+        self,
+        stamp: Stamp,
+        keys: Sequence[Key],
+        values: Sequence[V],
+        read: Sequence[V | None] | None = None,
+    ) -> None:
         """Write to the store under its fence, then to the cache."""
-        self._write(keys, values, lambda: self._below().fenced_put(stamp, keys, values))
+        self._write(keys, values, lambda: self._below().fenced_put(stamp, keys, values, read))
 
     def multi_compare_and_put(
         self, keys: Sequence[Key], read: Sequence[V | None], values: Sequence[V]
-    ) -> bool:
-        """Write to the store, then to the cache; forget the keys if they had changed."""
-
-        def write() -> None:
-            if not self._below().multi_compare_and_put(keys, read, values):
-                raise _ChangedError
-
+    ) -> list[bool]:
+        """Write to the store and forget the keys: this is not the way a batch writes."""
         try:
-            self._write(keys, values, write)
-        except _ChangedError:
-            return False
-        return True
+            return self._below().multi_compare_and_put(keys, read, values)
+        finally:
+            self._cache.drop(encode_key(key) for key in keys)
+
+    def can_combine(self, combiner: Combiner) -> bool:
+        """Never: what the store makes of a record would not be known here."""
+        return False
 
     def read_head(self) -> Head | None:
         """Return the head of the store: it is never cached."""
         return self._below().read_head()
 
     def move_head(self, expected: Head | None, new: Head) -> None:
-        """Move the head of the store."""
+        """Move the head of the store; forget what a lost attempt or another writer has left."""
         try:
             self._below().move_head(expected, new)
         finally:
-            if expected is not None and expected.stamp.txid == new.stamp.txid and not new.committed:
-                # An earlier attempt was undone in the store, under keys not known here.
+            if expected is None or not _goes_on(expected, new):
                 self._cache.clear()
+
+    def scan(self, shard: int = 0, shards: int = 1) -> Iterator[list[tuple[Key, V]]]:
+        """List what the store holds."""
+        return self._backing.scan(shard, shards)
+
+    def close(self) -> None:
+        """Close the map below; the records stay, as they are still what it holds."""
+        self._backing.close()
 
     def _below(self) -> FencedMap[V]:
         below = self._backing.fence
@@ -102,14 +158,13 @@ class CachedMap(FencedMap[V], Generic[V]):
         try:
             write()
         except BaseException:
-            for name in names:
-                self._cache.pop(name, None)
+            self._cache.drop(names)
             raise
-        self._keep(names, list(values))
+        self._cache.keep(names, values)
 
-    def _keep(self, names: Sequence[str], records: Sequence[V | None]) -> None:
-        for name, record in zip(names, records, strict=True):
-            self._cache[name] = record
-            self._cache.move_to_end(name)
-        while len(self._cache) > self._size:
-            self._cache.popitem(last=False)
+
+def _goes_on(expected: Head, new: Head) -> bool:
+    """Whether the records of the head before are still those that were written under it."""
+    if expected.stamp.writer != new.stamp.writer:
+        return False
+    return new.committed or new.stamp == expected.stamp or new.stamp.txid > expected.stamp.txid

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 from waterspout.errors import SerdeError, TopologyError
 from waterspout.schema import Schema
@@ -21,18 +21,31 @@ from waterspout.serde import decode_key, decode_value, encode_key, encode_value,
 
 __all__ = ["Codec", "Layout", "codec_for"]
 
-RESERVED = ("_txid", "_attempt", "_nulls")
-
 
 @dataclass(frozen=True, slots=True)
 class Codec:
-    """How one Spark type is kept: a storage class, both directions, and a NULL placeholder."""
+    """How one Spark type is kept: a storage class, both directions, and a NULL placeholder.
+
+    `as_is` tells of a column of the first Python type whether `encode` would change nothing
+    in it, if there is an `encode` at all.
+    """
 
     storage: str
     python: tuple[type, ...]
     placeholder: Any
     encode: Callable[[Any], Any] | None = None
     decode: Callable[[Any], Any] | None = None
+    as_is: Callable[[Sequence[Any]], bool] | None = None
+
+    def takes(self, column: Sequence[Any]) -> bool:
+        """Whether `to_sql` would change no value of a column; asked once, not for each value."""
+        if not set(map(type, column)) <= {self.python[0]}:
+            return False
+        return self.encode is None if self.as_is is None else self.as_is(column)
+
+    def column(self, values: Sequence[Any], name: str) -> Sequence[Any]:
+        """Return many values as the store keeps them."""
+        return values if self.takes(values) else [self.to_sql(v, name) for v in values]
 
     def to_sql(self, value: Any, column: str) -> Any:
         """Return a value as the store keeps it; refuse one of another type."""
@@ -43,7 +56,9 @@ class Codec:
             raise SerdeError(f"column {column!r} holds {expected}, not {value!r}")
         try:
             return self.encode(value) if self.encode is not None else value
-        except OverflowError as error:
+        except SerdeError:
+            raise
+        except (OverflowError, ValueError) as error:
             raise SerdeError(f"column {column!r} cannot hold {value!r}: {error}") from error
 
     def to_python(self, stored: Any) -> Any:
@@ -116,16 +131,20 @@ def codec_for(kind: str | None, *, key: bool = False) -> Codec:
 
 @dataclass(frozen=True)
 class Layout:
-    """The columns of one state's table. Picklable by its schemas alone."""
+    """The columns of one state's table, with SQLite's types. Picklable by its schemas alone."""
 
     keys: Schema | None
     values: Schema
+
+    reserved: ClassVar[tuple[str, ...]] = ("_txid", "_attempt", "_nulls")
+    beside_key: ClassVar[tuple[tuple[str, str], ...]] = ()
+    """Names and types of columns that say more of a key and are no part of the primary key."""
 
     def __post_init__(self) -> None:
         seen: set[str] = set()
         for name in self.key_names + self.value_names:
             column = name.lower()  # to SQL, `Word` and `word` are one column
-            if column in RESERVED or column.startswith("_prev_"):
+            if column in self.reserved or column.startswith("_prev_"):
                 raise TopologyError(f"field {name!r} cannot be a column: the name is reserved")
             if column in seen:
                 raise TopologyError(f"two columns of one table cannot be called {name!r}")
@@ -145,16 +164,25 @@ class Layout:
     def key_codecs(self) -> tuple[Codec, ...]:
         """One codec per key column."""
         if self.keys is None:
-            return (_WHOLE_KEY,)
-        return tuple(codec_for(kind, key=True) for kind in self.keys.types)
+            return (self.whole_key,)
+        return tuple(self.codec_of(kind, key=True) for kind in self.keys.types)
 
     @cached_property
     def value_codecs(self) -> tuple[Codec, ...]:
         """One codec per value column."""
-        return tuple(codec_for(kind) for kind in self.values.types)
+        return tuple(self.codec_of(kind, key=False) for kind in self.values.types)
+
+    @property
+    def whole_key(self) -> Codec:
+        """The codec of a key without a schema."""
+        return _WHOLE_KEY
+
+    def codec_of(self, kind: str | None, *, key: bool) -> Codec:
+        """Return the codec of a Spark type in the store that the layout is for."""
+        return codec_for(kind, key=key)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (Layout, (self.keys, self.values))
+        return (type(self), (self.keys, self.values))
 
     def describe(self) -> str:
         """Return the layout as text, to be compared with the one stored."""
@@ -165,19 +193,21 @@ class Layout:
         """Return each key as its columns and then `_nulls`."""
         return list(zip(*self.key_columns(keys), strict=True))
 
+    @property
+    def key_width(self) -> int:
+        """How many columns a key takes, with `_nulls` and those beside it."""
+        return len(self.key_names) + 1 + len(self.beside_key)
+
     def key_columns(self, keys: Sequence[Sequence[Any]]) -> list[Sequence[Any]]:
-        """Return the key columns, and then `_nulls`, of many keys."""
+        """Return the key columns, and then `_nulls` and those beside it, of many keys."""
         clean = [""] * len(keys)
         if self.keys is None:
             return [[encode_key(key) for key in keys], clean]
         codecs, names = self.key_codecs, self.key_names
-        if all(c.encode is None for c in codecs) and set(map(len, keys)) <= {len(codecs)}:
+        if set(map(len, keys)) <= {len(codecs)}:
             # The common case by far: the right types and no NULL; no call per value.
             columns = [[key[i] for key in keys] for i in range(len(codecs))]
-            if all(
-                set(map(type, column)) <= {codec.python[0]}
-                for column, codec in zip(columns, codecs, strict=True)
-            ):
+            if all(codec.takes(column) for column, codec in zip(columns, codecs, strict=True)):
                 return [*columns, clean]
         rows = [_encode_key(key, codecs, names) for key in keys]
         return list(zip(*rows, strict=True))
@@ -198,17 +228,34 @@ class Layout:
         names, codecs = self.value_names, self.value_codecs
         if len(codecs) == 1:
             return (codecs[0].to_sql(value, names[0]),)
-        if value is not None and not (isinstance(value, tuple | list) and len(value) == len(names)):
-            raise SerdeError(f"{value!r} is not one value for each of {', '.join(names)}")
+        if value is not None:
+            self._require_parts(value)
         parts = (None,) * len(codecs) if value is None else tuple(value)
         return tuple(c.to_sql(p, n) for c, p, n in zip(codecs, parts, names, strict=True))
 
+    def value_columns(self, values: Sequence[Any]) -> list[Sequence[Any]]:
+        """Return the columns of many values, none of which is None."""
+        names, codecs = self.value_names, self.value_codecs
+        if len(codecs) == 1:
+            return [codecs[0].column(values, names[0])]
+        for value in values:
+            self._require_parts(value)
+        parts = [[value[i] for value in values] for i in range(len(codecs))]
+        return [c.column(p, n) for c, p, n in zip(codecs, parts, names, strict=True)]
+
     def decode_values(self, columns: Sequence[Any]) -> Any:
         """Return the value that stands in these columns; None where all are NULL."""
-        parts = tuple(c.to_python(v) for c, v in zip(self.value_codecs, columns, strict=True))
-        if len(parts) == 1:
-            return parts[0]
+        codecs = self.value_codecs
+        if len(codecs) == 1:
+            return codecs[0].to_python(columns[0])
+        parts = tuple([c.to_python(v) for c, v in zip(codecs, columns, strict=True)])
         return None if all(part is None for part in parts) else parts
+
+    def _require_parts(self, value: Any) -> None:
+        if not isinstance(value, tuple | list) or len(value) != len(self.value_names):
+            raise SerdeError(
+                f"{value!r} is not one value for each of {', '.join(self.value_names)}"
+            )
 
 
 def _encode_key(

@@ -92,12 +92,14 @@ def claimed(
     state: str,
     committed_attempt: int | None,
     resolved: Mapping[int, int] = NOTHING,
+    begun: tuple[int, ...] = (),
 ) -> Head:
     """Return the head with which `stamp` may write, or refuse.
 
-    `committed_attempt` is the attempt that committed batch `stamp.txid - 1`, as the
-    coordination store has it. Claiming twice with one stamp is allowed: the answer to the
-    first claim may have been lost.
+    `committed_attempt` is the attempt that committed batch `stamp.txid - 1`, and `begun` are
+    the attempts at `stamp.txid` that have begun, as the coordination store has it: one of these
+    may even have been settled, if its batch was rolled back since. Claiming twice with one
+    stamp is allowed: the answer to the first claim may have been lost.
     """
     if stamp.txid < 1:
         raise ConfigError(f"{state}: txids start at 1, so there is no batch {stamp.txid}")
@@ -113,7 +115,8 @@ def claimed(
         taken = head.stamp.attempt + (not head.committed)
         if head.stamp.txid == stamp.txid and stamp.attempt < taken:
             raise FencedError(f"{state}: {stamp} was refused; the state is at {head.stamp}")
-    begun = () if head is None or head.committed else (head.stamp.attempt,)
+    if head is not None and not head.committed:
+        begun = (*begun, head.stamp.attempt)
     verify(
         head,
         state=state,
@@ -173,7 +176,8 @@ def verify(
         return
     _refuse_strangers(head, owner, state)
     txid, attempt = head.stamp.txid, head.stamp.attempt
-    if txid > current or (txid == current and head.committed):
+    # One that has begun may have been settled: if its batch was rolled back since.
+    if txid > current or (txid == current and head.committed and attempt not in begun):
         raise StateMismatchError(
             f"{state} holds batch {txid}, but the coordination store is about to commit batch "
             f"{current}. The coordination store was reset, or the state belongs to another "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, TypeVar
 
@@ -45,7 +45,13 @@ class MemoryMap(FencedMap[V]):
         with self._lock:
             self._store(keys, values)
 
-    def fenced_put(self, stamp: Stamp, keys: Sequence[Key], values: Sequence[V]) -> None:
+    def fenced_put(
+        self,
+        stamp: Stamp,
+        keys: Sequence[Key],
+        values: Sequence[V],
+        read: Sequence[V | None] | None = None,
+    ) -> None:
         """Store the records if the head has this stamp."""
         with self._lock:
             check_stamp(self._head, stamp, state=self._name)
@@ -53,14 +59,14 @@ class MemoryMap(FencedMap[V]):
 
     def multi_compare_and_put(
         self, keys: Sequence[Key], read: Sequence[V | None], values: Sequence[V]
-    ) -> bool:
-        """Store the records if nobody has since the others were read."""
+    ) -> list[bool]:
+        """Store each record if nobody has since the other was read."""
         with self._lock:
             now = [self._records.get(encode_key(key)) for key in keys]
-            if now != list(read):
-                return False
-            self._store(keys, values)
-            return True
+            same = [a == b or repr(a) == repr(b) for a, b in zip(now, read, strict=True)]
+            chosen = [i for i, ok in enumerate(same) if ok]
+            self._store([keys[i] for i in chosen], [values[i] for i in chosen])
+            return same
 
     def read_head(self) -> Head | None:
         """Return the head."""
@@ -73,6 +79,10 @@ class MemoryMap(FencedMap[V]):
             if self._head != expected:
                 raise FencedError(f"{self._name}: the head has moved to {self._head}")
             self._head = new
+
+    def scan(self, shard: int = 0, shards: int = 1) -> Iterator[list[tuple[Key, V]]]:
+        """Yield the pairs, every `shards`-th of them."""
+        yield list(self.items()[shard::shards])
 
     def items(self) -> list[tuple[tuple[Any, ...], V]]:
         """Return all keys and records."""

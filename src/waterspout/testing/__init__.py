@@ -1,18 +1,40 @@
-"""The public test kit: spouts, kill points, and an engine that needs no Spark."""
+"""The public test kit: spouts, kill points, a faulty network, an engine that needs no Spark."""
+
+from typing import TYPE_CHECKING, Any
 
 from waterspout.faults import Fault, FaultPlan
 from waterspout.spouts.fixed import FixedBatchSpout
+from waterspout.testing.batches import Batches
 from waterspout.testing.engine import InProcessEngine, SimulatedCrash
+from waterspout.testing.faulty import FaultyMap, WriteFault
 from waterspout.testing.local import LocalRun, run_in_process
+from waterspout.testing.proxy import FaultProxy
 from waterspout.testing.spouts import MemoryLog
 
+if TYPE_CHECKING:
+    from waterspout.testing.conformance import StateConformance
+
 __all__ = [
+    "Batches",
     "Fault",
     "FaultPlan",
+    "FaultProxy",
+    "FaultyMap",
     "FixedBatchSpout",
     "InProcessEngine",
     "LocalRun",
     "MemoryLog",
     "SimulatedCrash",
+    "StateConformance",
+    "WriteFault",
     "run_in_process",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    # It needs pytest and hypothesis, which nothing else here does.
+    if name == "StateConformance":
+        from waterspout.testing.conformance import StateConformance
+
+        return StateConformance
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -2,7 +2,8 @@
 
 The ledger is what a coordination store keeps. It changes only through `emit` (before a
 batch is emitted), `begin` (before the first write of a commit) and `commit` (after the
-last), and every change is stored before anyone acts on it.
+last), and every change is stored before anyone acts on it. `roll_back` undoes a `commit` of
+a topology that is stopped.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ class Ledger:
     """The whole memory of a topology's coordinator.
 
     `history` is a random name that no other ledger has. `current` is the next txid to commit.
-    `committed_*` describe batch `current - 1`. `emitted` holds batches from `current` on.
+    `committed_*` describe batch `current - 1`, `earlier_*` the one before it, to which a
+    rollback goes. `emitted` holds batches from `current` on.
     `begun` are the attempts of batch `current` that may have written. `resolved` says, for each
     committed txid that had several begun attempts, which one committed: records of the others
     are void.
@@ -50,6 +52,8 @@ class Ledger:
     emitted: Mapping[int, EmittedBatch] = field(default_factory=dict)
     begun: tuple[int, ...] = ()
     resolved: Mapping[int, int] = field(default_factory=dict)
+    earlier_attempt: int | None = None
+    earlier_metadata: Metadata | None = None
 
     def emit(self, attempt: TransactionAttempt, metadata: Metadata) -> Ledger:
         """Record an attempt before anything of it is emitted."""
@@ -86,9 +90,44 @@ class Ledger:
             current=self.current + 1,
             committed_attempt=attempt.attempt_id,
             committed_metadata=done.metadata,
+            earlier_attempt=self.committed_attempt,
+            earlier_metadata=self.committed_metadata,
             emitted=emitted,
             begun=(),
             resolved=resolved,
+        )
+
+    def why_not_roll_back(self) -> str | None:
+        """Say why the last committed batch cannot be taken back; None if it can."""
+        if self.current == 1:
+            return "nothing has committed yet"
+        if self.begun:
+            return (
+                f"batch {self.current} has begun to commit over it; run the topology until that "
+                "batch has committed"
+            )
+        if self.earlier_attempt is None and self.current > 2:
+            return "only one batch can be taken back, and the one after it was already"
+        return None
+
+    def roll_back(self) -> Ledger:
+        """Take back the mark of the last batch: its attempt is then one that was lost.
+
+        What it held is forgotten, so that it is planned anew from where it began.
+        """
+        assert self.why_not_roll_back() is None
+        assert self.committed_attempt is not None
+        txid, lost = self.current - 1, self.committed_attempt
+        return replace(
+            self,
+            current=txid,
+            committed_attempt=self.earlier_attempt,
+            committed_metadata=self.earlier_metadata,
+            earlier_attempt=None,
+            earlier_metadata=None,
+            emitted={txid: EmittedBatch(lost, {})},
+            begun=(lost,),
+            resolved={t: a for t, a in self.resolved.items() if t != txid},
         )
 
     def metadata_before(self, txid: int) -> Metadata | None:
@@ -106,6 +145,8 @@ class Ledger:
             "current": self.current,
             "committed_attempt": self.committed_attempt,
             "committed_metadata": self.committed_metadata,
+            "earlier_attempt": self.earlier_attempt,
+            "earlier_metadata": self.earlier_metadata,
             "emitted": [[t, b.attempt, b.metadata] for t, b in sorted(self.emitted.items())],
             "begun": list(self.begun),
             "resolved": sorted(self.resolved.items()),
@@ -122,6 +163,8 @@ class Ledger:
                 current=_number(document["current"]),
                 committed_attempt=_optional(_number, document["committed_attempt"]),
                 committed_metadata=_optional(_metadata, document["committed_metadata"]),
+                earlier_attempt=_optional(_number, document["earlier_attempt"]),
+                earlier_metadata=_optional(_metadata, document["earlier_metadata"]),
                 emitted=_unique(_emitted(entry) for entry in _of(list, document["emitted"])),
                 begun=tuple(_number(a) for a in _of(list, document["begun"])),
                 resolved=_unique(_resolved(entry) for entry in _of(list, document["resolved"])),
@@ -136,11 +179,14 @@ class Ledger:
         current, emitted, begun = self.current, sorted(self.emitted), self.begun
         window = list(range(current, current + len(emitted)))
         fresh = self.committed_attempt is None
+        alone = self.earlier_attempt is None
         last = self.emitted[current].attempt if current in self.emitted else -1
         rules = {
             "transaction ids start at 1": current >= 1,
-            "batch 0 has committed": fresh or current > 1,
+            "batch 0 has committed": fresh == (current == 1),
             "a committed batch has no metadata": fresh == (self.committed_metadata is None),
+            "the batch before has no metadata": alone == (self.earlier_metadata is None),
+            "a batch before the first has committed": alone or current > 2,
             "there is a gap in the batches in flight": emitted == window,
             "begun attempts are not in order": sorted(set(begun)) == list(begun),
             "an attempt has begun before it was emitted": not begun or begun[-1] <= last,

@@ -1,7 +1,7 @@
 """Trident: streams, operations and states with exactly-once updates."""
 
 from waterspout.trident.operations.adapters import arrow_function, expr, pandas_function
-from waterspout.trident.operations.aggregators import Count, Sum
+from waterspout.trident.operations.aggregators import Columns, Count, Max, Min, Sum
 from waterspout.trident.operations.contracts import (
     Aggregator,
     CombinerAggregator,
@@ -22,6 +22,7 @@ from waterspout.tuples import TridentTuple
 
 __all__ = [
     "Aggregator",
+    "Columns",
     "CombinerAggregator",
     "Count",
     "Debug",
@@ -31,6 +32,8 @@ __all__ = [
     "Function",
     "GroupedStream",
     "MapGet",
+    "Max",
+    "Min",
     "Negate",
     "QueryFunction",
     "ReducerAggregator",

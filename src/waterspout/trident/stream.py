@@ -220,7 +220,8 @@ class Stream:
             raise TopologyError(
                 f"{where} needs a CombinerAggregator, ReducerAggregator or Aggregator"
             )
-        names = self.fields if fields is None else field_names(fields)
+        own = getattr(aggregator, "input_fields", self.fields)
+        names = own if fields is None else field_names(fields)
         inputs = self.schema.select(names, where=where)
         output = _aggregate_types(aggregator, Schema.parse(out), inputs, where)
         keys = self.schema.select(group or (), where=where)
@@ -245,7 +246,7 @@ class Stream:
             partial = self._aggregate(keys or None, fields, aggregator, out)
             key_schema = partial.schema.select(keys, where=where)
             values = Schema(partial.schema.fields[len(keys) :])
-            updating = CombineInto(keys, values.names[0], aggregator)
+            updating = CombineInto(keys, values.names, aggregator)
             return partial._update(factory, shape, key_schema, values, partial.schema, updating)
         if not isinstance(aggregator, ReducerAggregator):
             raise TopologyError(f"{where} needs a CombinerAggregator or ReducerAggregator")
@@ -339,6 +340,8 @@ def _arguments(
     aggregator = rest.pop(0) if rest else None
     if rest and out is None:
         out = rest.pop(0)
+    if out is None:
+        out = getattr(aggregator, "output_names", None)
     if aggregator is None or out is None or rest:
         raise TopologyError(
             f"{method} takes ([fields,] aggregator, out); got {len(args)} arguments"
@@ -387,6 +390,8 @@ def _aggregate_types(aggregator: Any, output: Schema, inputs: Schema, where: str
     known = aggregator.output_types(inputs.types)
     if known is not None and len(known) == len(output):
         output = output.fill_types(known)
-    if not isinstance(aggregator, Aggregator) and len(output) != 1:
-        raise TopologyError(f"{where} gives one value, but out has {len(output)} fields")
+    width = len(getattr(aggregator, "output_names", ("value",)))
+    if not isinstance(aggregator, Aggregator) and len(output) != width:
+        gives = "one value" if width == 1 else f"{width} values"
+        raise TopologyError(f"{where} gives {gives}, but out has {len(output)} fields")
     return output.require_types(where=where)

@@ -10,6 +10,7 @@ from waterspout.errors import TopologyError
 from waterspout.schema import Schema
 from waterspout.state.base import Key, MapState, Snapshottable
 from waterspout.trident.plan.nodes import Update
+from waterspout.trident.runtime.scan import ScanTask
 
 if TYPE_CHECKING:
     from waterspout.trident.stream import Stream
@@ -56,6 +57,28 @@ class TridentState:
     def multi_get(self, keys: Sequence[Key]) -> list[Any]:
         """Return the committed values of many keys, without a Spark job."""
         return self._ask(keys)
+
+    def to_dataframe(self, spark: Any, *, partitions: int = 4) -> Any:
+        """Return the whole state as a DataFrame: the key fields, then the values.
+
+        Committed values only, where the state can tell them. Executors read `partitions` parts
+        of it at once; a state that only the driver reaches is read here, now.
+        """
+        if self._update is None:
+            raise TopologyError(
+                f"state {self.name!r} is only read here, so its fields are not known; ask the "
+                "topology that updates it"
+            )
+        schema = Schema(self._keys.fields + self._values.fields)
+        spec = self.topology.state_spec(self.name)
+        if spec.factory.driver_only:
+            table = ScanTask(spec, schema, len(self._keys), 1).everything()
+            if table.num_rows == 0:
+                return spark.createDataFrame([], schema.ddl())
+            return spark.createDataFrame(table)
+        task = ScanTask(spec, schema, len(self._keys), partitions)
+        parts = spark.range(0, partitions, 1, numPartitions=partitions)
+        return parts.mapInArrow(task, schema.ddl())
 
     def _ask(self, keys: Sequence[Key] | None) -> list[Any]:
         spec = self.topology.state_spec(self.name)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from waterspout.errors import TopologyError
+from waterspout.schema import FieldNames, field_names
 from waterspout.trident.operations.contracts import CombinerAggregator
-from waterspout.tuples import TridentTuple
+from waterspout.tuples import TridentTuple, field_index
 
-__all__ = ["Count", "Sum"]
+__all__ = ["Columns", "Count", "Max", "Min", "Sum"]
 
 
 @dataclass(frozen=True)
@@ -72,3 +73,130 @@ class Sum(CombinerAggregator[Any]):
         if match:
             return [f"decimal(38,{match[1] or 0})"]
         raise TopologyError(f"Sum cannot add up a field of type {kind}")
+
+
+@dataclass(frozen=True)
+class _Extreme(CombinerAggregator[Any]):
+    """The least or greatest value of a field; nulls count as nothing, a NaN is the greatest."""
+
+    def init(self, tuple: TridentTuple) -> Any:
+        """Take the first field."""
+        return tuple[0]
+
+    def combine(self, left: Any, right: Any) -> Any:
+        """Choose one of two; nothing loses to anything."""
+        if left is None or right is None:
+            return right if left is None else left
+        choose = min if self.merge == "min" else max
+        return choose(left, right, key=_nan_last)
+
+    def zero(self) -> Any:
+        """No tuples have none."""
+        return None
+
+    def output_types(self, inputs: Sequence[str | None]) -> Sequence[str | None]:
+        """The type of the field."""
+        if len(inputs) != 1:
+            raise TopologyError(f"{type(self).__name__} takes one field, not {len(inputs)}")
+        return list(inputs)
+
+
+def _nan_last(value: Any) -> tuple[bool, Any]:
+    is_nan = value != value
+    return is_nan, 0 if is_nan else value
+
+
+class Min(_Extreme):
+    """The least value of a field; nulls count as nothing."""
+
+    merge: ClassVar[str | None] = "min"
+
+
+class Max(_Extreme):
+    """The greatest value of a field; nulls count as nothing."""
+
+    merge: ClassVar[str | None] = "max"
+
+
+_tuple: Any = tuple  # `init` has an argument of that name, as Storm's does
+
+
+class Columns(CombinerAggregator[Any]):
+    """Several aggregates as columns of one state: `Columns(n=Count(), total=("amount", Sum()))`.
+
+    Each keyword names a column; its value is an aggregator over the whole tuple, or a pair of
+    a field (or a list of fields) and an aggregator over those. The value of the state is the
+    tuple of its columns, or the bare value of a single one.
+    """
+
+    def __init__(self, **columns: Any) -> None:
+        if not columns:
+            raise TopologyError("Columns needs at least one column, for example n=Count()")
+        self.parts: dict[str, tuple[tuple[str, ...], CombinerAggregator[Any]]] = {
+            name: _part(name, given) for name, given in columns.items()
+        }
+        self.is_wide = len(self.parts) > 1
+        self._indexes = [field_index(fields) for fields, _ in self.parts.values()]
+
+    @property
+    def input_fields(self) -> tuple[str, ...]:
+        """The fields that any of the columns reads, each once."""
+        return tuple(dict.fromkeys(f for fields, _ in self.parts.values() for f in fields))
+
+    @property
+    def output_names(self) -> tuple[str, ...]:
+        """The names of the columns."""
+        return tuple(self.parts)
+
+    @property
+    def merges(self) -> tuple[str | None, ...]:
+        """How each column merges."""
+        return tuple(aggregator.merge for _, aggregator in self.parts.values())
+
+    def init(self, tuple: TridentTuple) -> Any:
+        """Let each column look at its own fields."""
+        return self._value(
+            aggregator.init(TridentTuple(_tuple(tuple[f] for f in fields), index))
+            for (fields, aggregator), index in zip(self.parts.values(), self._indexes, strict=True)
+        )
+
+    def combine(self, left: Any, right: Any) -> Any:
+        """Combine column by column; where one side has nothing, the other stands."""
+        sides = (left, right) if self.is_wide else ((left,), (right,))
+        return self._value(
+            b if a is None else a if b is None else aggregator.combine(a, b)
+            for (_, aggregator), a, b in zip(self.parts.values(), *sides, strict=True)
+        )
+
+    def zero(self) -> Any:
+        """No tuples are nothing in each column."""
+        return self._value(aggregator.zero() for _, aggregator in self.parts.values())
+
+    def _value(self, columns: Iterable[Any]) -> Any:
+        values = tuple(columns)
+        return values if self.is_wide else values[0]
+
+    def output_types(self, inputs: Sequence[str | None]) -> Sequence[str | None] | None:
+        """Ask each column; one that does not know must be told by `out`."""
+        types = dict(zip(self.input_fields, inputs, strict=True))
+        found: list[str | None] = []
+        for fields, aggregator in self.parts.values():
+            known = aggregator.output_types([types[f] for f in fields])
+            found += [None] if known is None else known
+        return found
+
+    def __repr__(self) -> str:
+        return f"Columns({', '.join(self.parts)})"
+
+
+def _part(name: str, given: Any) -> tuple[tuple[str, ...], CombinerAggregator[Any]]:
+    fields: FieldNames = ()
+    aggregator = given
+    if isinstance(given, tuple) and len(given) == 2:
+        fields, aggregator = given
+    if not isinstance(aggregator, CombinerAggregator) or isinstance(aggregator, Columns):
+        raise TopologyError(
+            f"column {name!r} needs a CombinerAggregator such as Count(), or a pair of a field "
+            f'and one such as ("amount", Sum()); got {given!r}'
+        )
+    return field_names(fields), aggregator

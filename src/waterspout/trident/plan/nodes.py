@@ -109,10 +109,10 @@ class Query(Node):
 
 @dataclass(frozen=True, slots=True)
 class CombineInto:
-    """Each row is a key and a partial result, one row per key."""
+    """Each row is a key and a partial result (of several columns, maybe), one row per key."""
 
     keys: tuple[str, ...]
-    value: str
+    values: tuple[str, ...]
     aggregator: CombinerAggregator[Any]
 
     @property

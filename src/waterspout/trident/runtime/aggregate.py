@@ -95,10 +95,11 @@ def combine_partials(
         groups: dict[str, _Group] = {}
         if not step.grouped:
             groups[encode_key(())] = _Group((), _CombineFold(aggregator))
-        value = step.schema.names[-1]
+        names = step.schema.names[len(step.group) :]
         for batch in batches:
-            keys, values = as_tuples(batch, step.group), batch.column(value).to_pylist()
-            for key, partial in zip(keys, values, strict=True):
+            columns = [batch.column(name).to_pylist() for name in names]
+            values = zip(*columns, strict=True) if len(columns) > 1 else columns[0]
+            for key, partial in zip(as_tuples(batch, step.group), values, strict=True):
                 name = encode_key(key.values)
                 group = groups.get(name)
                 if group is None:
@@ -128,7 +129,8 @@ class _CombineFold:
         self._empty = False
 
     def finish(self) -> Sequence[Sequence[Any]]:
-        return [(self._aggregator.zero() if self._empty else self._value,)]
+        value = self._aggregator.zero() if self._empty else self._value
+        return [value if getattr(self._aggregator, "is_wide", False) else (value,)]
 
 
 class _ReduceFold:

@@ -150,12 +150,14 @@ def run_query(
 def _combine_into(
     updating: CombineInto, state: State, table: pa.Table, want_new: bool
 ) -> list[tuple[Any, ...]] | None:
-    partials = table.column(updating.value).to_pylist()
+    columns = [table.column(name).to_pylist() for name in updating.values]
+    wide = len(columns) > 1
+    partials = list(zip(*columns, strict=True)) if wide else columns[0]
     if isinstance(state, Snapshottable):
         values: Sequence[Any] = [
             state.update(CombinerValueUpdater(updating.aggregator, partial)) for partial in partials
         ]
-        return [(values[-1],)]
+        return [tuple(values[-1]) if wide else (values[-1],)]
     keys = _keys(table, updating.keys)
     if isinstance(state, BatchedMap):
         new = state.multi_combine(keys, partials, updating.aggregator, want_new=want_new)
@@ -163,7 +165,10 @@ def _combine_into(
         assert isinstance(state, MapState)
         updaters = [CombinerValueUpdater(updating.aggregator, partial) for partial in partials]
         new = state.multi_update(keys, updaters)
-    return None if new is None else [(*k, v) for k, v in zip(keys, new, strict=True)]
+    if new is None:
+        return None
+    rows: Sequence[Any] = new if wide else [(value,) for value in new]
+    return [(*key, *row) for key, row in zip(keys, rows, strict=True)]
 
 
 def _reduce_into(updating: ReduceInto, state: State, table: pa.Table) -> list[tuple[Any, ...]]:

@@ -1,0 +1,249 @@
+"""`waterspout state`: what a state holds and why, taking the last batch back, and an audit."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from waterspout.cli.loading import load_topology
+from waterspout.cli.options import ConfigFile, Settings, Target, read_config
+from waterspout.config import Config
+from waterspout.errors import ConfigError
+from waterspout.state.base import HeadedState
+from waterspout.state.batched import BatchedMap
+from waterspout.state.opaque import OpaqueValue
+from waterspout.trident.plan.plan import Plan
+from waterspout.trident.runtime.states import open_state
+
+__all__ = ["state"]
+
+state = typer.Typer(
+    name="state",
+    help="Look into the states of a topology, take its last batch back, or audit it.",
+    no_args_is_help=True,
+)
+
+KeyArgument = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[KEY]",
+        help="One value, or a JSON list for a key of several fields: '[\"paris\", 7]'. "
+        "Nothing for a global state.",
+        show_default=False,
+    ),
+]
+StateName = Annotated[
+    str | None,
+    typer.Option("--state", help="Which state, by its name in `waterspout check` or its table."),
+]
+
+
+@state.command()
+def get(
+    target: Target,
+    key: KeyArgument = None,
+    name: StateName = None,
+    config: ConfigFile = None,
+    setting: Settings = None,
+) -> None:
+    """Print the committed value of a key."""
+    topology, conf = load_topology(target), read_config(config, setting)
+    plan = topology.plan(conf)
+    chosen = _choose(plan, name)
+    with _open(plan, chosen, conf) as found:
+        (value,) = found.multi_get([_parse_key(plan, chosen, key)])
+    if value is None:
+        typer.echo("no value", err=True)
+        raise typer.Exit(1)
+    typer.echo(_shown(value))
+
+
+@state.command()
+def explain(
+    target: Target,
+    key: KeyArgument = None,
+    name: StateName = None,
+    config: ConfigFile = None,
+    setting: Settings = None,
+) -> None:
+    """Say what a key holds, which batch and attempt wrote it, and from which source ranges."""
+    from waterspout.spark.preflight import prepare
+
+    topology, conf = load_topology(target), read_config(config, setting)
+    prepared = prepare(topology, conf)
+    try:
+        plan = prepared.plan
+        chosen = _choose(plan, name)
+        wanted = _parse_key(plan, chosen, key)
+        with _open(plan, chosen, conf) as found:
+            head = found.read_head()
+            (value,) = found.multi_get([wanted])
+            (record,) = found.records([wanted])
+        typer.echo(f"state     {chosen} ({plan.states[chosen].factory.location()})")
+        typer.echo(f"key       {json.dumps(list(wanted), default=str)}")
+        typer.echo(f"value     {'(none)' if value is None else _shown(value)}")
+        txid = getattr(record, "txid", None)
+        if record is None or not txid:
+            typer.echo("written   by no batch that can be named")
+            return
+        ledger = prepared.store.peek()
+        done = ledger is not None and txid < ledger.current
+        how = "committed" if done else "not committed; the value is that before it"
+        typer.echo(f"written   by batch {txid}, attempt {record.attempt} ({how})")
+        if isinstance(record, OpaqueValue):
+            before = "(none)" if record.prev is None else _shown(record.prev)
+            typer.echo(f"before    {before}")
+        if head is not None:
+            typer.echo(f"head      {head.stamp}{', committed' * head.committed}")
+        batch = prepared.store.batch(txid) if done else None
+        if batch is None:
+            typer.echo("from      source ranges that are no longer kept")
+            return
+        for spout_id, metadata in batch[1].items():
+            typer.echo(f"from      spout {spout_id}: {json.dumps(metadata)}")
+    finally:
+        prepared.close()
+
+
+@state.command()
+def rollback(
+    target: Target,
+    yes: Annotated[bool, typer.Option("--yes", help="Do it without asking.")] = False,
+    config: ConfigFile = None,
+    setting: Settings = None,
+) -> None:
+    """Take the last committed batch back, in all states together; positions go back with it.
+
+    Only for a stopped topology whose states are all opaque. The next run emits the batch again.
+    """
+    from waterspout.coordination.rollback import roll_back
+    from waterspout.spark.preflight import prepare
+
+    conf = read_config(config, setting)
+    prepared = prepare(load_topology(target), conf)
+    try:
+        plan = prepared.plan
+        updated = {spec.name: spec.factory.kind for spec in plan.states.values() if not spec.static}
+        if not yes:
+            ledger = prepared.store.peek()
+            last = 0 if ledger is None else ledger.current - 1
+            typer.confirm(f"Take batch {last} of {plan.name} back?", abort=True)
+        txid = roll_back(plan.name, plan.fingerprint(), prepared.store, prepared.states, updated)
+    finally:
+        prepared.close()
+    typer.echo(f"{plan.name}: batch {txid} was taken back; the next run emits it again")
+
+
+@state.command()
+def audit(
+    target: Target,
+    config: ConfigFile = None,
+    setting: Settings = None,
+    master: Annotated[str | None, typer.Option(help="A Spark master, such as local[4].")] = None,
+    most: Annotated[int, typer.Option(help="How many differing keys to print per state.")] = 20,
+) -> None:
+    """Count everything again from the source, and print the keys that differ."""
+    from waterspout.spark.audit import audit as run_audit
+    from waterspout.spark.preflight import prepare
+    from waterspout.spark.starting import open_session
+
+    topology, conf = load_topology(target), read_config(config, setting)
+    prepare(topology, conf).close()  # before a JVM is started
+    log = Path(tempfile.mkdtemp(prefix="waterspout-")) / "audit.log"
+    session = open_session(log, master=master)
+    try:
+        results = run_audit(topology, session, conf, most=most)
+    finally:
+        session.stop()
+    wrong = 0
+    for result in results:
+        if result.unknown is not None:
+            typer.echo(f"{result.state} ({result.title}): not audited, {result.unknown}")
+            continue
+        count = len(result.differences) + result.more
+        wrong += count
+        verdict = "exact" if count == 0 else f"{count:,} differ"
+        typer.echo(f"{result.state} ({result.title}): {result.keys:,} keys, {verdict}")
+        for difference in result.differences:
+            typer.echo(
+                f"  {json.dumps(list(difference.key), default=str)}: the state has "
+                f"{_shown(difference.stored)}, the source gives {_shown(difference.counted)}"
+            )
+        if result.more:
+            typer.echo(f"  and {result.more:,} more")
+    if wrong:
+        raise typer.Exit(1)
+
+
+def _choose(plan: Plan, name: str | None) -> str:
+    """Return the state that is meant: by name, by place, or the only one."""
+    places = {n: str(s.factory.location()) for n, s in plan.states.items() if not s.static}
+    if name is None and len(places) == 1:
+        return next(iter(places))
+    matching = [n for n, p in places.items() if name in (n, p) or p.endswith(f"#{name}")]
+    if len(matching) == 1:
+        return matching[0]
+    listed = "; ".join(f"{n} ({place})" for n, place in places.items())
+    what = "has several states" if name is None else f"has no single state {name!r}"
+    raise ConfigError(f"topology {plan.name!r} {what}; choose one with --state: {listed}")
+
+
+@contextmanager
+def _open(plan: Plan, name: str, conf: Config) -> Iterator[BatchedMap[Any, Any]]:
+    found = open_state(plan.states[name], conf, 0, None)
+    try:
+        if not isinstance(found, BatchedMap) or not isinstance(found, HeadedState):
+            raise ConfigError(f"{name} is not one of waterspout's maps; it cannot be asked by key")
+        yield found
+    finally:
+        found.close()
+
+
+def _parse_key(plan: Plan, name: str, text: str | None) -> tuple[Any, ...]:
+    update = plan.updates[name]
+    names: tuple[str, ...] = getattr(update.updating, "keys", ())
+    types = [update.schema.type_of(field) for field in names]
+    if not names:
+        if text is not None:
+            raise ConfigError(f"{name} is a global state; it has no keys")
+        return ()
+    wanted = ", ".join(f"{n} {t}" for n, t in zip(names, types, strict=True))
+    if text is None:
+        raise ConfigError(f"give the key: {wanted}")
+    parts: list[Any] = [text]
+    if len(names) > 1 or text.lstrip().startswith("["):
+        try:
+            parts = json.loads(text)
+        except json.JSONDecodeError:
+            parts = [text]
+    if not isinstance(parts, list) or len(parts) != len(names):
+        raise ConfigError(f"{text!r} is not a key of {wanted}; give a JSON list of its values")
+    return tuple(_typed(part, kind, text) for part, kind in zip(parts, types, strict=True))
+
+
+def _typed(part: Any, kind: str | None, text: str) -> Any:
+    if part is None or kind is None:
+        return part
+    readers: dict[str, Any] = {
+        "string": str, "bigint": int, "int": int, "smallint": int, "tinyint": int,
+        "double": float, "float": float, "date": date.fromisoformat,
+        "timestamp": datetime.fromisoformat, "timestamp_ntz": datetime.fromisoformat,
+        "boolean": lambda v: v if isinstance(v, bool) else {"true": True, "false": False}[v],
+    }  # fmt: skip
+    read = Decimal if kind.startswith("decimal") else readers.get(kind, lambda v: v)
+    try:
+        return read(part)
+    except (ValueError, TypeError, KeyError, ArithmeticError) as error:
+        raise ConfigError(f"{part!r} in the key {text!r} is not a {kind}") from error
+
+
+def _shown(value: Any) -> str:
+    return "(none)" if value is None else json.dumps(value, default=str)

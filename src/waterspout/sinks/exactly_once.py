@@ -1,0 +1,101 @@
+"""`exactly_once`: the function to give to `writeStream.foreachBatch`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from waterspout.config import Config
+from waterspout.errors import TopologyError
+from waterspout.schema import check_topology_id
+from waterspout.state.base import StateFactory
+from waterspout.trident.counting import Target
+from waterspout.trident.operations.aggregators import Columns
+
+if TYPE_CHECKING:
+    from waterspout.spark.sink import SinkRun
+
+__all__ = ["ExactlyOnce", "exactly_once"]
+
+
+def exactly_once(factory: StateFactory, *, keys: Any = (), **columns: Any) -> ExactlyOnce:
+    """Return a function for `foreachBatch` that counts each batch into a state exactly once.
+
+    Each keyword is a column of the state: an aggregator, or a pair of a field and one.
+
+        counts = PostgresState.opaque(dsn, table="counts")
+        sink = exactly_once(counts, keys=["word"], count=Count(), total=("amount", Sum()))
+        df.writeStream.foreachBatch(sink).option("checkpointLocation", ...).start()
+    """
+    return ExactlyOnce((_target(factory, keys, columns),))
+
+
+def _target(factory: StateFactory, keys: Any, columns: dict[str, Any]) -> Target:
+    names = (keys,) if isinstance(keys, str) else tuple(keys)
+    if not all(isinstance(name, str) and name for name in names):
+        raise TopologyError(f'keys are the names of columns, such as keys=["word"]; got {keys!r}')
+    both = set(names) & set(columns)
+    if both:
+        raise TopologyError(f"{sorted(both)} cannot be keys and aggregates of one state")
+    return Target(factory, names, Columns(**columns))
+
+
+class ExactlyOnce:
+    """A recipe, to be called by Spark with each batch; picklable, also after it was used."""
+
+    def __init__(
+        self,
+        targets: tuple[Target, ...],
+        name: str = "foreachBatch",
+        starts_at: int = 0,
+        config: Config | None = None,
+    ) -> None:
+        places = [target.factory.location() for target in targets]
+        if len(set(places)) < len(places):
+            raise TopologyError(f"two states of one sink are kept in {places[-1]}; use two tables")
+        self.targets = targets
+        self.name = check_topology_id(name)
+        self.starts_at = starts_at
+        self.config = config or Config()
+        self._run: SinkRun | None = None
+
+    def also(self, factory: StateFactory, *, keys: Any = (), **columns: Any) -> ExactlyOnce:
+        """Return a sink that counts each batch into this state too."""
+        return self._with(targets=(*self.targets, _target(factory, keys, columns)))
+
+    def named(self, name: str) -> ExactlyOnce:
+        """Return the sink with a name of its own: only a sink of that name may write there."""
+        return self._with(name=name)
+
+    def starting_at(self, batch_id: int) -> ExactlyOnce:
+        """Return a sink whose states begin with this batch, for a query that has run before.
+
+        Stays part of the sink for good: it says which batch is the state's first.
+        """
+        if not isinstance(batch_id, int) or isinstance(batch_id, bool) or batch_id < 0:
+            raise TopologyError(f"a batch id is a number from 0 on, not {batch_id!r}")
+        return self._with(starts_at=batch_id)
+
+    def configured(self, config: Config) -> ExactlyOnce:
+        """Return the sink with other settings (`state_partitions`, `commit_in` and the like)."""
+        return self._with(config=config)
+
+    def __call__(self, frame: Any, batch_id: int) -> None:
+        """Count a batch (a DataFrame), unless it was counted already."""
+        if self._run is None:
+            from waterspout.spark.sink import SinkRun
+
+            self._run = SinkRun(self.targets, self.name, self.starts_at, self.config, frame)
+        self._run.take(frame, batch_id)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Connections and sessions stay where they are; only the recipe travels.
+        return {**self.__dict__, "_run": None}
+
+    def _with(self, **changes: Any) -> ExactlyOnce:
+        given = {
+            "targets": self.targets,
+            "name": self.name,
+            "starts_at": self.starts_at,
+            "config": self.config,
+        }
+        return ExactlyOnce(**{**given, **changes})

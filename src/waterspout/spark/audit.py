@@ -1,0 +1,228 @@
+"""Counting a topology again, from the source, and comparing its states key by key.
+
+One batch holds everything that has committed so far. It goes through the same plan on Spark,
+into states of its own in a scratch folder; then both are walked through in chunks.
+"""
+
+from __future__ import annotations
+
+import queue
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from waterspout.config import Config
+from waterspout.coordination.engine import CommitOrder, Committed, Event, Failed, Processed
+from waterspout.errors import ConfigError, SerdeError, StateMismatchError
+from waterspout.serde import encode_key
+from waterspout.spark.engine import SparkEngine
+from waterspout.spark.preflight import Prepared, prepare
+from waterspout.spark.session import SparkRuntime
+from waterspout.state.base import HeadedState, StateKind
+from waterspout.state.batched import BatchedMap
+from waterspout.state.head import Writer
+from waterspout.state.sqlite import SQLiteState
+from waterspout.state.store import StoreState
+from waterspout.transactional.attempt import TransactionAttempt
+from waterspout.transactional.ledger import Ledger, Metadata
+from waterspout.trident.plan.nodes import NewValues, Query
+from waterspout.trident.plan.plan import Plan, ancestors
+from waterspout.trident.runtime.states import open_state
+from waterspout.trident.topology import TridentTopology
+
+__all__ = ["Difference", "StateAudit", "audit"]
+
+_FIRST = TransactionAttempt(1, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A key whose value is not what the source says."""
+
+    key: tuple[Any, ...]
+    stored: Any
+    counted: Any
+
+
+@dataclass(frozen=True, slots=True)
+class StateAudit:
+    """What an audit found of one state: how many keys were compared, or why none could be."""
+
+    state: str
+    title: str
+    keys: int = 0
+    differences: tuple[Difference, ...] = ()
+    more: int = 0
+    unknown: str | None = None
+
+
+def audit(
+    topology: TridentTopology, spark: Any, conf: Config, *, most: int = 20
+) -> list[StateAudit]:
+    """Compare every state of a stopped topology with its source; writes nothing of theirs.
+
+    At most `most` differences are kept per state; the rest are counted.
+    """
+    prepared = prepare(topology, conf)
+    try:
+        ledger = _settled_ledger(prepared)
+        metadata = _everything(prepared, ledger)
+        with tempfile.TemporaryDirectory(prefix="waterspout-audit-") as scratch:
+            plan = _scratch_plan(prepared.plan, Path(scratch))
+            _count_again(plan, metadata, SparkRuntime(spark), conf)
+            return [
+                _compare(name, prepared.plan, plan, conf, most)
+                for name, spec in prepared.plan.states.items()
+                if not spec.static
+            ]
+    finally:
+        prepared.close()
+
+
+def _settled_ledger(prepared: Prepared) -> Ledger:
+    ledger = prepared.store.peek()
+    if ledger is None or ledger.committed_metadata is None:
+        raise ConfigError("nothing has committed yet, so there is nothing to compare")
+    if ledger.begun:
+        raise StateMismatchError(
+            f"batch {ledger.current} was left in the middle of its commit; run the topology until "
+            "it has committed, then audit"
+        )
+    return ledger
+
+
+def _everything(prepared: Prepared, ledger: Ledger) -> Metadata:
+    committed = ledger.committed_metadata or {}
+    found = {}
+    for spout_id, node in prepared.plan.sources.items():
+        whole = node.spout.so_far(committed[spout_id], prepared.folder, spout_id)
+        if whole is None:
+            raise ConfigError(
+                f"spout {spout_id!r} cannot say what it has emitted since the beginning, so its "
+                "topology cannot be audited"
+            )
+        found[spout_id] = whole
+    return found
+
+
+def _scratch_plan(plan: Plan, folder: Path) -> Plan:
+    """Return the plan with its states kept elsewhere; static ones are read where they are."""
+    states = dict(plan.states)
+    for name, spec in plan.states.items():
+        if not spec.static and isinstance(spec.factory, StoreState):
+            given = spec.factory
+            scratch = SQLiteState.opaque(folder / f"{name}.db", table="counted")
+            states[name] = replace(
+                spec, factory=replace(scratch, keys=given.keys, values=given.values)
+            )
+        elif not spec.static:
+            raise ConfigError(f"{name} is not a state in a store, so it cannot be audited")
+    return replace(plan, states=states)
+
+
+def _count_again(plan: Plan, metadata: Metadata, runtime: SparkRuntime, conf: Config) -> None:
+    # The cores are all ours, and the result may be large.
+    engine = SparkEngine(runtime, plan, conf.replace(max_spout_pending=1, commit_in="auto"))
+    events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+    engine.report = events.put
+    writer = Writer(plan.name, 1)
+    engine.enroll(writer)
+    try:
+        engine.start_processing(_FIRST, metadata)
+        _await(events, Processed)
+        order = CommitOrder(_FIRST, {}, lambda: _for_each_state(plan, conf, writer, _claim))
+        engine.start_commit(order)
+        _await(events, Committed)
+        _for_each_state(plan, conf, writer, lambda state: state.settle(1, 0))
+        engine.release(_FIRST)
+    finally:
+        engine.close()
+
+
+def _for_each_state(
+    plan: Plan, conf: Config, writer: Writer, act: Callable[[HeadedState], None]
+) -> None:
+    for spec in plan.states.values():
+        if not spec.static:
+            state = open_state(spec, conf, 0, writer)
+            assert isinstance(state, HeadedState)
+            act(state)
+            state.close()
+
+
+def _claim(state: HeadedState) -> None:
+    state.claim(1, 0, committed_attempt=None, resolved={})
+
+
+def _await(events: queue.SimpleQueue[Event], wanted: type[Event]) -> None:
+    event = events.get()
+    if isinstance(event, Failed):
+        raise event.error
+    assert isinstance(event, wanted)
+
+
+def _compare(name: str, plan: Plan, scratch: Plan, conf: Config, most: int) -> StateAudit:
+    factory = plan.states[name].factory
+    title = getattr(factory, "title", name)
+    reason = _why_not(name, plan)
+    if reason is not None:
+        return StateAudit(name, title, unknown=reason)
+    stored = open_state(plan.states[name], conf, 0, None)
+    counted = open_state(scratch.states[name], conf, 0, None)
+    assert isinstance(stored, BatchedMap)
+    assert isinstance(counted, BatchedMap)
+    found: list[Difference] = []
+    keys, more = 0, 0
+    try:
+        for key, there, here in _walk(stored, counted):
+            keys += 1
+            if _same(there, here):
+                continue
+            if len(found) < most:
+                found.append(Difference(key, there, here))
+            else:
+                more += 1
+    finally:
+        stored.close()
+        counted.close()
+    return StateAudit(name, title, keys, tuple(found), more)
+
+
+def _walk(
+    stored: BatchedMap[Any, Any], counted: BatchedMap[Any, Any]
+) -> Iterator[tuple[tuple[Any, ...], Any, Any]]:
+    """Yield every key of either state with both values."""
+    for chunk in counted.scan():
+        there = stored.multi_get([key for key, _ in chunk])
+        yield from ((tuple(key), s, value) for (key, value), s in zip(chunk, there, strict=True))
+    for chunk in stored.scan():
+        here = counted.multi_get([key for key, _ in chunk])
+        for (key, value), known in zip(chunk, here, strict=True):
+            if known is None:
+                yield tuple(key), value, None
+
+
+def _same(there: Any, here: Any) -> bool:
+    if there == here:
+        return True
+    try:
+        return encode_key([there]) == encode_key([here])  # where a NaN is equal to itself
+    except SerdeError:
+        return False
+
+
+def _why_not(name: str, plan: Plan) -> str | None:
+    """Say why a state does not follow from its source in one batch, if it does not."""
+    update = plan.updates.get(name)
+    if update is None:
+        return "it is not updated here"
+    if plan.states[name].factory.kind is StateKind.NON_TRANSACTIONAL:
+        return "it is non-transactional: replays are counted twice, and that is no error of it"
+    for node in ancestors(update):
+        if isinstance(node, NewValues):
+            return "it follows from the new values of each batch, which one batch cannot repeat"
+        if isinstance(node, Query) and node.state in plan.updates:
+            return f"it depends on what {node.state} held at each batch"
+    return None

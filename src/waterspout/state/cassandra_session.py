@@ -1,0 +1,314 @@
+"""Sessions with a Cassandra cluster: shared by all states of a process, replaced when they die."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from waterspout.errors import MissingDependencyError, StoreError
+from waterspout.state.secrets import resolved
+
+__all__ = ["Address", "Answer", "Client", "Statement", "require_driver"]
+
+_CONCURRENCY = 100
+_TRIES = 4
+_PAGE_ROWS = 2_000
+
+
+def require_driver() -> None:
+    """Raise if the driver is not installed."""
+    try:
+        import cassandra  # noqa: F401
+    except ImportError:
+        raise MissingDependencyError("cassandra-driver", "cassandra") from None
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where a cluster is and how to be let in; `${NAME}` is resolved when connecting."""
+
+    contact_points: tuple[tuple[str, int], ...]
+    keyspace: str
+    username: str | None = None
+    password: str | None = field(default=None, repr=False)
+    local_dc: str | None = None
+    timeout_secs: float = 10.0
+    connect_timeout_secs: float = 5.0
+
+    @property
+    def shown(self) -> str:
+        """The contact points, without secrets."""
+        return ", ".join(f"{host}:{port}" for host, port in self.contact_points)
+
+
+class Answer(NamedTuple):
+    """The rows of a statement and their columns.
+
+    `repeated` if it was run more than once, because an answer did not come: an earlier run of
+    it may have been carried out.
+    """
+
+    rows: list[tuple[Any, ...]]
+    columns: Sequence[str]
+    repeated: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """A text to prepare, and how sure its answer must be."""
+
+    cql: str
+    consistency: str = "QUORUM"
+    serial_consistency: str = "SERIAL"
+
+
+class _Live:
+    """A session and what was prepared in it."""
+
+    def __init__(self, address: Address) -> None:
+        try:
+            # Not before: without any event loop the import itself fails.
+            from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile
+        except Exception as error:
+            raise StoreError(f"cassandra-driver cannot be used here: {error}") from error
+        from cassandra.policies import (
+            DCAwareRoundRobinPolicy,
+            FallthroughRetryPolicy,
+            TokenAwarePolicy,
+        )
+        from cassandra.query import tuple_factory
+
+        datacentre = {"local_dc": resolved(address.local_dc)} if address.local_dc else {}
+        profile = ExecutionProfile(
+            TokenAwarePolicy(DCAwareRoundRobinPolicy(**datacentre)),
+            # What to try again, and when that is harmless, is known only here.
+            retry_policy=FallthroughRetryPolicy(),
+            request_timeout=address.timeout_secs,
+            row_factory=tuple_factory,
+        )
+        self.cluster = Cluster(
+            [(resolved(host), port) for host, port in address.contact_points],
+            auth_provider=_credentials(address),
+            execution_profiles={EXEC_PROFILE_DEFAULT: profile},
+            connect_timeout=address.connect_timeout_secs,
+            control_connection_timeout=address.timeout_secs,
+            schema_metadata_enabled=False,
+        )
+        self.known_tables: set[tuple[str, str]] = set()
+        self._prepared: dict[Statement, Any] = {}
+        try:
+            self.session = self.cluster.connect()
+        except BaseException:
+            self.close()
+            raise
+
+    def prepare(self, statement: Statement) -> Any:
+        from cassandra import ConsistencyLevel
+
+        prepared = self._prepared.get(statement)
+        if prepared is None:
+            prepared = self.session.prepare(statement.cql)
+            levels = ConsistencyLevel.name_to_value
+            prepared.consistency_level = levels[statement.consistency]
+            prepared.serial_consistency_level = levels[statement.serial_consistency]
+            prepared.fetch_size = _PAGE_ROWS
+            self._prepared[statement] = prepared
+        return prepared
+
+    def close(self) -> None:
+        with suppress(Exception):  # it may be half open, or half dead
+            self.cluster.shutdown()
+
+
+_live: dict[tuple[int, Address], _Live] = {}
+_live_lock = threading.Lock()
+
+
+def _renew_lock() -> None:
+    # Another thread of the parent may have held it when this process was forked.
+    global _live_lock
+    _live_lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_renew_lock)
+
+
+@atexit.register
+def _close_all() -> None:
+    for (pid, _), live in list(_live.items()):
+        if pid == os.getpid():  # those of a parent process are its own
+            live.close()
+    _live.clear()
+
+
+class Client:
+    """Runs prepared statements, many at once; makes a new session where the old one is dead."""
+
+    def __init__(self, address: Address, title: str) -> None:
+        self._address = address
+        self._title = title
+
+    def run(self, statement: Statement, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """Run one statement that may be run again, and return its rows."""
+        return self.run_many(statement, [values])[0].rows
+
+    def run_many(self, statement: Statement, values: Sequence[Sequence[Any]]) -> list[Answer]:
+        """Run one statement with many values; each may be run again if its answer is lost."""
+        answers: list[Any] = [None] * len(values)
+        todo, error = list(range(len(values))), None
+        for attempt in range(_TRIES):
+            if not todo:
+                break
+            live, failed = None, list(todo)
+            try:
+                live = self._session()
+                results = self._execute(live, statement, [values[i] for i in todo])
+                failed = [i for i, (done, _) in zip(todo, results, strict=True) if not done]
+                for i, (done, result) in zip(todo, results, strict=True):
+                    if done:
+                        answers[i] = Answer(list(result), result.column_names, attempt > 0)
+                    else:
+                        error = result
+                        self._refuse_lasting(result)
+            except StoreError:
+                raise
+            except Exception as failure:
+                self._refuse_lasting(failure)
+                error = failure
+            if failed and _is_connection_lost(error):
+                self._discard(live)
+            todo = failed
+        if todo:
+            raise self._failure(error) from error
+        return answers
+
+    @staticmethod
+    def _execute(live: _Live, statement: Statement, values: Sequence[Sequence[Any]]) -> Any:
+        from cassandra.concurrent import execute_concurrent_with_args
+
+        return execute_concurrent_with_args(
+            live.session,
+            live.prepare(statement),
+            values,
+            concurrency=_CONCURRENCY,
+            raise_on_first_error=False,
+        )
+
+    def pages(self, statement: Statement, values: Sequence[Any]) -> Iterator[list[Any]]:
+        """Run one statement and yield its rows page by page."""
+        live = None
+        try:
+            live = self._session()
+            result = live.session.execute(live.prepare(statement), values)
+            while True:
+                yield list(result.current_rows)
+                if not result.has_more_pages:
+                    return
+                result.fetch_next_page()
+        except StoreError:
+            raise
+        except Exception as error:
+            if _is_connection_lost(error):
+                self._discard(live)
+            raise self._failure(error) from error
+
+    def define(self, cql: str) -> None:
+        """Run a statement that changes the schema, and that may be run again."""
+        error = None
+        for _ in range(_TRIES):
+            live = None
+            try:
+                live = self._session()
+                live.session.execute(cql, timeout=max(30.0, self._address.timeout_secs))
+                return
+            except StoreError:
+                raise
+            except Exception as failure:
+                self._refuse_lasting(failure)
+                error = failure
+                if _is_connection_lost(error):
+                    self._discard(live)
+        raise self._failure(error) from error
+
+    def has_table(self, table: str) -> bool:
+        """Whether the keyspace has this table; asked until it has."""
+        keyspace = self._address.keyspace
+        if (keyspace, table) in self._session().known_tables:
+            return True
+        statement = Statement(
+            "SELECT table_name FROM system_schema.tables WHERE keyspace_name = ? AND "
+            "table_name = ?",
+            "ONE",
+        )
+        found = bool(self.run(statement, (keyspace, table)))
+        if found:
+            self._session().known_tables.add((keyspace, table))
+        return found
+
+    def has_keyspace(self) -> bool:
+        """Whether the keyspace is there."""
+        statement = Statement(
+            "SELECT keyspace_name FROM system_schema.keyspaces WHERE keyspace_name = ?", "ONE"
+        )
+        return bool(self.run(statement, (self._address.keyspace,)))
+
+    def _session(self) -> _Live:
+        with _live_lock:
+            # A child of fork shares the sockets of its parent, and must not use them.
+            key = (os.getpid(), self._address)
+            live = _live.get(key)
+            if live is None:
+                try:
+                    live = _live[key] = _Live(self._address)
+                except (StoreError, MissingDependencyError):
+                    raise
+                except Exception as error:
+                    raise self._failure(error) from error
+            return live
+
+    def _discard(self, live: _Live | None) -> None:
+        """Never hand out a dead session twice."""
+        if live is None:
+            return
+        with _live_lock:
+            for key, known in list(_live.items()):
+                if known is live:
+                    del _live[key]
+        live.close()
+
+    def _refuse_lasting(self, error: Exception) -> None:
+        from cassandra import AuthenticationFailed, InvalidRequest, Unauthorized
+        from cassandra.protocol import SyntaxException
+
+        if isinstance(
+            error, AuthenticationFailed | InvalidRequest | Unauthorized | SyntaxException
+        ):
+            raise self._failure(error) from error
+
+    def _failure(self, error: Exception | None) -> StoreError:
+        said = f"{type(error).__name__}: {error}"[:1000]
+        secret = self._address.password
+        for shown in {secret, resolved(secret)} if secret else ():
+            said = said.replace(str(shown), "***")
+        return StoreError(f"{self._title} cannot be used: {said}")
+
+
+def _credentials(address: Address) -> Any:
+    from cassandra.auth import PlainTextAuthProvider
+
+    if address.username is None:
+        return None
+    return PlainTextAuthProvider(resolved(address.username), resolved(address.password or ""))
+
+
+def _is_connection_lost(error: Exception | None) -> bool:
+    from cassandra import OperationTimedOut
+    from cassandra.cluster import NoHostAvailable
+    from cassandra.connection import ConnectionException
+
+    return isinstance(error, OSError | NoHostAvailable | ConnectionException | OperationTimedOut)

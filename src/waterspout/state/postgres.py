@@ -1,0 +1,112 @@
+"""PostgreSQL states: tables with typed columns that anyone may read, written by every task.
+
+    SELECT word, count FROM word_counts
+
+Beside the user's columns a table has `_txid` and `_attempt` (who wrote the row), `_prev_*`
+(an opaque state's value before that batch), `_nulls` and `_long` (what is odd about a key). The
+heads of all states of a schema are in its table `_waterspout_heads`. Needs PostgreSQL 12.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Self
+
+from waterspout.errors import ConfigError, MissingDependencyError
+from waterspout.schema import Schema
+from waterspout.state.postgres_columns import PostgresLayout
+from waterspout.state.sql import check_name
+from waterspout.state.store import StoreState
+
+if TYPE_CHECKING:
+    from waterspout.state.postgres_connections import Address
+    from waterspout.state.postgres_map import PostgresMap
+
+__all__ = ["PostgresState"]
+
+
+@dataclass(frozen=True)
+class PostgresState(StoreState):
+    """Recipe of a state in a table of a PostgreSQL database.
+
+    Args:
+        dsn: A URL (`postgresql://user@host:port/database`) or `key=value` pairs, as libpq takes
+            them. `${NAME}` is replaced from the environment where the connection is made, and
+            libpq's own variables, password and service files work. Never shown.
+        table: The table, created if it is not there.
+        schema: Where the table is; a schema must exist.
+        connect_timeout_secs: How long to wait for a connection, at least 2.
+        statement_timeout_secs: How long one statement may take.
+        lock_timeout_secs: How long to wait for a row that another session holds. A writer that
+            stops in the middle of a write is thrown out after the same time.
+    """
+
+    dsn: str = field(repr=False)
+    table: str
+    schema: str = "public"
+    connect_timeout_secs: float = 10.0
+    statement_timeout_secs: float = 120.0
+    lock_timeout_secs: float = 10.0
+
+    backend = "postgres"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_name(self.table, "table", reserved=("pg_", "_waterspout"))
+        check_name(self.schema, "schema", reserved=("pg_",))
+        for name in ("connect", "statement", "lock"):
+            option = f"{name}_timeout_secs"
+            given = getattr(self, option)
+            if isinstance(given, bool) or not isinstance(given, int | float) or not given > 0:
+                raise ConfigError(f"{option} is a number of seconds above 0, not {given!r}")
+        try:
+            import psycopg  # noqa: F401  (to say now that it is missing)
+        except ImportError as error:
+            raise MissingDependencyError("psycopg", "postgres") from error
+
+    @property
+    def title(self) -> str:
+        """The table and the database."""
+        return f"table {self.schema}.{self.table} in PostgreSQL at {self._address.place()}"
+
+    @property
+    def layout(self) -> PostgresLayout:
+        """The columns of keys and values."""
+        return PostgresLayout(self.keys, self.values)
+
+    def bind(self, keys: Schema, values: Schema) -> Self:
+        """Return the state for these key and value fields."""
+        PostgresLayout(keys, values)
+        return super().bind(keys, values)
+
+    def backing(self) -> PostgresMap:
+        """Return the map behind the state."""
+        from waterspout.state.postgres_map import PostgresMap
+
+        return PostgresMap(
+            self._address, self.schema, self.table, self.kind, self.layout, self.title
+        )
+
+    def place(self) -> Mapping[str, Any]:
+        """Name schema and table; the database may be moved."""
+        return {"schema": self.schema, "table": self.table}
+
+    def location(self) -> str:
+        """Name the database and the table."""
+        return f"postgres:{self._address.place()}#{self.schema}.{self.table}"
+
+    def check(self) -> None:
+        """See that the server can be used and that the table is ours; writes nothing."""
+        self.backing().check()
+
+    @property
+    def _address(self) -> Address:
+        from waterspout.state.postgres_connections import Address
+
+        return Address(
+            self.dsn,
+            self.connect_timeout_secs,
+            self.statement_timeout_secs,
+            self.lock_timeout_secs,
+        )

@@ -1,0 +1,324 @@
+"""Connections to PostgreSQL: kept by each process, replaced when dead, bounded in time.
+
+States are made anew for each task, connections are not. Those that are idle wait here for the
+next state of this process, one list for all addresses. This is no `psycopg_pool`, because that
+opens connections in threads of its own: it reports a refused connection only as a time-out, and
+what its threads do is lost in a forked process.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import random
+import select
+import threading
+import time
+from collections.abc import Callable, Generator, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import psycopg
+from psycopg import conninfo, errors, pq
+from psycopg.abc import PQGen
+
+from waterspout.errors import ConfigError, StoreError
+from waterspout.state.secrets import masked, resolved
+
+__all__ = ["Address", "Client", "Connection", "close_idle", "pipelined"]
+
+T = TypeVar("T")
+
+_IDLE_MAX = 8
+_CONFLICTS_MAX = 8
+_PATIENCE_S = 5.0
+_CONFLICTS = (errors.DeadlockDetected, errors.SerializationFailure, errors.LockNotAvailable)
+_SETTINGS = """
+SELECT set_config('statement_timeout', %(statement)s, false),
+       set_config('lock_timeout', %(lock)s, false),
+       set_config('idle_in_transaction_session_timeout', %(idle)s, false),
+       set_config('TimeZone', 'UTC', false),
+       set_config('DateStyle', 'ISO', false),
+       set_config('extra_float_digits', '1', false),
+       set_config('jit', 'off', false),
+       set_config('synchronous_commit',
+                  replace(current_setting('synchronous_commit'), 'off', 'on'), false)
+"""
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where a database is and how long to wait for it; `dsn` may hold a password."""
+
+    dsn: str = field(repr=False)
+    connect_timeout_secs: float
+    statement_timeout_secs: float
+    lock_timeout_secs: float
+
+    def parameters(self) -> dict[str, Any]:
+        """Return the DSN by its parts, `${NAME}` replaced from the environment."""
+        try:
+            return conninfo.conninfo_to_dict(resolved(self.dsn))
+        except psycopg.Error:
+            # What libpq says quotes a part of it, which may be one of a password.
+            raise ConfigError(
+                "the PostgreSQL DSN cannot be read; write postgresql://user@host:port/database "
+                "or key=value pairs, and quote or percent-encode what is special. It is not "
+                "shown here because it may hold a password."
+            ) from None
+
+    def place(self) -> str:
+        """Name server and database, for people and to tell two places apart; no secrets."""
+        try:
+            parts = self.parameters()
+        except ConfigError:
+            return masked(self.dsn) if "${" in self.dsn else "PostgreSQL"
+        if service := parts.get("service"):
+            return f"service {service}"
+        host = parts.get("host") or parts.get("hostaddr") or os.environ.get("PGHOST") or "localhost"
+        port = parts.get("port") or os.environ.get("PGPORT") or "5432"
+        user = parts.get("user") or os.environ.get("PGUSER") or ""
+        name = parts.get("dbname") or os.environ.get("PGDATABASE") or user
+        return f"{host}:{port}/{name}"
+
+    def cleaned(self, text: str) -> str:
+        """Return a text of the client library without the secrets of this address."""
+        with suppress(ConfigError):
+            for name, value in self.parameters().items():
+                if value and name in ("password", "sslpassword", "passfile"):
+                    text = text.replace(str(value), "***")
+        return masked(text).strip()
+
+
+class Connection(psycopg.Connection[tuple[Any, ...]]):
+    """A connection that gives up on a server that has stopped answering."""
+
+    patience_s = 60.0
+
+    def wait(self, gen: PQGen[T], interval: float = 0.1, timeout: float | None = None) -> T:
+        """Wait for the server, as long as its own time-outs would let it take, and some more."""
+        # psycopg 3.2 has no such argument, and does not pass it.
+        options: dict[str, Any] = {} if timeout is None else {"timeout": timeout}
+        return super().wait(self._limited(gen), interval, **options)
+
+    def _limited(self, gen: Generator[Any, Any, T]) -> Generator[Any, Any, T]:
+        deadline = time.monotonic() + self.patience_s
+        try:
+            wants = next(gen)
+            while True:
+                ready = yield wants
+                if not ready and time.monotonic() > deadline:
+                    self.pgconn.finish()
+                    raise psycopg.OperationalError(
+                        f"the server has not answered for {self.patience_s:g} s"
+                    )
+                wants = gen.send(ready)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+
+
+@dataclass
+class _Idle:
+    """The idle connections of one process, the last used last."""
+
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    kept: list[tuple[Address, Connection]] = field(default_factory=list)
+
+    def take(self, address: Address) -> Connection | None:
+        with self.lock:
+            for i in reversed(range(len(self.kept))):
+                if self.kept[i][0] == address:
+                    return self.kept.pop(i)[1]
+        return None
+
+    def give(self, address: Address, connection: Connection) -> None:
+        with self.lock:
+            self.kept.append((address, connection))
+            spare = self.kept.pop(0)[1] if len(self.kept) > _IDLE_MAX else None
+        if spare is not None:
+            spare.close()
+
+    def drop(self, address: Address | None) -> None:
+        with self.lock:
+            dropped = [c for a, c in self.kept if address in (None, a)]
+            self.kept = [(a, c) for a, c in self.kept if address not in (None, a)]
+        for connection in dropped:
+            connection.close()
+
+
+# By process: a fork must neither use nor close what its parent has open.
+_idle: dict[int, _Idle] = {}
+
+
+def _mine() -> _Idle:
+    return _idle.setdefault(os.getpid(), _Idle())
+
+
+def close_idle(address: Address | None = None) -> None:
+    """Close the idle connections of this process, to one address or to all."""
+    _mine().drop(address)
+
+
+atexit.register(close_idle)
+
+
+def pipelined(connection: Connection) -> AbstractContextManager[Any]:
+    """Send what is executed within at once, where the client library can."""
+    return connection.pipeline() if psycopg.Pipeline.is_supported() else nullcontext()
+
+
+@dataclass(frozen=True)
+class Client:
+    """Runs work on a connection: again where that is right, and never where it is not."""
+
+    address: Address
+
+    @contextmanager
+    def lent(self) -> Iterator[Connection]:
+        """Lend a connection that was alive a moment ago; it is kept unless it broke."""
+        connection = _mine().take(self.address)
+        while connection is not None and not _is_alive(connection):
+            connection.close()
+            connection = _mine().take(self.address)
+        if connection is None:
+            connection = self._connect()
+        try:
+            yield connection
+        finally:
+            self._return(connection)
+
+    def read(self, work: Callable[[Connection], T]) -> T:
+        """Run work that changes nothing; once more on a fresh connection if one was lost."""
+        for tries_left in (1, 0):
+            with self.lent() as connection:
+                try:
+                    return work(connection)
+                except psycopg.Error as error:
+                    if not _is_lost(connection, error) or not tries_left:
+                        raise
+            close_idle(self.address)
+        raise AssertionError("unreachable")
+
+    def write(self, work: Callable[[Connection, bool], T], *, repeatable: bool) -> T:
+        """Run work in a transaction and commit it.
+
+        Deadlocks, conflicts and locks that are held too long take nothing with them: the work
+        runs again, a bounded number of times. A connection that is lost before the COMMIT was
+        sent takes the transaction with it: the work runs again, once. If the answer to the
+        COMMIT is lost, nobody knows; only `repeatable` work runs again then, and is told so.
+        """
+        conflicts = losses = 0
+        unsure = False
+        while True:
+            with self.lent() as connection:
+                committing = False
+                try:
+                    result = work(connection, unsure)
+                    committing = True
+                    connection.execute("COMMIT")
+                    return result
+                except _CONFLICTS:
+                    conflicts += 1
+                    if conflicts > _CONFLICTS_MAX:
+                        raise
+                except psycopg.Error as error:
+                    if not _is_lost(connection, error):
+                        raise
+                    losses += 1
+                    if committing and not repeatable:
+                        raise _unknown_outcome(self.address.cleaned(str(error))) from error
+                    if losses > 1:
+                        raise
+                    unsure = unsure or committing
+            if losses:
+                # The others are of the same server, and it may have been restarted.
+                close_idle(self.address)
+            # Not in step with the one that we were in conflict with.
+            time.sleep(random.uniform(0, 0.01 * 2**conflicts) if conflicts else 0)  # noqa: S311
+
+    def _connect(self) -> Connection:
+        address = self.address
+        parameters = {
+            "client_encoding": "utf8",
+            "fallback_application_name": "waterspout",
+            # A peer that is gone without a word is found out in about the time of a statement.
+            "tcp_user_timeout": int(address.statement_timeout_secs * 1000),
+            **address.parameters(),
+            "connect_timeout": max(2, round(address.connect_timeout_secs)),
+        }
+        connection = Connection.connect(autocommit=True, prepare_threshold=None, **parameters)
+        connection.patience_s = address.statement_timeout_secs + _PATIENCE_S
+        try:
+            connection.execute(
+                _SETTINGS,
+                {
+                    "statement": _millis(address.statement_timeout_secs),
+                    "lock": _millis(address.lock_timeout_secs),
+                    # Whoever stops in the middle of a write holds the head: for no longer than
+                    # others would wait for it.
+                    "idle": _millis(address.lock_timeout_secs),
+                },
+            )
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _return(self, connection: Connection) -> None:
+        try:
+            if not connection.closed and _status(connection) in (_INTRANS, _INERROR):
+                connection.execute("ROLLBACK")
+        except psycopg.Error:
+            connection.close()
+        if not connection.closed and _status(connection) == pq.TransactionStatus.IDLE:
+            _mine().give(self.address, connection)
+        else:
+            connection.close()
+
+
+# Said by a server before it hangs up; the client may not have noticed that it did.
+_FAREWELLS = (
+    errors.AdminShutdown,
+    errors.CrashShutdown,
+    errors.DatabaseDropped,
+    errors.IdleInTransactionSessionTimeout,
+    errors.ConnectionException,
+)
+_INTRANS, _INERROR = pq.TransactionStatus.INTRANS, pq.TransactionStatus.INERROR
+
+
+def _status(connection: Connection) -> pq.TransactionStatus:
+    return pq.TransactionStatus(connection.pgconn.transaction_status)
+
+
+def _is_lost(connection: Connection, error: psycopg.Error) -> bool:
+    """Tell whether a connection ended, and with it a transaction that was not committed."""
+    if isinstance(error, _FAREWELLS):
+        connection.close()
+    return connection.closed
+
+
+def _is_alive(connection: Connection) -> bool:
+    """Tell whether an idle connection is still open, without asking the server.
+
+    It has nothing to say to an idle client but goodbye.
+    """
+    if connection.closed:
+        return False
+    poll = select.poll()
+    poll.register(connection.pgconn.socket, select.POLLIN)
+    return not poll.poll(0)
+
+
+def _millis(seconds: float) -> str:
+    return str(max(1, round(seconds * 1000)))
+
+
+def _unknown_outcome(said: str) -> StoreError:
+    return StoreError(
+        "the connection to PostgreSQL was lost while a write was being committed, so it is not "
+        "known whether it was, and to write it again could count it twice. Replay the batch only "
+        f"if that does not matter. The client said: {said}"
+    )

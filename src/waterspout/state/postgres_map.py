@@ -1,0 +1,462 @@
+"""The records of a state in one table of PostgreSQL, each write one transaction.
+
+A write sends its head check and its upsert at once and then commits: two round trips, whatever
+the number of keys. The upsert takes whole columns as arrays (`unnest`): for 50,000 keys as quick
+as COPY into a temporary table when both are sorted (273 and 288 ms here), in fewer round trips,
+and without a table whose statistics the planner must guess.
+
+A lost attempt is undone by reading the whole table when the next one claims the head: 0.15 s for
+2 million rows. An index on `_txid` would make that quicker and every batch slower, by two thirds
+here, as then no update leaves the indexes alone; replays are rare, batches are not.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, TypeVar
+
+import psycopg
+from psycopg import errors
+
+from waterspout.errors import (
+    DamagedStoreError,
+    FencedError,
+    ForeignStoreError,
+    SerdeError,
+    StoreError,
+    WaterspoutError,
+)
+from waterspout.state.base import Key, StateKind
+from waterspout.state.columns import Layout
+from waterspout.state.head import Head, Stamp, check_stamp
+from waterspout.state.postgres_columns import array_of
+from waterspout.state.postgres_connections import Address, Client, Connection, pipelined
+from waterspout.state.postgres_sql import PostgresStatements
+from waterspout.state.sql import TableMap, Upsert, replaces_attempt
+
+__all__ = ["PostgresMap"]
+
+T = TypeVar("T")
+
+_log = logging.getLogger("waterspout.state.postgres")
+_BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
+_ROWS_MAX = 100_000
+_SCAN_ROWS = 10_000
+_OUTRUN_MAX = 100
+_OLDEST = 120000
+_MISSING = (errors.UndefinedTable, errors.InvalidSchemaName)
+
+
+class _Unmade(Exception):
+    """There is no head row, so the table is still to be made."""
+
+
+class _Outrun(Exception):
+    """A row came into being between two statements."""
+
+
+class PostgresMap(TableMap):
+    """The records of one state in one table; writes check the head in their transaction."""
+
+    def __init__(
+        self,
+        address: Address,
+        schema: str,
+        table: str,
+        kind: StateKind,
+        layout: Layout,
+        name: str,
+    ) -> None:
+        self._sql = PostgresStatements(schema, table, kind, layout)
+        super().__init__(name, table, kind, layout, self._sql)
+        self._schema = schema
+        self._address = address
+        self._client = Client(address)
+
+    # --- reading -----------------------------------------------------------------------------
+
+    def multi_get(self, keys: Sequence[Key]) -> list[Any | None]:
+        """Read the records of many keys, each by the index, in one round trip."""
+        columns = self._layout.key_columns(keys)
+
+        def read(connection: Connection) -> list[Any | None]:
+            with pipelined(connection):
+                head = self._fetch_head(connection)
+                found = self._wanted(connection, columns)
+            self._require_own(connection, head.fetchone())
+            return self._found(keys, found)
+
+        return self._read(read, default=lambda: [None] * len(keys))
+
+    def read_head(self) -> Head | None:
+        """Return the head of this table; None where there is no table yet."""
+
+        def read(connection: Connection) -> Head | None:
+            return self._require_own(connection, self._fetch_head(connection).fetchone())
+
+        return self._read(read, default=lambda: None)
+
+    def scan(self, shard: int = 0, shards: int = 1) -> Iterator[list[tuple[Key, Any]]]:
+        """Yield all keys and records of one moment, or of one part of the keys by their hash.
+
+        Not by place in the table: a row moves when it is updated, and could be in two parts
+        or in none.
+        """
+        if self.read_head() is None and not self._read(self._has_table, default=lambda: False):
+            return
+        with self._errors(), self._client.lent() as connection:
+            # A reader may take its time.
+            connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY")
+            connection.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
+            with connection.cursor("waterspout_scan", binary=True) as cursor:
+                part = (shard,) if shards > 1 else None
+                cursor.execute(self._sql.select_shard(shards), part)
+                while rows := self._rows(lambda: cursor.fetchmany(_SCAN_ROWS)):
+                    yield self._pairs(rows)
+
+    # --- writing -----------------------------------------------------------------------------
+
+    def multi_compare_and_put(
+        self, keys: Sequence[Key], read: Sequence[Any | None], values: Sequence[Any]
+    ) -> list[bool]:
+        """Store each record if nobody has since the other was read."""
+        expected, rows = self._comparable(read), self._puts(None, keys, values)
+        order = _order(rows)
+        rows = _chosen(rows, order)
+
+        def write(connection: Connection, unsure: bool) -> list[bool]:
+            with pipelined(connection):
+                connection.execute(_BEGIN)
+                head = self._fetch_head(connection)
+                locked = self._wanted(connection, rows.key_columns, lock="FOR UPDATE")
+            self._require_made(head.fetchone())
+            there = {i - 1: columns for i, *columns in self._rows(locked.fetchall)}
+            same = [False] * len(keys)
+            old: list[int] = []
+            new: list[int] = []
+            for at, i in enumerate(order):
+                now = self._record(keys[i], there[at]) if at in there else None
+                same[i] = self._comparable([now])[0] == expected[i]
+                if same[i]:
+                    (old if at in there else new).append(at)
+            self._run(connection, self._sql.put, _chosen(rows, old))
+            if self._run(connection, self._sql.insert_new, _chosen(rows, new)) != len(new):
+                raise _Outrun
+            return same
+
+        for _ in range(_OUTRUN_MAX):
+            with suppress(_Outrun):
+                return self._write(write, repeatable=False)
+        raise StoreError(f"{self._name}: these keys change faster than they can be compared")
+
+    def move_head(self, expected: Head | None, new: Head) -> None:
+        """Replace the head; undo the rows of an earlier attempt of the same batch with it."""
+
+        def write(connection: Connection, unsure: bool) -> None:
+            with pipelined(connection):
+                connection.execute(_BEGIN)
+                locked = self._fetch_head(connection, lock="FOR UPDATE")
+            row = locked.fetchone()
+            stored = self._require_made(row)
+            if unsure and stored == new:
+                return  # what was committed was this, and only its answer was lost
+            if stored != expected:
+                raise FencedError(f"{self._name}: another driver has moved the head")
+            with pipelined(connection):
+                if replaces_attempt(expected, new) and self.undoes_lost_attempts:
+                    for statement in self._sql.undo(new.stamp.txid):
+                        connection.execute(statement)
+                name, *columns = self._head_row(new)
+                connection.execute(self._sql.update_head, [*columns, name])
+
+        self._write(write, repeatable=True)
+
+    def _upsert(self, rows: Upsert) -> None:
+        if rows.stamp is None:
+            rows = _last_of_each(rows)
+        rows = _chosen(rows, _order(rows))
+        statement, stamp = self._statement(rows), rows.stamp
+
+        def write(connection: Connection, unsure: bool) -> None:
+            with pipelined(connection):
+                connection.execute(_BEGIN)
+                # So that the head cannot move before this is committed; other tasks of the
+                # same attempt may write meanwhile.
+                head = self._fetch_head(connection, lock="FOR SHARE" if stamp else "")
+                done = [self._send(connection, statement, part) for part in _parts(rows)]
+            found = self._require_made(head.fetchone())
+            if stamp is not None:
+                check_stamp(found, stamp, state=self._name)
+            if rows.txids is not None and sum(c.rowcount for c in done) != len(rows.keys):
+                stored = self._found(rows.keys, self._wanted(connection, rows.key_columns))
+                self._refuse_newer(rows, stored)
+
+        # To add to a value that has no batch beside it is the one thing not to be done twice.
+        adds = rows.merges is not None and self._kind is StateKind.NON_TRANSACTIONAL
+        self._write(write, repeatable=not adds, stamp=stamp)
+
+    # --- within a transaction ----------------------------------------------------------------
+
+    def _fetch_head(self, connection: Connection, lock: str = "") -> psycopg.Cursor[Any]:
+        return connection.execute(self._sql.select_head(lock), (self._table,))
+
+    def _wanted(
+        self, connection: Connection, key_columns: Sequence[Sequence[Any]], lock: str = ""
+    ) -> psycopg.Cursor[Any]:
+        matched = key_columns[: len(self._layout.key_names) + 1]
+        arrays = [array_of(column) for column in matched]
+        return connection.execute(self._sql.select_wanted(lock), arrays, binary=True)
+
+    def _found(self, keys: Sequence[Key], cursor: psycopg.Cursor[Any]) -> list[Any | None]:
+        found: list[Any | None] = [None] * len(keys)
+        for i, *columns in self._rows(cursor.fetchall):
+            found[i - 1] = self._record(keys[i - 1], columns)
+        return found
+
+    def _rows(self, fetch: Callable[[], list[Any]]) -> list[Any]:
+        try:
+            return fetch()
+        except psycopg.DataError as error:
+            # A date beyond Python's, for one; nothing of ours.
+            raise DamagedStoreError(
+                f"{self._name} holds a row that cannot be read: {error}"
+            ) from error
+
+    def _send(self, connection: Connection, statement: str, rows: Upsert) -> psycopg.Cursor[Any]:
+        arrays = [array_of(column) for column in (*rows.key_columns, *rows.columns)]
+        return connection.execute(statement, arrays)
+
+    def _run(self, connection: Connection, statement: str, rows: Upsert) -> int:
+        return sum(self._send(connection, statement, part).rowcount for part in _parts(rows))
+
+    # --- whose table it is -------------------------------------------------------------------
+
+    def check(self) -> None:
+        """Raise if the database or the table cannot be used; writes nothing."""
+
+        def look(connection: Connection) -> None:
+            self._check_server(connection)
+            row = None
+            if self._exists(connection, self._sql.heads):
+                row = self._fetch_head(connection).fetchone()
+            self._require_own(connection, row)
+            if row is not None:
+                self._check_columns(connection)
+
+        with self._errors():
+            self._client.read(look)
+
+    def _check_server(self, connection: Connection) -> None:
+        found = connection.execute(
+            "SELECT current_setting('server_version_num')::int, pg_is_in_recovery(), "
+            "current_setting('server_version'), current_setting('server_encoding'), "
+            "to_regnamespace(%s) IS NOT NULL, "
+            "(SELECT reset_val FROM pg_settings WHERE name = 'synchronous_commit')",
+            (self._sql.schema,),
+        ).fetchone()
+        assert found is not None
+        number, is_replica, version, encoding, has_schema, durability = found
+        if number < _OLDEST:
+            raise StoreError(
+                f"PostgreSQL 12 or newer is needed, {self._address.place()} is {version}"
+            )
+        if is_replica:
+            raise StoreError(
+                f"{self._address.place()} is a replica, which only reads; name the primary"
+            )
+        if encoding != "UTF8":
+            raise StoreError(
+                f"the database {self._address.place()} has the encoding {encoding}, which cannot "
+                "hold every string; use one with UTF8"
+            )
+        if not has_schema:
+            raise StoreError(
+                f"there is no schema {self._schema!r} in {self._address.place()}; "
+                f"create it: CREATE SCHEMA {self._schema}"
+            )
+        self._check_rights(connection)
+        if durability == "off":
+            _log.warning(
+                "synchronous_commit is off at %s; our own sessions turn it on, because a batch "
+                "is marked as done once its COMMIT was answered",
+                self._address.place(),
+            )
+
+    def _check_rights(self, connection: Connection) -> None:
+        for table in (self._sql.heads, self._sql.table):
+            if self._exists(connection, table):
+                needed = ["SELECT", "INSERT", "UPDATE", "DELETE"]
+                query = "SELECT " + ", ".join(["has_table_privilege(%s, %s)"] * len(needed))
+                pairs = [word for right in needed for word in (table, right)]
+                what = f"{', '.join(needed)} on table {table}"
+            else:
+                query, pairs = "SELECT has_schema_privilege(%s, 'CREATE')", [self._schema]
+                what = f"CREATE on schema {self._schema}"
+            answers = connection.execute(query, pairs).fetchone()
+            if answers is None or not all(answers):
+                raise StoreError(
+                    f"{self._name} cannot be used without the right to {what}: GRANT it"
+                )
+
+    def _check_columns(self, connection: Connection) -> None:
+        found = dict(
+            connection.execute(
+                "SELECT attname, format_type(atttypid, NULL) FROM pg_attribute "
+                "WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped",
+                (self._sql.table,),
+            ).fetchall()
+        )
+        for name, kind, _ in self._sql.definition:
+            if found.get(name) != kind:
+                is_there = f"is {found[name]}" if name in found else "is missing"
+                raise ForeignStoreError(
+                    f"{self._name} is not as waterspout made it: column {name!r} {is_there} "
+                    f"and should be {kind}. Restore it, or use another table."
+                )
+
+    def _require_made(self, row: Sequence[Any] | None) -> Head | None:
+        """Return the head; refuse one that is another state's; have it made if there is none."""
+        if row is None:
+            raise _Unmade
+        return self._opened_head(row)
+
+    def _require_own(self, connection: Connection, row: Sequence[Any] | None) -> Head | None:
+        """Return the head; refuse a table without one, and one that is another state's."""
+        if row is None and self._exists(connection, self._sql.table):
+            raise self._foreign()
+        return self._opened_head(row)
+
+    def _has_table(self, connection: Connection) -> bool:
+        return self._exists(connection, self._sql.table)
+
+    def _exists(self, connection: Connection, table: str) -> bool:
+        row = connection.execute("SELECT to_regclass(%s) IS NOT NULL", (table,)).fetchone()
+        return row is not None and bool(row[0])
+
+    def _make_tables(self) -> None:
+        def write(connection: Connection, unsure: bool) -> None:
+            connection.execute(_BEGIN)
+            # CREATE TABLE IF NOT EXISTS fails where two come at once.
+            connection.execute(
+                "SELECT pg_advisory_xact_lock(hashtext(%s))", (f"waterspout {self._schema}",)
+            )
+            connection.execute(self._sql.create_heads)
+            row = self._fetch_head(connection).fetchone()
+            self._require_own(connection, row)
+            connection.execute(self._sql.create)
+            connection.execute(self._sql.insert_head, self._head_row(None))
+
+        with self._errors():
+            self._client.write(write, repeatable=True)
+
+    # --- errors ------------------------------------------------------------------------------
+
+    def _read(self, read: Callable[[Connection], T], *, default: Callable[[], T]) -> T:
+        with self._errors():
+            try:
+                return self._client.read(read)
+            except _MISSING:
+                self._client.read(self._refuse_half)
+                return default()
+            except errors.ProgrammingError:
+                self._client.read(self._explain)
+                raise
+
+    def _write(
+        self,
+        write: Callable[[Connection, bool], T],
+        *,
+        repeatable: bool,
+        stamp: Stamp | None = None,
+    ) -> T:
+        with self._errors():
+            for is_last in (False, True):
+                try:
+                    return self._client.write(write, repeatable=repeatable)
+                except (_Unmade, *_MISSING):
+                    self._client.read(self._refuse_half)
+                    if stamp is not None:
+                        check_stamp(None, stamp, state=self._name)
+                    if is_last:
+                        raise
+                    self._make_tables()
+                except errors.ProgrammingError:
+                    self._client.read(self._explain)
+                    raise
+        raise AssertionError("unreachable")
+
+    def _refuse_half(self, connection: Connection) -> None:
+        """Refuse a table without its head, and a head without its table."""
+        row = None
+        if self._exists(connection, self._sql.heads):
+            row = self._fetch_head(connection).fetchone()
+        self._require_own(connection, row)
+        if row is not None and not self._has_table(connection):
+            raise StoreError(
+                f"{self._name} is gone, but its head is still in {self._sql.heads}. Restore the "
+                "table, or delete that row too and start over."
+            )
+
+    def _explain(self, connection: Connection) -> None:
+        """Say what is wrong with a table that a statement did not fit."""
+        self._refuse_half(connection)
+        self._check_columns(connection)
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except WaterspoutError:
+            raise
+        except (psycopg.DataError, errors.ProgramLimitExceeded) as error:
+            raise SerdeError(f"{self._name} cannot hold this: {self._said(error)}") from error
+        except errors.QueryCanceled as error:
+            raise StoreError(
+                f"{self._name}: a statement was given up after "
+                f"{self._address.statement_timeout_secs:g} s: {self._said(error)}"
+            ) from error
+        except psycopg.Error as error:
+            raise StoreError(f"{self._name} cannot be used: {self._said(error)}") from error
+        except _Unmade as error:
+            raise StoreError(f"{self._name} vanished while it was being used") from error
+
+    def _said(self, error: psycopg.Error) -> str:
+        return self._address.cleaned(error.diag.message_primary or str(error))
+
+
+def _chosen(rows: Upsert, places: Sequence[int]) -> Upsert:
+    def of(column: Sequence[Any]) -> list[Any]:
+        return list(map(column.__getitem__, places))
+
+    return Upsert(
+        rows.stamp,
+        of(rows.keys),
+        [of(column) for column in rows.key_columns],
+        [of(column) for column in rows.columns],
+        None if rows.txids is None else of(rows.txids),
+        rows.merges,
+    )
+
+
+def _order(rows: Upsert) -> list[int]:
+    """Return places by key: two writers then never wait for each other, and pages are near."""
+    *keys, marks, _ = rows.key_columns
+    names = keys[0] if len(keys) == 1 and not any(marks) else list(zip(*keys, marks, strict=True))
+    return sorted(range(len(names)), key=names.__getitem__)
+
+
+def _last_of_each(rows: Upsert) -> Upsert:
+    """Leave out what the same call replaces: one upsert may not touch a row twice."""
+    last = {key: i for i, key in enumerate(zip(*rows.key_columns[:-1], strict=True))}
+    return rows if len(last) == len(rows.keys) else _chosen(rows, list(last.values()))
+
+
+def _parts(rows: Upsert) -> Iterator[Upsert]:
+    if len(rows.keys) <= _ROWS_MAX:
+        if rows.keys:
+            yield rows
+        return
+    for start in range(0, len(rows.keys), _ROWS_MAX):
+        yield _chosen(rows, range(start, min(start + _ROWS_MAX, len(rows.keys))))

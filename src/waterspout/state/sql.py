@@ -1,0 +1,204 @@
+"""What states in SQL tables share: the head row, who may use a table, and rows as records."""
+
+from __future__ import annotations
+
+import re
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from waterspout.errors import (
+    DamagedStoreError,
+    ForeignStoreError,
+    NewerFormatError,
+    StaleBatchError,
+    TopologyError,
+)
+from waterspout.serde import checksum
+from waterspout.state.base import Combiner, FencedMap, Key, StateKind
+from waterspout.state.columns import Layout
+from waterspout.state.head import Head, Stamp
+from waterspout.state.sql_statements import TableStatements
+
+__all__ = [
+    "FORMAT",
+    "HEADS",
+    "HEAD_COLUMNS",
+    "TableMap",
+    "Upsert",
+    "check_name",
+    "replaces_attempt",
+]
+
+FORMAT = 1
+HEADS = "_waterspout_heads"
+HEAD_COLUMNS = "format, kind, layout, head, checksum"
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
+
+HeadRow = Sequence[Any]
+
+
+def check_name(name: str, what: str, *, reserved: tuple[str, ...]) -> None:
+    """Refuse a name of a table that would need care wherever it is written."""
+    if not _NAME.fullmatch(name) or name.lower().startswith(reserved):
+        raise TopologyError(
+            f"{name!r} cannot be a {what} name; use letters, digits and _ (at most 63)"
+        )
+
+
+def replaces_attempt(expected: Head | None, new: Head) -> bool:
+    """Whether a move of the head leaves behind an attempt at the same batch."""
+    return (
+        expected is not None
+        and not new.committed
+        and expected.stamp.txid == new.stamp.txid
+        and expected.stamp.attempt != new.stamp.attempt
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Upsert:
+    """What one call writes: columns of keys and of records, or of partial results to combine.
+
+    `txids` has the batch of each record, for the refusal of one that is behind its row.
+    """
+
+    stamp: Stamp | None
+    keys: Sequence[Key]
+    key_columns: list[Sequence[Any]]
+    columns: list[Sequence[Any]]
+    txids: Sequence[int] | None
+    merges: tuple[str | None, ...] | None = None
+
+
+class TableMap(FencedMap[Any]):
+    """The records of one state in one table; a backend adds connections and transactions."""
+
+    def __init__(
+        self, name: str, table: str, kind: StateKind, layout: Layout, statements: TableStatements
+    ) -> None:
+        self._name = name
+        self._table = table
+        self._kind = kind
+        self._layout = layout
+        self._statements = statements
+
+    @abstractmethod
+    def _upsert(self, rows: Upsert) -> None:
+        """Write all rows in one transaction that has found the head as it must be.
+
+        Without a stamp any head will do, and a table that is not there is created.
+        """
+
+    @property
+    def undoes_lost_attempts(self) -> bool:  # type: ignore[override]
+        """True unless the rows have no `prev` to go back to."""
+        return self._kind is StateKind.OPAQUE
+
+    def multi_put(self, keys: Sequence[Key], values: Sequence[Any]) -> None:
+        """Store the records, creating the table if need be."""
+        self._upsert(self._puts(None, keys, values))
+
+    def fenced_put(
+        self,
+        stamp: Stamp,
+        keys: Sequence[Key],
+        values: Sequence[Any],
+        read: Sequence[Any | None] | None = None,
+    ) -> None:
+        """Store the records if the head has this stamp."""
+        self._upsert(self._puts(stamp, keys, values))
+
+    def can_combine(self, combiner: Combiner) -> bool:
+        """Whether the database computes each column as Python would."""
+        return self._statements.can_combine(combiner.merges)
+
+    def fenced_combine(
+        self, stamp: Stamp, keys: Sequence[Key], values: Sequence[Any], combiner: Combiner
+    ) -> None:
+        """Apply the kind's rule and the combiner in one upsert for all keys."""
+        txids = None if self._kind is StateKind.NON_TRANSACTIONAL else [stamp.txid] * len(keys)
+        key_columns = self._layout.key_columns(keys)
+        columns = self._layout.value_columns(values)
+        self._upsert(Upsert(stamp, keys, key_columns, columns, txids, combiner.merges))
+
+    # --- rows --------------------------------------------------------------------------------
+
+    def _puts(self, stamp: Stamp | None, keys: Sequence[Key], records: Sequence[Any]) -> Upsert:
+        rows = [self._statements.columns(record) for record in records]
+        columns: list[Sequence[Any]] = list(zip(*rows, strict=True))
+        plain = self._kind is StateKind.NON_TRANSACTIONAL
+        txids = None if plain else [record.txid for record in records]
+        return Upsert(stamp, keys, self._layout.key_columns(keys), columns, txids)
+
+    def _statement(self, rows: Upsert) -> str:
+        if rows.merges is None:
+            return self._statements.put
+        assert rows.stamp is not None
+        return self._statements.combine(rows.merges, rows.stamp.txid, rows.stamp.attempt)
+
+    def _comparable(self, records: Sequence[Any | None]) -> list[Any]:
+        # As columns, where even a NaN is equal to itself.
+        return [None if record is None else self._statements.columns(record) for record in records]
+
+    def _key(self, columns: Sequence[Any]) -> tuple[Any, ...]:
+        try:
+            return self._layout.decode_key(columns)
+        except (ValueError, ArithmeticError) as error:
+            raise DamagedStoreError(
+                f"{self._name} holds a row whose key {tuple(columns)!r} cannot be read: {error}"
+            ) from error
+
+    def _record(self, key: Key, columns: Sequence[Any]) -> Any:
+        try:
+            return self._statements.record(columns)
+        except (ValueError, ArithmeticError) as error:
+            raise DamagedStoreError(
+                f"{self._name} holds a row that cannot be read, under key {tuple(key)!r}: {error}"
+            ) from error
+
+    def _pairs(self, rows: Sequence[Sequence[Any]]) -> list[tuple[Key, Any]]:
+        """Return the rows of `select_all` as keys and records."""
+        width = self._layout.key_width
+        keys = [self._key(row[:width]) for row in rows]
+        return [(key, self._record(key, row[width:])) for key, row in zip(keys, rows, strict=True)]
+
+    def _refuse_newer(self, rows: Upsert, stored: Sequence[Any | None]) -> None:
+        """Raise if one of the rows that were there is of a later batch."""
+        assert rows.txids is not None
+        for key, txid, record in zip(rows.keys, rows.txids, stored, strict=True):
+            if record is not None and record.txid > txid:
+                raise StaleBatchError(txid, record.txid, tuple(key))
+
+    # --- the head row ------------------------------------------------------------------------
+
+    def _opened_head(self, row: HeadRow | None) -> Head | None:
+        """Return the head in a row of the heads; refuse one that is not this state's."""
+        if row is None:
+            return None
+        form, kind, layout, text, check = row
+        if form > FORMAT:
+            raise NewerFormatError(
+                f"{self._name} was written by a newer waterspout (format {form}, this one knows "
+                f"{FORMAT}). Upgrade waterspout, or use another table."
+            )
+        if check != checksum(f"{kind}|{layout}|{text}"):
+            raise DamagedStoreError(f"the head of {self._name} does not match its checksum")
+        if (kind, layout) != (self._kind.value, self._layout.describe()):
+            raise ForeignStoreError(
+                f"{self._name} is a {kind} state of {layout}; this topology wants a "
+                f"{self._kind.value} state of {self._layout.describe()}. Use another table."
+            )
+        return Head.from_text(text) if text else None
+
+    def _head_row(self, head: Head | None) -> tuple[Any, ...]:
+        """Return the name of the table and then the columns of its head row."""
+        kind, layout = self._kind.value, self._layout.describe()
+        text = "" if head is None else head.to_text()
+        return (self._table, FORMAT, kind, layout, text, checksum(f"{kind}|{layout}|{text}"))
+
+    def _foreign(self) -> ForeignStoreError:
+        return ForeignStoreError(
+            f"{self._name} exists, but waterspout did not make it. Use another table."
+        )

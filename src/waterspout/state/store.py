@@ -1,0 +1,106 @@
+"""What the recipes of all states in a store have in common."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+from waterspout.config import Config
+from waterspout.errors import ConfigError
+from waterspout.schema import Schema
+from waterspout.state.base import BackingMap, StateFactory, StateKind
+from waterspout.state.batched import BatchedMap
+from waterspout.state.cache import CachedMap, cache_at
+from waterspout.state.columns import Layout
+from waterspout.state.kinds import make_map
+
+__all__ = ["ANY_VALUE", "StoreState"]
+
+ANY_VALUE = Schema((("value", None),))
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoreState(StateFactory):
+    """Recipe of a state in a store; `.opaque(...)` and its sisters take the class's arguments.
+
+    `cache` keeps that many records in the memory of the driver, and makes the driver the only
+    one who commits.
+    """
+
+    kind: StateKind = StateKind.OPAQUE
+    keys: Schema | None = None
+    values: Schema = ANY_VALUE
+    cache: int = 0
+
+    backend = "store"
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.cache, int) or isinstance(self.cache, bool) or self.cache < 0:
+            raise ConfigError(f"cache is a number of records, 0 for none, not {self.cache!r}")
+
+    @classmethod
+    def opaque(cls, *args: Any, **options: Any) -> Self:
+        """Keep each value with the one before it: exact for every replayable spout."""
+        return cls(*args, kind=StateKind.OPAQUE, **options)
+
+    @classmethod
+    def transactional(cls, *args: Any, **options: Any) -> Self:
+        """Keep each value with its batch: exact for transactional spouts."""
+        return cls(*args, kind=StateKind.TRANSACTIONAL, **options)
+
+    @classmethod
+    def non_transactional(cls, *args: Any, **options: Any) -> Self:
+        """Keep the value alone: replays count twice."""
+        return cls(*args, kind=StateKind.NON_TRANSACTIONAL, **options)
+
+    @abstractmethod
+    def backing(self) -> BackingMap[Any]:
+        """Return the map behind the state, without a cache."""
+
+    @property
+    @abstractmethod
+    def title(self) -> str:
+        """What errors call the state: the place, without secrets."""
+
+    @property
+    def layout(self) -> Layout:
+        """The columns of keys and values."""
+        return Layout(self.keys, self.values)
+
+    def bind(self, keys: Schema, values: Schema) -> Self:
+        """Return the state for these key and value fields."""
+        Layout(keys, values)
+        return replace(self, keys=keys, values=values)
+
+    def make_state(
+        self, conf: Config, partition_index: int, num_partitions: int
+    ) -> BatchedMap[Any, Any]:
+        """Return the map of this kind over the store."""
+        backing = self.backing()
+        if self.cache:
+            backing = CachedMap(backing, cache_at(str(self.location()), self.cache))
+        return make_map(self.kind, backing, name=self.title, partition=partition_index)
+
+    def place(self) -> Mapping[str, Any]:
+        """Return what names the state within its store (a table, a prefix), no secrets."""
+        return {}
+
+    def identity(self) -> Mapping[str, Any]:
+        """Name backend, kind, place and columns; the server may be moved."""
+        return {
+            "backend": self.backend,
+            "kind": self.kind.value,
+            **self.place(),
+            "layout": self.layout.describe(),
+        }
+
+    def check(self) -> None:
+        """Reach the store and see that what is there is ours; writes nothing."""
+        backing = self.backing()
+        try:
+            if backing.fence is not None:
+                backing.fence.read_head()
+        finally:
+            backing.close()

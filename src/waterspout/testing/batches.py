@@ -1,0 +1,232 @@
+"""Batches driven through one state without a topology, and the updates that go into them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from waterspout.errors import OutsideError
+from waterspout.state.base import Combiner, ValueUpdater
+from waterspout.state.batched import BatchedMap
+from waterspout.state.head import NOTHING, Writer
+from waterspout.transactional.attempt import TransactionAttempt
+from waterspout.transactional.ledger import Ledger
+
+__all__ = [
+    "OWNER",
+    "Add",
+    "Batches",
+    "Greatest",
+    "Least",
+    "SumUp",
+    "committed",
+    "keys_of",
+]
+
+OWNER = "word-count"
+"""The topology that `Batches` writes for."""
+
+T = TypeVar("T")
+
+_TRIES = 50
+
+
+@dataclass(frozen=True)
+class Add(ValueUpdater[int]):
+    """Add to what is stored, or to 0."""
+
+    amount: int
+
+    def update(self, stored: int | None) -> int:
+        """Return the sum."""
+        return (stored or 0) + self.amount
+
+
+@dataclass(frozen=True)
+class SumUp(Combiner):
+    """Add partial results; a store may do it itself."""
+
+    merge = "sum"
+
+    def combine(self, left: Any, right: Any) -> Any:
+        """Return the sum."""
+        return left + right
+
+
+@dataclass(frozen=True)
+class Least(Combiner):
+    """Keep the least of the partial results; a store may do it itself."""
+
+    merge = "min"
+
+    def combine(self, left: Any, right: Any) -> Any:
+        """Return the lesser one."""
+        return min(left, right)
+
+
+@dataclass(frozen=True)
+class Greatest(Combiner):
+    """Keep the greatest of the partial results; a store may do it itself."""
+
+    merge = "max"
+
+    def combine(self, left: Any, right: Any) -> Any:
+        """Return the greater one."""
+        return max(left, right)
+
+
+def keys_of(updates: Mapping[Any, Any]) -> list[tuple[Any, ...]]:
+    """Return the keys of some updates; a key that is no tuple stands for a tuple of one."""
+    return [key if isinstance(key, tuple) else (key,) for key in updates]
+
+
+def committed(
+    state: BatchedMap[Any, Any],
+    txid: int,
+    updates: Mapping[Any, int],
+    attempt: int = 0,
+    resolved: Mapping[int, int] = NOTHING,
+) -> list[Any]:
+    """Add numbers to keys in a batch without head or ledger; return the new values."""
+    state.begin_commit(txid, attempt, resolved)
+    new = state.multi_update(keys_of(updates), [Add(n) for n in updates.values()])
+    state.commit(txid)
+    return new
+
+
+@dataclass
+class Batches:
+    """Drive batches through one state with a real ledger, as the coordination loop does.
+
+    >>> from waterspout.state.memory import MemoryMapState
+    >>> batches = Batches(MemoryMapState().make_state(None, 0, 1))
+    >>> batches.lose({"x": 100})
+    >>> batches.commit({"x": 1, "y": 1})
+    >>> batches.values("x", "y")
+    [1, 1]
+
+    `save` is called with the ledger before anything that it says is done. `home` and `lease`
+    tell this driver apart from one of another home, or with another lease of the same epoch.
+    """
+
+    state: BatchedMap[Any, Any]
+    epoch: int = 1
+    combine: Combiner | None = None
+    ledger: Ledger = field(default_factory=lambda: Ledger(OWNER))
+    attempt: int = -1
+    save: Callable[[Ledger], None] = lambda ledger: None
+    owner: str = OWNER
+    home: str = ""
+    lease: str = ""
+
+    def __post_init__(self) -> None:
+        self.state.enroll(self.writer)
+
+    @property
+    def writer(self) -> Writer:
+        """Who writes."""
+        return Writer(self.owner, self.epoch, self.home, self.lease)
+
+    @property
+    def txid(self) -> int:
+        """The batch to commit next."""
+        return self.ledger.current
+
+    @property
+    def history(self) -> Mapping[str, int]:
+        """Which attempt of each batch has committed."""
+        return self.ledger.committed_metadata or {}
+
+    def claim(self) -> int:
+        """Begin the next attempt at the current batch and move the head to it."""
+        self.attempt += 1
+        attempt = TransactionAttempt(self.txid, self.attempt)
+        metadata = {**self.history, str(self.txid): self.attempt}
+        self._record(self.ledger.emit(attempt, metadata).begin(attempt))
+        self.state.claim(
+            self.txid,
+            self.attempt,
+            committed_attempt=self.ledger.committed_attempt,
+            resolved=self.ledger.resolved,
+        )
+        return self.attempt
+
+    def write(self, updates: Mapping[Any, Any]) -> None:
+        """Do what a commit task does."""
+        keys, amounts = keys_of(updates), list(updates.values())
+        self.state.begin_commit(self.txid, self.attempt, self.ledger.resolved)
+        if self.combine is not None:
+            self.state.multi_combine(keys, amounts, self.combine, want_new=False)
+        else:
+            self.state.multi_update(keys, [Add(n) for n in amounts])
+        self.state.commit(self.txid)
+
+    def mark(self) -> None:
+        """Note in the ledger that the batch has committed."""
+        attempt = TransactionAttempt(self.txid, self.attempt)
+        keep = not self.state.undoes_lost_attempts
+        self._record(self.ledger.commit(attempt, keep_resolved=keep))
+        self.attempt = -1
+
+    def settle(self) -> None:
+        """Tell the state that the batch was marked."""
+        assert self.ledger.committed_attempt is not None
+        self.state.settle(self.txid - 1, self.ledger.committed_attempt)
+
+    def lose(self, updates: Mapping[Any, Any]) -> None:
+        """Let an attempt write and then fail."""
+        self.claim()
+        self.write(updates)
+
+    def commit(self, updates: Mapping[Any, Any]) -> None:
+        """Let an attempt write, be marked and settled."""
+        self.lose(updates)
+        self.mark()
+        self.settle()
+
+    def persist(self, updates: Mapping[Any, Any]) -> None:
+        """Commit though the store fails now and then: each failure is followed by an attempt.
+
+        Only what the loop tries again is: an error of the world outside, never a refusal.
+        """
+        self.patiently(lambda: self.lose(updates))
+        self.mark()
+        self.patiently(self.settle)
+
+    def patiently(self, act: Callable[[], T]) -> T:
+        """Do something again and again until the world outside lets it be done."""
+        for _ in range(_TRIES - 1):
+            with suppress(OutsideError):
+                return act()
+        return act()
+
+    def restarted(self, state: BatchedMap[Any, Any]) -> Batches:
+        """Return the next driver of the topology, which goes on from this one's ledger."""
+        return Batches(
+            state,
+            self.epoch + 1,
+            self.combine,
+            self.ledger,
+            self.attempt,
+            self.save,
+            self.owner,
+            self.home,
+            self.lease,
+        )
+
+    def values(self, *keys: Any) -> list[Any]:
+        """Read as someone outside of any batch."""
+        return self.state.multi_get([k if isinstance(k, tuple) else (k,) for k in keys])
+
+    def found(self, *keys: Any) -> list[Any]:
+        """Read as the next batch would: without a fence only a batch knows what has committed."""
+        self.state.begin_commit(self.txid, self.attempt + 1, self.ledger.resolved)
+        values = self.values(*keys)
+        self.state.begin_commit(None)
+        return values
+
+    def _record(self, ledger: Ledger) -> None:
+        self.ledger = ledger
+        self.save(ledger)

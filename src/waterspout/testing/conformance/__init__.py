@@ -1,0 +1,41 @@
+"""One suite for every store: write `multi_get` and `multi_put`, then run this.
+
+    from waterspout.testing import StateConformance
+
+    class TestMyStore(StateConformance):
+        def make_backing(self, kind):
+            return MyStore(...)
+
+Needs pytest and hypothesis. `StateConformance` says what else a store may tell of itself.
+"""
+
+from waterspout.errors import MissingDependencyError
+
+try:
+    import hypothesis as _hypothesis  # noqa: F401  (to say what is missing before all else)
+    import pytest
+except ImportError as error:
+    raise MissingDependencyError(str(error.name), "dev") from error
+
+# Before they are imported: a failed assertion then shows both sides, as in a test module.
+pytest.register_assert_rewrite(
+    *(
+        f"{__name__}.{suite}"
+        for suite in (
+            "combining",
+            "contract",
+            "heads",
+            "losses",
+            "network",
+            "outside",
+            "scanning",
+            "semantics",
+            "zombies",
+        )
+    )
+)
+
+from waterspout.testing.conformance.hooks import EQUAL_KEYS, ODD_KEYS  # noqa: E402
+from waterspout.testing.conformance.suite import StateConformance  # noqa: E402
+
+__all__ = ["EQUAL_KEYS", "ODD_KEYS", "StateConformance"]

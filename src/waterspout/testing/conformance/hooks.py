@@ -1,0 +1,240 @@
+"""What a store tells of itself, and what all suites share."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from waterspout.state.base import BackingMap, ComparingMap, FencedMap, Key, StateKind
+from waterspout.state.batched import BatchedMap
+from waterspout.state.head import Head, Stamp, Writer
+from waterspout.state.kinds import make_map
+from waterspout.state.opaque import OpaqueValue
+from waterspout.state.transactional import TransactionalValue
+from waterspout.testing.batches import OWNER, Batches
+from waterspout.testing.proxy import FaultProxy
+
+__all__ = [
+    "EQUAL_KEYS",
+    "EXACT_KINDS",
+    "ODD_KEYS",
+    "OPAQUE",
+    "PLAIN",
+    "TRANSACTIONAL",
+    "StoreHooks",
+    "at",
+    "each_exact_kind",
+    "each_kind",
+    "examples",
+    "record",
+]
+
+OPAQUE, TRANSACTIONAL, PLAIN = (
+    StateKind.OPAQUE,
+    StateKind.TRANSACTIONAL,
+    StateKind.NON_TRANSACTIONAL,
+)
+EXACT_KINDS = (OPAQUE, TRANSACTIONAL)
+each_kind = pytest.mark.parametrize("kind", list(StateKind), ids=lambda kind: kind.value)
+each_exact_kind = pytest.mark.parametrize("kind", EXACT_KINDS, ids=lambda kind: kind.value)
+
+ODD_KEYS: tuple[tuple[Any, ...], ...] = (
+    (),
+    (None,),
+    ("",),
+    ("", ""),
+    (None, None),
+    ("x" * 1_000_000,),
+    ("x" * 1_000_000 + "y",),
+    ("naïve ☃ 𝄞",),
+    ("nai\u0308ve ☃ 𝄞",),
+    ("a\0b",),
+    ("a\0c",),
+    ("a",),
+    ("A",),
+    ("a ",),
+    (" a",),
+    ("a:b",),
+    ("a/b",),
+    ("../a",),
+    ("a\nb",),
+    ("a\r\nb",),
+    ("a", "b"),
+    ("a,b",),
+    ('a","b',),
+    ("a\\",),
+    ("\ud800",),
+    (1,),
+    ("1",),
+    (1.0,),
+    (True,),
+    (b"1",),
+    (0,),
+    (False,),
+    ("null",),
+    ('["a"]',),
+    (10**30,),
+    (-1,),
+    ((1, 2), 3),
+    (1, (2, 3)),
+    ((1, 2, 3),),
+    ((),),
+    (math.nan,),
+    ("NaN",),
+    (math.inf,),
+    (-math.inf,),
+    ("a'; DROP TABLE state0; --",),
+    ("%s {} $1 ? :a",),
+    ("*",),
+)
+"""Keys that stores have been known to confuse or to choke on; no two of them are equal."""
+
+EQUAL_KEYS: tuple[tuple[Key, Key], ...] = (
+    (("a", 1), ["a", 1]),
+    ((0.0,), (-0.0,)),
+    ((math.nan,), (float("nan"),)),
+    (((1, [2]),), ([1, (2,)],)),
+    ((b"x",), (bytearray(b"x"),)),
+)
+"""Pairs of keys that are one key each."""
+
+
+class StoreHooks:
+    """What a store author overrides; all but `make_backing` may be left as it is."""
+
+    proxy: FaultProxy | None = None
+    """A proxy through which the stores of `make_backing` reach their server, if there is one."""
+
+    commit_request: bytes | None = None
+    """Bytes of the request that makes a write last (`COMMIT`), if a write takes several."""
+
+    many: int = 100_000
+    """How many keys go in the biggest batch."""
+
+    odd_keys: Sequence[Key] = ODD_KEYS
+    """Keys to try; leave out what the store is documented to refuse."""
+
+    is_durable: bool = True
+    """Whether what was written is still there once the store was closed and reopened."""
+
+    def make_backing(self, kind: StateKind) -> BackingMap[Any]:
+        """Return a new, empty store for records of this kind. Called many times in a test."""
+        raise NotImplementedError(f"{type(self).__name__} must say how a store is made")
+
+    def reopen(self, backing: BackingMap[Any]) -> BackingMap[Any]:
+        """Return another client of the same store, as a new process would have it."""
+        return backing
+
+    def make_int_backing(self, kind: StateKind) -> BackingMap[Any] | None:
+        """Return a new store bound to keys `word string` and values `n bigint`, if it can."""
+        return None
+
+    # --- for the suites ------------------------------------------------------------------
+
+    @pytest.fixture(autouse=True)
+    def _close_stores(self) -> Iterator[None]:
+        self._opened: list[BackingMap[Any]] = []
+        yield
+        self._close_all()
+
+    def _close_all(self) -> None:
+        while self._opened:
+            self._opened.pop().close()
+
+    def new(self, kind: StateKind) -> BackingMap[Any]:
+        """Return a new store, closed at the end of the test."""
+        backing = self.make_backing(kind)
+        self._opened.append(backing)
+        return backing
+
+    def fresh(self, kind: StateKind) -> BackingMap[Any]:
+        """Return a new store for one example of many; those of earlier ones are closed."""
+        self._close_all()
+        return self.new(kind)
+
+    def client(self, backing: BackingMap[Any]) -> BackingMap[Any]:
+        """Return another client of a store, closed at the end of the test."""
+        other = self.reopen(backing)
+        if other is not backing:
+            self._opened.append(other)
+        return other
+
+    def fenced(self, kind: StateKind) -> FencedMap[Any]:
+        """Return a new store with a fence, or skip the test."""
+        fence = self.new(kind).fence
+        if fence is None:
+            pytest.skip(
+                "this store has no fence: it neither keeps a head nor refuses a write of an old "
+                "attempt, so a paused task that wakes up may change a committed value"
+            )
+        return fence
+
+    def comparing(self, kind: StateKind) -> FencedMap[Any]:
+        """Return a new store that compares key by key, or skip the test."""
+        fence = self.fenced(kind)
+        if not self.compares(fence):
+            pytest.skip("this store checks the head with each write; there is nothing to compare")
+        return fence
+
+    def checking(self, kind: StateKind) -> FencedMap[Any]:
+        """Return a new store that checks the head with each write, or skip the test."""
+        fence = self.fenced(kind)
+        if self.compares(fence):
+            pytest.skip(
+                "this store compares key by key: a write of an old attempt may land where nobody "
+                "has written since; readers tell it apart by the head's resolved attempts"
+            )
+        return fence
+
+    @staticmethod
+    def compares(backing: BackingMap[Any]) -> bool:
+        """Whether a store compares key by key instead of checking the head."""
+        return isinstance(backing.uncached, ComparingMap)
+
+    @staticmethod
+    def state(kind: StateKind, backing: BackingMap[Any]) -> BatchedMap[Any, Any]:
+        """Return the state of this kind over a store."""
+        return make_map(kind, backing, name="the state")
+
+    def batches(self, kind: StateKind, backing: BackingMap[Any], **options: Any) -> Batches:
+        """Return someone who drives batches through a store."""
+        return Batches(self.state(kind, backing), **options)
+
+
+def examples(number: int) -> settings:
+    """Return the settings of a property, whatever store it runs on and however slow that is."""
+    slow = [
+        HealthCheck.differing_executors,  # a suite is inherited by many classes
+        HealthCheck.function_scoped_fixture,
+        HealthCheck.too_slow,
+    ]
+    return settings(max_examples=number, deadline=None, suppress_health_check=slow)
+
+
+def record(
+    kind: StateKind, value: Any, txid: int = 1, attempt: int = 0, prev: Any | None = None
+) -> Any:
+    """Return what a store holds under a key of a state of this kind."""
+    if kind is OPAQUE:
+        return OpaqueValue(txid, attempt, value, prev)
+    return TransactionalValue(txid, attempt, value) if kind is TRANSACTIONAL else value
+
+
+def at(
+    txid: int,
+    attempt: int = 0,
+    *,
+    committed: bool = False,
+    epoch: int = 1,
+    owner: str = OWNER,
+    history: str = "",
+    lease: str = "",
+    resolved: dict[int, int] | None = None,
+) -> Head:
+    """Return a head."""
+    writer = Writer(owner, epoch, history, lease)
+    return Head(Stamp(writer, txid, attempt), committed, resolved or {})

@@ -1,0 +1,45 @@
+"""All suites in one class, for a store author to inherit from."""
+
+from __future__ import annotations
+
+from waterspout.testing.conformance.combining import CombineSuite
+from waterspout.testing.conformance.contract import ContractSuite
+from waterspout.testing.conformance.heads import HeadSuite
+from waterspout.testing.conformance.losses import LossSuite
+from waterspout.testing.conformance.network import NetworkSuite
+from waterspout.testing.conformance.outside import OutsideSuite
+from waterspout.testing.conformance.scanning import ScanSuite
+from waterspout.testing.conformance.semantics import SemanticsSuite
+from waterspout.testing.conformance.zombies import ZombieSuite
+
+__all__ = ["StateConformance"]
+
+
+class StateConformance(
+    ContractSuite,
+    SemanticsSuite,
+    HeadSuite,
+    OutsideSuite,
+    ZombieSuite,
+    LossSuite,
+    ScanSuite,
+    CombineSuite,
+    NetworkSuite,
+):
+    """What every store must do, and what a store with a fence must refuse.
+
+        class TestMyStore(StateConformance):
+            def make_backing(self, kind):
+                return MyStore(...)
+
+    `make_backing` returns a new, empty store each time it is called. Everything else may be
+    left as it is (see `StoreHooks`): `reopen`, `make_int_backing`, `proxy`, `many`, `odd_keys`,
+    `is_durable`. What a test needs beside that, such as a server, comes from a fixture:
+
+            @pytest.fixture(autouse=True)
+            def _server(self, my_server):
+                self.server = my_server
+
+    A store without a fence, without a listing or without a proxy has some tests skipped, each
+    with what is thus not promised.
+    """

@@ -1,0 +1,80 @@
+"""Memcached through the suite of all stores: directly, through a cache, and over a bad network."""
+
+from __future__ import annotations
+
+from itertools import count
+
+import pytest
+
+from tests.services.servers import MemcachedServer
+from waterspout.state.cache import CachedMap
+from waterspout.state.memcached import MemcachedState
+from waterspout.testing.conformance import StateConformance
+from waterspout.testing.proxy import FaultProxy
+
+NUMBERS = count()
+
+
+@pytest.fixture(scope="module")
+def roomy_server(memcached_server):
+    """A server that need not evict what a test has written: some keys are of 1 MB."""
+    with MemcachedServer(memory_mb=1024) as server:
+        yield server
+
+
+class Memcached(StateConformance):
+    @pytest.fixture(autouse=True)
+    def _server(self, roomy_server):
+        self.addresses = [roomy_server.address]
+
+    def make_backing(self, kind):
+        recipe = MemcachedState(self.addresses, f"state{next(NUMBERS)}", kind=kind, timeout_secs=5)
+        backing = recipe.backing()
+        backing.recipe = recipe
+        return backing
+
+    def reopen(self, backing):
+        other = backing.recipe.backing()
+        other.recipe = backing.recipe
+        return other
+
+
+class TestMemcached(Memcached):
+    pass
+
+
+class TestCachedMemcached(Memcached):
+    def make_backing(self, kind):
+        return CachedMap(super().make_backing(kind), 50)
+
+    def reopen(self, backing):
+        return CachedMap(super().reopen(backing.uncached), backing._cache)
+
+
+class TestMemcachedOnThreeServers(Memcached):
+    many = 10_000
+
+    @pytest.fixture(autouse=True)
+    def _servers(self, three_servers):
+        self.addresses = [server.address for server in three_servers]
+
+
+class TestMemcachedOverABadNetwork(Memcached):
+    many = 2_000
+    commit_request = b"cas "
+
+    @pytest.fixture(autouse=True)
+    def _network(self, roomy_server):
+        with FaultProxy(*roomy_server.address) as self.proxy:
+            self.addresses = [self.proxy.address]
+            yield
+
+
+@pytest.fixture(scope="module")
+def three_servers(memcached_server):
+    with (
+        MemcachedServer(memory_mb=256) as one,
+        MemcachedServer(memory_mb=256) as two,
+        MemcachedServer(memory_mb=256) as three,
+    ):
+        yield one, two, three

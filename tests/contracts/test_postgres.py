@@ -1,0 +1,77 @@
+"""PostgreSQL through the suite of all stores: directly, through a cache, over a bad network."""
+
+from __future__ import annotations
+
+from itertools import count
+
+import psycopg
+import pytest
+from psycopg.conninfo import make_conninfo
+
+from waterspout.schema import Schema
+from waterspout.state.cache import CachedMap
+from waterspout.state.postgres import PostgresState
+from waterspout.state.postgres_connections import close_idle
+from waterspout.testing.conformance import StateConformance
+from waterspout.testing.proxy import FaultProxy
+
+NUMBERS = count()
+
+
+@pytest.fixture(scope="module")
+def database(postgres_server):
+    yield postgres_server.fresh_database()
+    close_idle()
+
+
+class Postgres(StateConformance):
+    commit_request = b"COMMIT"
+
+    @pytest.fixture(autouse=True)
+    def _database(self, database):
+        self.dsn = self.direct = database
+        yield
+        # Hundreds of tables, each with an index and a TOAST table, would slow the server down.
+        with psycopg.connect(self.direct, autocommit=True) as connection:
+            connection.execute("DROP SCHEMA public CASCADE")
+            connection.execute("CREATE SCHEMA public")
+
+    def make_backing(self, kind):
+        return self.opened(PostgresState(self.dsn, f"state{next(NUMBERS)}", kind=kind))
+
+    def make_int_backing(self, kind):
+        recipe = PostgresState(self.dsn, f"state{next(NUMBERS)}", kind=kind)
+        return self.opened(recipe.bind(Schema.parse("word string"), Schema.parse("n bigint")))
+
+    def opened(self, recipe):
+        backing = recipe.backing()
+        backing.recipe = recipe
+        return backing
+
+    def reopen(self, backing):
+        return self.opened(backing.recipe)
+
+
+class TestPostgres(Postgres):
+    pass
+
+
+class TestCachedPostgres(Postgres):
+    def make_backing(self, kind):
+        return CachedMap(super().make_backing(kind), 50)
+
+    def reopen(self, backing):
+        return CachedMap(super().reopen(backing.uncached), backing._cache)
+
+
+class TestPostgresOverABadNetwork(Postgres):
+    many = 2_000
+
+    @pytest.fixture(autouse=True)
+    def _network(self, _database, postgres_server):
+        with FaultProxy(postgres_server.host, postgres_server.port) as self.proxy:
+            host, port = self.proxy.address
+            self.dsn = make_conninfo(self.direct, host=host, port=port)
+            yield
+            close_idle()
+            assert self.proxy.connections >= 0  # it has taken note that they are closed

@@ -1,0 +1,932 @@
+"""Redis states beyond the kit: foreign content, slots, combining, expiry, and a server that dies."""
+
+from __future__ import annotations
+
+import logging
+import os
+import pickle
+import sys
+import time
+from contextlib import suppress
+from dataclasses import replace
+from uuid import uuid4
+
+import pytest
+import redis
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.services.fixtures import provided
+from tests.services.servers import RedisServer
+from tests.state_support import examples
+from waterspout.config import Config
+from waterspout.errors import (
+    ConfigError,
+    DamagedStoreError,
+    FencedError,
+    ForeignStoreError,
+    MissingDependencyError,
+    NewerFormatError,
+    StaleBatchError,
+    StateMismatchError,
+    StoreError,
+    TopologyError,
+)
+from waterspout.schema import Schema
+from waterspout.state import redis_scripts
+from waterspout.state.base import StateKind
+from waterspout.state.head import Head, Stamp, Writer
+from waterspout.state.opaque import OpaqueValue
+from waterspout.state.records import encode_record
+from waterspout.state.redis import RedisState
+from waterspout.testing.batches import OWNER, Add, Batches, Greatest, Least, SumUp
+from waterspout.testing.proxy import FaultProxy
+
+pytestmark = pytest.mark.services
+
+WORDS, NUMBERS = Schema.parse("word string"), Schema.parse("n bigint")
+OTHERS = Schema.parse("m bigint")
+BOTH = pytest.mark.parametrize("layout", ["string", "hash"])
+
+
+def counting(url, *, kind=StateKind.OPAQUE, prefix=None, **options):
+    """A state of numbers under words, with a prefix of its own."""
+    state = RedisState(url, prefix or uuid4().hex, kind=kind, **options)
+    return state.bind(WORDS, NUMBERS)
+
+
+def driver(state, **options):
+    return Batches(state.make_state(Config(), 0, 1), **options)
+
+
+def read(state, *words):
+    """Read as another process would."""
+    return state.make_state(Config(), 0, 1).multi_get([(word,) for word in words])
+
+
+def at(txid, attempt=0, *, committed=False, epoch=1):
+    return Head(Stamp(Writer(OWNER, epoch), txid, attempt), committed)
+
+
+@pytest.fixture
+def url(redis_server):
+    redis_server.roundtrip(b"FLUSHALL\r\n")  # a new state looks through all keys
+    return redis_server.url
+
+
+@pytest.fixture
+def raw(url):
+    with redis.Redis.from_url(url, decode_responses=True, protocol=2) as client:
+        yield client
+
+
+@pytest.fixture
+def own_server():
+    """A server that a test may kill."""
+    with provided("redis", RedisServer) as server:
+        yield server
+
+
+@pytest.fixture
+def proxy(redis_server):
+    with FaultProxy(redis_server.host, redis_server.port) as proxy:
+        yield proxy
+
+
+def through(proxy):
+    return f"redis://127.0.0.1:{proxy.port}/0"
+
+
+# --- the recipe -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "says"),
+    [
+        ({"prefix": "a b"}, TopologyError, "cannot be a prefix"),
+        ({"prefix": "a}"}, TopologyError, "cannot be a prefix"),
+        ({"prefix": "*"}, TopologyError, "cannot be a prefix"),
+        ({"prefix": ""}, TopologyError, "cannot be a prefix"),
+        ({"url": "http://db"}, ConfigError, "must begin with redis://"),
+        ({"layout": "list"}, ConfigError, "'string' or 'hash', not 'list'"),
+        ({"slots": 0}, ConfigError, "from 1 to 16384, not 0"),
+        ({"slots": True}, ConfigError, "from 1 to 16384, not True"),
+        ({"expire_secs": 0}, ConfigError, "expire_secs is a number of seconds above 0"),
+        ({"timeout_secs": None}, ConfigError, "timeout_secs is a number of seconds above 0"),
+        ({"expire_secs": 5, "layout": "hash"}, ConfigError, "fields of a hash do not expire"),
+        ({"cache": -1}, ConfigError, "cache is a number of records"),
+    ],
+)
+def test_a_recipe_that_cannot_work_is_refused_at_once(options, error, says):
+    with pytest.raises(error, match=says):
+        RedisState.opaque(**{"url": "redis://db", "prefix": "words", **options})
+
+
+def test_a_missing_library_is_named_when_the_recipe_is_made(monkeypatch):
+    monkeypatch.setitem(sys.modules, "redis", None)
+
+    with pytest.raises(MissingDependencyError, match=r"waterspout\[redis\]"):
+        RedisState.opaque("redis://db", prefix="words")
+
+
+def test_slots_and_layout_are_part_of_the_identity():
+    state = RedisState.opaque("redis://me:hunter2@db/0", prefix="words", slots=4, layout="hash")
+
+    assert state.bind(WORDS, NUMBERS).identity() == {
+        "backend": "redis",
+        "kind": "opaque",
+        "prefix": "words",
+        "records": "hash",
+        "slots": 4,
+        "layout": "word string -> n bigint",
+    }
+    assert state.location() == "redis://db/0#words"
+    assert state.weakness is None
+    assert "expires" in str(RedisState.opaque("redis://db", prefix="w", expire_secs=9).weakness)
+    assert pickle.loads(pickle.dumps(state)) == state
+
+
+# --- secrets --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://me:hunter2@127.0.0.1:1/0",
+        "redis://:hunter2@127.0.0.1:1/0",
+        "redis://127.0.0.1:1/0?password=hunter2",
+        "redis://:ab/hunter2@127.0.0.1:1/0",
+        "rediss://me:hunter2@127.0.0.1:1/0",
+    ],
+)
+def test_a_password_is_not_shown_anywhere(url):
+    state = RedisState.opaque(url, prefix="words", timeout_secs=1)
+    backing = state.backing()
+
+    with pytest.raises((StoreError, ConfigError)) as caught:
+        backing.read_head()
+
+    error = caught.value
+    shown = [repr(state), str(state), state.title, state.location(), repr(state.identity())]
+    shown += [repr(backing), repr(backing._client), str(error), repr(error), str(error.__cause__)]
+    assert [text for text in shown if "hunter2" in text] == []
+
+
+def test_a_wrong_password_is_not_quoted_back(own_server):
+    own_server.roundtrip(b"CONFIG SET requirepass right\r\n")
+    state = RedisState.opaque(own_server.url.replace("//", "//:hunter2@"), prefix="words")
+
+    with pytest.raises(StoreError, match="the right user, password") as caught:
+        state.backing().read_head()
+
+    assert "hunter2" not in str(caught.value)
+
+
+def test_a_password_comes_from_the_environment_where_it_is_used(own_server, monkeypatch):
+    own_server.roundtrip(b"CONFIG SET requirepass right\r\n")
+    state = RedisState.opaque(own_server.url.replace("//", "//:${SECRET_WORD}@"), prefix="words")
+    with pytest.raises(ConfigError, match="SECRET_WORD, which is not set"):
+        state.backing().read_head()
+    monkeypatch.setenv("SECRET_WORD", "right")
+
+    batches = driver(state)
+    batches.commit({"a": 1})
+
+    assert batches.values("a") == [1]
+
+
+# --- what is there already ------------------------------------------------------------------
+
+
+def test_keys_without_a_header_are_somebody_elses(url, raw):
+    state = counting(url)
+    raw.set(f"{{{state.prefix}:0}}:k:theirs", "1")
+
+    for act in (state.check, driver(state).claim):
+        with pytest.raises(ForeignStoreError, match="'{.*:0}:k:theirs', but no header"):
+            act()
+    with pytest.raises(ForeignStoreError):
+        state.backing().multi_put([("a",)], [OpaqueValue(1, 0, 1)])
+
+
+def test_a_header_of_another_make_is_refused(url, raw):
+    for put in (lambda k: raw.set(k, "1"), lambda k: raw.hset(k, "mine", "1")):
+        state = counting(url)
+        put(f"{{{state.prefix}:0}}:head")
+
+        with pytest.raises(ForeignStoreError, match="waterspout did not make"):
+            state.check()
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"kind": StateKind.TRANSACTIONAL}, {"layout": "hash"}, {"slots": 2}, {"values": OTHERS}],
+    ids=["kind", "layout", "slots", "columns"],
+)
+def test_a_state_of_another_kind_or_layout_is_refused(url, other):
+    state = counting(url)
+    driver(state).commit({"a": 1})
+    another = replace(state, **other)
+
+    with pytest.raises(ForeignStoreError, match="is another state: opaque, string layout, slots 1"):
+        another.check()
+    with pytest.raises(ForeignStoreError):
+        another.backing().multi_put([("a",)], [OpaqueValue(1, 0, 1)])
+    with pytest.raises(ForeignStoreError):
+        another.backing().fenced_put(at(1).stamp, [("a",)], [OpaqueValue(1, 0, 1)])
+
+
+def test_another_topology_is_refused(url):
+    state = counting(url)
+    driver(state).commit({"a": 1})
+
+    with pytest.raises(ForeignStoreError, match="belongs to topology"):
+        driver(state, owner="another").claim()
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "error"),
+    [
+        ("head", "{}", DamagedStoreError),
+        ("fence", "x", DamagedStoreError),
+        ("checksum", "x", DamagedStoreError),
+        ("format", "x", DamagedStoreError),
+        ("format", "2", NewerFormatError),
+    ],
+)
+def test_a_header_that_was_tampered_with_is_found_out(url, raw, name, text, error):
+    state = counting(url)
+    driver(state).commit({"a": 1})
+    raw.hset(f"{{{state.prefix}:0}}:head", name, text)
+
+    with pytest.raises(error):
+        state.check()
+    with pytest.raises(error):
+        state.backing().fenced_put(at(1).stamp, [("a",)], [OpaqueValue(1, 0, 1)])
+
+
+@BOTH
+@pytest.mark.parametrize("text", ["", "[1,0", "[1,0,5]", "x", "[1,0,5,"])
+def test_a_damaged_record_is_named_and_never_taken_for_none(url, raw, layout, text):
+    state = counting(url, layout=layout)
+    batches = driver(state, combine=SumUp())
+    batches.commit({"good": 1, "bad": 1})
+    tag = f"{{{state.prefix}:0}}"
+    if layout == "hash":
+        raw.hset(f"{tag}:h", '["bad"]', text)
+    else:
+        raw.set(f'{tag}:k:["bad"]', text)
+
+    for act in (
+        lambda: batches.values("bad"),
+        lambda: list(state.backing().scan()),
+        lambda: batches.lose({"good": 1, "bad": 1}),
+    ):
+        with pytest.raises(DamagedStoreError, match="bad"):
+            act()
+
+
+@BOTH
+def test_a_prefix_that_begins_like_another_is_another(url, layout):
+    names = [uuid4().hex]
+    names += [f"{names[0]}:1", f"{names[0]}:k"]
+    states = [counting(url, prefix=name, layout=layout) for name in names]
+    for n, state in enumerate(states):
+        driver(state).commit({"a": n})
+
+    found = [list(state.make_state(Config(), 0, 1).scan()) for state in states]
+
+    assert found == [[[(("a",), n)]] for n in range(3)]
+
+
+# --- check ----------------------------------------------------------------------------------
+
+
+def test_check_is_silent_where_the_server_keeps_what_it_acknowledged(url, caplog):
+    with caplog.at_level(logging.WARNING):
+        counting(url).check()
+
+    assert caplog.messages == []
+
+
+def test_check_warns_of_a_server_that_may_lose_what_it_acknowledged(own_server, caplog):
+    for setting in ("appendonly no", "appendfsync everysec", "maxmemory-policy allkeys-lru"):
+        own_server.roundtrip(f"CONFIG SET {setting}\r\n".encode())
+    state = counting(own_server.url, prefix="words")
+
+    with caplog.at_level(logging.WARNING):
+        state.check()
+
+    assert [text.partition("; ")[0].partition("has ")[2] for text in caplog.messages] == [
+        "appendonly no",
+        "appendfsync everysec",
+        "maxmemory-policy allkeys-lru",
+    ]
+
+
+def test_check_does_not_mind_a_server_that_keeps_its_settings_to_itself(own_server, caplog):
+    own_server.roundtrip(b"ACL SETUSER limited on >word allkeys +@all -config\r\n")
+    state = counting(own_server.url.replace("//", "//limited:word@"))
+
+    with caplog.at_level(logging.WARNING):
+        state.check()
+    driver(state).commit({"a": 1})
+
+    assert caplog.messages == []
+
+
+# --- the server goes away -------------------------------------------------------------------
+
+
+@BOTH
+def test_a_restart_between_two_batches_is_not_noticed(own_server, layout):
+    batches = driver(counting(own_server.url, layout=layout), combine=SumUp())
+    batches.commit({"a": 1})
+    own_server.restart()
+    batches.commit({"a": 2, "b": 2})
+    own_server.kill()
+    own_server.start()
+    batches.commit({"a": 4})
+
+    assert batches.values("a", "b") == [7, 2]
+
+
+@pytest.mark.parametrize("combine", [None, SumUp()], ids=["update", "combine"])
+def test_a_server_killed_in_the_middle_of_a_batch_has_it_replayed(own_server, combine):
+    state = counting(own_server.url, timeout_secs=5)
+    batches = driver(state, combine=combine)
+    batches.commit({"a": 1})
+    batches.lose({"a": 10, "b": 10})
+    own_server.kill()
+    with pytest.raises(StoreError, match="cannot be used"):
+        batches.write({"a": 10})
+    with pytest.raises(StoreError):
+        read(state, "a")
+    own_server.start()
+
+    batches.commit({"a": 2})
+
+    assert batches.values("a", "b") == [3, None]
+
+
+@pytest.mark.parametrize("slots", [1, 3])
+def test_a_wiped_server_stops_the_run(own_server, slots):
+    batches = driver(counting(own_server.url, slots=slots))
+    batches.commit({"a": 1})
+    own_server.roundtrip(b"FLUSHALL\r\n")
+
+    with pytest.raises(StateMismatchError, match="is empty, but 1 batches were committed"):
+        batches.claim()
+
+
+def test_a_server_restored_from_an_older_copy_stops_the_run(url, raw):
+    state = counting(url)
+    batches = driver(state)
+    batches.commit({"a": 1})
+    header = f"{{{state.prefix}:0}}:head"
+    copy = raw.hgetall(header)
+    batches.commit({"a": 1})
+    batches.commit({"a": 1})
+    raw.hset(header, mapping=copy)
+
+    with pytest.raises(StateMismatchError, match="restored from an older copy"):
+        batches.claim()
+
+
+def test_a_server_that_forgot_its_scripts_is_told_them_again(url, raw):
+    batches = driver(counting(url), combine=SumUp())
+    for _ in range(3):
+        batches.commit({"a": 1})
+        raw.script_flush()
+
+    assert batches.values("a") == [3]
+
+
+def test_a_server_that_does_not_answer_is_given_up_on(proxy):
+    batches = driver(counting(through(proxy), timeout_secs=0.3))
+    batches.commit({"a": 1})
+    proxy.hang()
+    begun = time.monotonic()
+
+    with pytest.raises(StoreError, match="cannot be used"):
+        batches.claim()
+
+    assert time.monotonic() - begun < 5
+
+
+# --- the network loses something ------------------------------------------------------------
+
+
+@BOTH
+@pytest.mark.parametrize("combine", [None, SumUp()], ids=["update", "combine"])
+def test_a_write_whose_answer_is_lost_is_sent_again_and_counts_once(proxy, layout, combine):
+    batches = driver(counting(through(proxy), layout=layout), combine=combine)
+    batches.commit({"a": 1})
+    batches.commit({"a": 1})
+    batches.claim()
+
+    proxy.drop_next_reply(matching=b"EVALSHA")
+    batches.write({"a": 10, "b": 10})
+    assert proxy.dropped == 1
+    batches.mark()
+    batches.settle()
+
+    assert batches.values("a", "b") == [12, 10]
+
+
+def test_a_head_whose_move_was_done_but_not_answered_has_moved(proxy):
+    batches = driver(counting(through(proxy)))
+    batches.commit({"a": 1})
+
+    proxy.drop_next_reply(matching=b"EVALSHA")
+    batches.claim()
+    batches.write({"a": 10})
+    batches.mark()
+    proxy.drop_next_reply(matching=b"EVALSHA")
+    batches.settle()
+
+    assert proxy.dropped == 2
+    assert batches.values("a") == [11]
+
+
+def test_an_amendment_whose_answer_is_lost_is_not_made_twice(proxy):
+    state = counting(through(proxy))
+    batches, outside = driver(state), state.make_state(Config(), 0, 1)
+    batches.commit({"a": 1})
+    outside.multi_update([("a",)], [Add(10)])
+
+    proxy.drop_next_reply(matching=b"EVALSHA")
+    with pytest.raises(StoreError):
+        outside.multi_update([("a",)], [Add(100)])
+
+    assert batches.values("a") == [111]
+
+
+def test_a_plain_combine_whose_answer_is_lost_is_not_sent_again(proxy):
+    state = counting(through(proxy), kind=StateKind.NON_TRANSACTIONAL)
+    batches = driver(state, combine=SumUp())
+    batches.commit({"a": 1})
+    batches.claim()
+
+    proxy.drop_next_reply(matching=b"EVALSHA")
+    with pytest.raises(StoreError):
+        batches.write({"a": 10})
+
+    assert read(state, "a") == [11]
+
+
+@pytest.mark.parametrize(("combine", "trips"), [(None, 2), (SumUp(), 1)], ids=["update", "combine"])
+def test_a_batch_of_a_thousand_keys_takes_five_or_six_round_trips(proxy, combine, trips):
+    batches = driver(counting(through(proxy)), combine=combine)
+    updates = {f"word {n}": n for n in range(1000)}
+    batches.commit(updates)
+    batches.commit(updates)
+
+    counts = [proxy.requests]
+    for step in (batches.claim, lambda: batches.write(updates), batches.mark, batches.settle):
+        step()
+        counts.append(proxy.requests)
+
+    assert [b - a for a, b in zip(counts, counts[1:], strict=False)] == [2, trips, 0, 2]
+
+
+def test_states_of_one_process_share_their_connections(proxy):
+    state = counting(through(proxy))
+    for n in range(5):
+        made = pickle.loads(pickle.dumps(state)).make_state(Config(), n, 5)
+        made.read_head()
+        made.close()
+
+    assert proxy.connections == 1
+
+
+def test_a_forked_process_does_not_use_its_parents_connections(url, monkeypatch):
+    client = counting(url).backing()._client
+    mine, pid = client.connection, os.getpid()
+    monkeypatch.setattr(os, "getpid", lambda: pid + 1)
+
+    assert client.connection is not mine
+    client.connection.close()
+    monkeypatch.undo()
+    assert client.connection is mine
+
+
+# --- zombies --------------------------------------------------------------------------------
+
+
+@BOTH
+@pytest.mark.parametrize("slots", [1, 4])
+@pytest.mark.parametrize("combine", [None, SumUp()], ids=["update", "combine"])
+def test_a_zombie_changes_nothing_and_is_told_both_stamps(url, layout, slots, combine):
+    state = counting(url, layout=layout, slots=slots)
+    batches = driver(state, combine=combine)
+    batches.commit({"a": 1, "b": 1, "c": 1})
+    batches.claim()
+    zombie = replace(batches, state=state.make_state(Config(), 1, 2))
+    batches.claim()
+    batches.write({"a": 10})
+
+    says = r"batch 2 attempt 0 .* was refused; the state is at batch 2 attempt 1"
+    with pytest.raises(FencedError, match=says):
+        zombie.write({"a": 100, "b": 100, "d": 100})
+    batches.mark()
+    batches.settle()
+    with pytest.raises(FencedError, match="attempt 1 .*, committed"):
+        zombie.write({"a": 100, "b": 100, "d": 100})
+
+    assert batches.values("a", "b", "c", "d") == [11, 1, 1, None]
+
+
+# --- slots ----------------------------------------------------------------------------------
+
+SLOTS = 4
+# One word for each of the four slots.
+IN_SLOT = ["w1", "w2", "w3", "w0"]
+
+
+class Crash(Exception):
+    """The end of a driver."""
+
+
+class DyingClient:
+    """Passes calls on, but of those that move slots only the first few; then it dies."""
+
+    def __init__(self, client, moves):
+        self._client, self._moves = client, moves
+
+    def run(self, calls, *, again):
+        if calls[0].script is not redis_scripts.ADVANCE:
+            return self._client.run(calls, again=again)
+        if self._moves:
+            self._client.run(calls[: self._moves], again=again)
+        raise Crash
+
+    def __getattr__(self, name):
+        return getattr(self._client, name)
+
+
+def dying(state, batches, moves):
+    """Return the same driver with a client that dies between slots."""
+    backing = state.backing()
+    backing._client = DyingClient(backing._client, moves)
+    made = state.make_state(Config(), 0, 1)
+    made._backing = backing
+    return replace(batches, state=made)
+
+
+def heads_of(state, raw):
+    texts = [raw.hget(f"{{{state.prefix}:{n}}}:head", "head") for n in range(SLOTS)]
+    heads = [Head.from_text(text) for text in texts]
+    return [(h.stamp.writer.epoch, h.stamp.txid, h.stamp.attempt, int(h.committed)) for h in heads]
+
+
+def test_every_slot_has_its_keys_and_the_same_head(url, raw):
+    state = counting(url, slots=SLOTS)
+    driver(state).commit({word: 1 for word in IN_SLOT})
+
+    for slot, word in enumerate(IN_SLOT):
+        assert raw.get(f'{{{state.prefix}:{slot}}}:k:["{word}"]') == "[1,0,1,null]"
+    assert heads_of(state, raw) == [(1, 1, 0, 1)] * SLOTS
+
+
+@pytest.mark.parametrize("moves", range(SLOTS))
+@pytest.mark.parametrize("txid", [1, 2])
+def test_a_crash_between_two_slots_of_a_claim_is_completed_by_the_next(url, raw, moves, txid):
+    state = counting(url, slots=SLOTS)
+    batches = driver(state)
+    if txid == 2:
+        batches.commit({word: 1 for word in IN_SLOT})
+    crashed = dying(state, batches, moves)
+    with pytest.raises(Crash):
+        crashed.claim()
+    # Whoever writes for this claim all the same is let into the slots that have moved.
+    late = replace(crashed, state=state.make_state(Config(), 0, 1))
+    let_in = []
+    for word in IN_SLOT:
+        with suppress(FencedError):
+            late.write({word: 100})
+            let_in.append(word)
+    assert let_in == IN_SLOT[: 1 + moves]
+
+    again = crashed.restarted(state.make_state(Config(), 0, 1))
+    again.commit({IN_SLOT[1]: 10, IN_SLOT[3]: 10})
+
+    assert heads_of(state, raw) == [(2, txid, 1, 1)] * SLOTS
+    before = 1 if txid == 2 else 0
+    assert [v or 0 for v in again.values(*IN_SLOT)] == [before, before + 10, before, before + 10]
+    again.commit({word: 1 for word in IN_SLOT})
+    assert again.values(*IN_SLOT) == [before + 1, before + 11, before + 1, before + 11]
+
+
+@pytest.mark.parametrize("moves", range(SLOTS))
+def test_a_paused_driver_that_goes_on_moving_slots_moves_none_back(url, raw, moves):
+    state = counting(url, slots=SLOTS)
+    old = driver(state)
+    old.commit({word: 1 for word in IN_SLOT})
+    paused = dying(state, old, moves)
+    with pytest.raises(Crash):
+        paused.claim()
+    new = paused.restarted(state.make_state(Config(), 0, 1))
+    new.claim()
+
+    with pytest.raises(FencedError, match=r"batch 2 attempt 0 .* is at batch 2 attempt 1"):
+        state.backing()._advance(at(1, committed=True), at(2, 0))
+
+    assert heads_of(state, raw) == [(2, 2, 1, 0)] * SLOTS
+    new.write({word: 10 for word in IN_SLOT})
+    new.mark()
+    new.settle()
+    assert new.values(*IN_SLOT) == [11] * SLOTS
+
+
+def test_an_old_driver_may_move_a_slot_that_the_new_one_has_not_reached(url, raw):
+    state = counting(url, slots=SLOTS)
+    old = driver(state)
+    old.commit({word: 1 for word in IN_SLOT})
+    paused = dying(state, old, 0)
+    with pytest.raises(Crash):
+        paused.claim()
+    new = dying(state, paused.restarted(paused.state), 1)
+    with pytest.raises(Crash):
+        new.claim()
+
+    with pytest.raises(FencedError):
+        state.backing()._advance(at(1, committed=True), at(2, 0))
+    assert heads_of(state, raw) == [(2, 2, 1, 0), (2, 2, 1, 0), (1, 2, 0, 0), (1, 2, 0, 0)]
+    zombie = replace(paused, state=state.make_state(Config(), 0, 1))
+    zombie.write({IN_SLOT[2]: 100})
+
+    newest = new.restarted(state.make_state(Config(), 0, 1))
+    newest.commit({IN_SLOT[0]: 10})
+    newest.commit({IN_SLOT[2]: 1000})
+
+    assert newest.values(*IN_SLOT) == [11, 1, 1001, 1]
+
+
+@pytest.mark.parametrize("moves", range(SLOTS))
+def test_a_crash_between_two_slots_of_a_settling_is_completed(url, raw, moves):
+    state = counting(url, slots=SLOTS)
+    batches = driver(state)
+    batches.lose({word: 1 for word in IN_SLOT})
+    batches.mark()
+    with pytest.raises(Crash):
+        dying(state, batches, moves).settle()
+    assert heads_of(state, raw) == [(1, 1, 0, int(0 < n <= moves)) for n in range(SLOTS)]
+    assert batches.values(*IN_SLOT) == [None] * SLOTS
+
+    if moves % 2:
+        batches.settle()
+        assert heads_of(state, raw) == [(1, 1, 0, 1)] * SLOTS
+        assert batches.values(*IN_SLOT) == [1] * SLOTS
+    batches.commit({word: 1 for word in IN_SLOT})
+
+    assert batches.values(*IN_SLOT) == [2] * SLOTS
+
+
+def test_a_crash_while_the_headers_are_made_is_completed(url, raw):
+    state = counting(url, slots=SLOTS)
+    backing = state.backing()
+    fields = backing._headers.fields(None)
+    pairs = dict(zip(fields[::2], fields[1::2], strict=True))
+    raw.hset(f"{{{state.prefix}:2}}:head", mapping=pairs)
+    assert backing.read_head() is None
+    state.check()
+
+    batches = driver(state)
+    batches.commit({word: 1 for word in IN_SLOT})
+
+    assert batches.values(*IN_SLOT) == [1] * SLOTS
+
+
+@pytest.mark.parametrize("slot", range(SLOTS))
+def test_a_slot_that_was_wiped_stops_the_run(url, raw, slot):
+    state = counting(url, slots=SLOTS)
+    batches = driver(state)
+    batches.commit({word: 1 for word in IN_SLOT})
+    raw.delete(
+        f"{{{state.prefix}:{slot}}}:head", f'{{{state.prefix}:{slot}}}:k:["{IN_SLOT[slot]}"]'
+    )
+
+    for _ in range(2):
+        with pytest.raises(StateMismatchError):
+            batches.claim()
+    with pytest.raises((StateMismatchError, ForeignStoreError)):
+        state.backing().multi_put([(IN_SLOT[slot],)], [OpaqueValue(1, 0, 1)])
+
+
+def test_a_slot_that_came_back_without_its_last_batch_stops_the_run(url, raw):
+    state = counting(url, slots=SLOTS)
+    batches = driver(state)
+    batches.commit({word: 1 for word in IN_SLOT})
+    header = f"{{{state.prefix}:2}}:head"
+    copy = raw.hgetall(header)
+    batches.commit({word: 1 for word in IN_SLOT})
+    raw.hset(header, mapping=copy)
+
+    for _ in range(2):
+        with pytest.raises(StateMismatchError, match="slot 2 of .* is behind the others"):
+            batches.claim()
+
+
+# --- combining in the server ----------------------------------------------------------------
+
+EDGE = 2**53
+numbers = st.one_of(
+    st.integers(-9, 9),
+    st.sampled_from([EDGE - 1, EDGE, EDGE + 1, -EDGE, -EDGE - 1, 1 - EDGE, 2**62, -(2**70)]),
+)
+updates = st.dictionaries(st.sampled_from("abcd"), numbers, min_size=1)
+history = st.lists(st.tuples(st.lists(updates, max_size=2), updates), min_size=1, max_size=5)
+MERGES = {"sum": SumUp(), "min": Least(), "max": Greatest()}
+
+
+@pytest.mark.parametrize("merge", MERGES)
+@pytest.mark.parametrize(
+    "options", [{}, {"layout": "hash", "slots": 2}, {"expire_secs": 600}], ids=str
+)
+@examples(25)
+@given(history=history)
+def test_the_server_combines_as_python_does_whatever_was_lost(url, raw, merge, options, history):
+    combiner, truth = MERGES[merge], {}
+    inside = driver(counting(url, **options), combine=combiner)
+    # Without a type the value may be anything, so all is done in Python.
+    outside = driver(RedisState.opaque(url, prefix=uuid4().hex, **options), combine=combiner)
+    for lost, kept in history:
+        for batches in (inside, outside):
+            for some in lost:
+                batches.lose(some)
+            batches.commit(kept)
+        for key, amount in kept.items():
+            truth[key] = combiner.combine(truth[key], amount) if key in truth else amount
+        expected = [truth.get(key) for key in "abcd"]
+        assert inside.values(*"abcd") == outside.values(*"abcd") == expected
+    records = [batches.state.records([(key,) for key in "abcd"]) for batches in (inside, outside)]
+    assert records[0] == records[1]
+
+
+@pytest.mark.parametrize("kind", [StateKind.TRANSACTIONAL, StateKind.NON_TRANSACTIONAL])
+@examples(15)
+@given(history=history)
+def test_the_other_kinds_combine_as_python_does_too(url, kind, history):
+    inside = driver(counting(url, kind=kind), combine=SumUp())
+    outside = driver(RedisState(url, uuid4().hex, kind=kind), combine=SumUp())
+    for lost, kept in history:
+        for batches in (inside, outside):
+            for some in lost[:1]:
+                # Of a transactional batch every attempt brings the same; some fail half way.
+                batches.lose(kept if kind is StateKind.TRANSACTIONAL else some)
+            batches.commit(kept)
+        assert inside.values(*"abcd") == outside.values(*"abcd")
+    records = [batches.state.records([(key,) for key in "abcd"]) for batches in (inside, outside)]
+    assert records[0] == records[1]
+
+
+@pytest.mark.parametrize("stored", [None, True, 1.0, 2.5, 1e300, EDGE - 1, EDGE, -EDGE, 10**40])
+@pytest.mark.parametrize("amount", [1, -1, EDGE - 1, EDGE, 2**63, 0.5, True])
+def test_numbers_at_the_edge_and_odd_ones_are_exact(url, stored, amount):
+    state = counting(url)
+    batches = driver(state, combine=SumUp())
+    state.backing().multi_put([("a",), ("b",)], [OpaqueValue(0, 0, stored), OpaqueValue(0, 0, 1)])
+
+    batches.commit({"a": amount, "b": 1})
+
+    (found, b) = batches.values("a", "b")
+    expected = amount if stored is None else stored + amount
+    assert (found, type(found), b) == (expected, type(expected), 2)
+
+
+def test_the_server_writes_the_texts_that_python_would(url, raw):
+    state = counting(url)
+    batches = driver(state, combine=SumUp())
+    batches.commit({"a": 5})
+    batches.commit({"a": -7, "b": EDGE - 2})
+
+    texts = [raw.get(f'{{{state.prefix}:0}}:k:["{word}"]') for word in "ab"]
+
+    assert texts == ["[2,0,-2,5]", f"[2,0,{EDGE - 2},null]"]
+    records = state.backing().multi_get([("a",), ("b",)])
+    assert [encode_record(StateKind.OPAQUE, record) for record in records] == texts
+
+
+def test_a_record_newer_than_the_batch_stops_it_before_anything_is_written(url):
+    state = counting(url)
+    batches = driver(state, combine=SumUp())
+    batches.commit({"a": 1})
+    state.backing().multi_put([("b",)], [OpaqueValue(9, 0, 1)])
+    batches.claim()
+
+    with pytest.raises(StaleBatchError) as caught:
+        batches.write({"a": 1, "b": 1})
+
+    assert (caught.value.txid, caught.value.stored, caught.value.key) == (2, 9, ("b",))
+    assert state.backing().multi_get([("a",)]) == [OpaqueValue(1, 0, 1)]
+
+
+@pytest.mark.parametrize(
+    ("values", "combiner", "can"),
+    [
+        ("n bigint", SumUp(), True),
+        ("n tinyint", Least(), True),
+        ("n int", Greatest(), True),
+        ("n double", SumUp(), False),
+        ("n decimal(10,0)", SumUp(), False),
+        ("n bigint, m bigint", SumUp(), False),
+        ("n", SumUp(), False),
+    ],
+)
+def test_only_whole_numbers_in_one_column_are_combined_in_the_server(values, combiner, can):
+    state = RedisState.opaque("redis://db", prefix="words").bind(WORDS, Schema.parse(values))
+
+    assert state.backing().can_combine(combiner) is can
+
+
+@BOTH
+def test_a_hundred_thousand_keys_go_in_one_batch(url, layout):
+    words = {f"word {n}": n for n in range(100_000)}
+    state = counting(url, layout=layout)
+    batches = driver(state, combine=SumUp())
+    batches.lose({word: 10**6 for word in words})
+    batches.commit(words)
+    batches.commit(words)
+
+    found = {key[0]: value for chunk in batches.state.scan() for key, value in chunk}
+
+    assert found == {word: 2 * n for word, n in words.items()}
+
+
+def test_texts_larger_than_a_chunk_are_split(url, raw):
+    big = ["x" * 1_500_000 + str(n) for n in range(8)]
+    batches = driver(RedisState.opaque(url, prefix=uuid4().hex))
+    batches.state.enroll(batches.writer)
+    batches.claim()
+    batches.state.begin_commit(1, 0)
+    batches.state.multi_put([(n,) for n in range(8)], big)
+    batches.state.commit(1)
+    batches.mark()
+    batches.settle()
+
+    assert batches.values(*range(8)) == big
+
+
+# --- expiry ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("combine", [None, SumUp()], ids=["update", "combine"])
+def test_every_write_renews_the_life_of_its_key_and_of_no_other(url, raw, combine):
+    state = counting(url, expire_secs=600)
+    batches = driver(state, combine=combine)
+    batches.commit({"a": 1, "b": 1})
+    tag = f"{{{state.prefix}:0}}"
+    a, b = f'{tag}:k:["a"]', f'{tag}:k:["b"]'
+    assert 590_000 < raw.pttl(a) <= 600_000
+    raw.pexpire(a, 1000)
+    raw.pexpire(b, 100_000)
+
+    batches.commit({"a": 1})
+
+    assert 590_000 < raw.pttl(a) <= 600_000
+    assert raw.pttl(b) <= 100_000
+    assert raw.pttl(f"{tag}:head") == -1
+
+
+def test_a_key_that_has_expired_starts_anew(url, raw):
+    state = counting(url, expire_secs=600)
+    batches = driver(state, combine=SumUp())
+    batches.commit({"a": 1, "b": 1})
+    raw.pexpire(f'{{{state.prefix}:0}}:k:["a"]', 0)
+
+    batches.commit({"a": 5, "b": 5})
+
+    assert batches.values("a", "b") == [5, 6]
+
+
+# --- a cluster ------------------------------------------------------------------------------
+
+
+@BOTH
+def test_a_cluster_has_the_keys_on_several_nodes_and_is_exact(redis_cluster, layout):
+    state = counting(redis_cluster.url, layout=layout, slots=16, cluster=True)
+    state.check()
+    words = [f"word {n}" for n in range(200)]
+    batches = driver(state, combine=SumUp())
+    batches.commit({word: 1 for word in words})
+    batches.claim()
+    zombie = replace(batches, state=state.make_state(Config(), 1, 2))
+    zombie.write({word: 1000 for word in words[:150]})
+    batches.lose({word: 100 for word in words[50:]})
+    with pytest.raises(FencedError):
+        zombie.write({word: 1000 for word in words})
+    batches.commit({word: 10 for word in words[:100]})
+    batches.commit({word: 5 for word in words[50:]})
+
+    expected = [1 + 10 * (n < 100) + 5 * (n >= 50) for n in range(200)]
+    assert batches.values(*words) == expected
+    parts = [list(batches.state.scan(shard, 3)) for shard in range(3)]
+    found = [pair for part in parts for chunk in part for pair in chunk]
+    assert sorted(found) == sorted(((w,), n) for w, n in zip(words, expected, strict=True))
+    held = []
+    for node in redis_cluster.nodes:
+        with redis.Redis(node.host, node.port, protocol=2) as client:
+            held.append(len(list(client.scan_iter(f"{{{state.prefix}:*"))))
+    assert all(held)
+    assert sum(held) == 16 + (200 if layout == "string" else 16)
