@@ -20,8 +20,11 @@ from tests.spark.sink_child import query, sink_of
 from waterspout import Config, faults, submit
 from waterspout.errors import SourceError
 from waterspout.faults import ENVIRONMENT_VARIABLE, Fault, FaultPlan
+from waterspout.schema import Schema
 from waterspout.sinks import adopt, exactly_once
 from waterspout.spouts.files import FileSpout
+from waterspout.state.postgres import PostgresState
+from waterspout.state.redis import RedisState
 from waterspout.state.sqlite import SQLiteState
 from waterspout.trident import Columns, Count, Max, Split, Sum, TridentTopology, expr
 
@@ -209,6 +212,32 @@ def test_of_two_states_only_the_one_without_the_batch_is_written(spark, tmp_path
     run_query(spark, tmp_path, sink)
 
     assert_exact(tmp_path)
+
+
+@pytest.mark.parametrize("mode", ["driver", "tasks"])
+@pytest.mark.parametrize("server", ["postgres_server", "redis_server"])
+def test_a_repeated_batch_is_not_counted_again_on_a_server(spark, tmp_path, request, server, mode):
+    place = request.getfixturevalue(server)
+    if server == "postgres_server":
+        state = PostgresState.opaque(place.fresh_database(), table="counts")
+    else:
+        state = RedisState.opaque(place.url, prefix=f"counts-{mode}")
+    sink = exactly_once(state, keys=["word"], count=Count()).configured(
+        Config(commit_in=mode, state_partitions=2)
+    )
+    write_files(tmp_path, range(2))
+    run_query(spark, tmp_path, sink)
+    forget_last_commit(tmp_path)
+    write_files(tmp_path, range(2, 3))
+
+    run_query(spark, tmp_path, sink)
+
+    (target,) = sink.targets
+    bound = target.factory.bind(Schema.parse("word string"), Schema.parse("count bigint"))
+    found = bound.make_state(Config(), 0, 1)
+    words = recount(tmp_path)
+    assert found.multi_get([(word,) for word in words]) == list(words.values())
+    found.close()
 
 
 def adopting_topology(folder: Path) -> TridentTopology:

@@ -24,6 +24,7 @@ from waterspout.errors import (
     StoreError,
 )
 from waterspout.schema import Schema
+from waterspout.serde import checksum
 from waterspout.state import cassandra as module
 from waterspout.state.base import StateKind
 from waterspout.state.cassandra import CassandraState
@@ -53,7 +54,7 @@ def cql(cassandra_server):
 @pytest.fixture
 def table(request, keyspace):
     """A name of the test's own."""
-    return f"t{abs(hash(request.node.nodeid)) % 10**12}"
+    return f"t_{checksum(request.node.nodeid)}"
 
 
 @pytest.fixture
@@ -96,11 +97,10 @@ def test_a_key_too_long_for_cassandra_stands_under_a_hash(recipe, cql, keyspace,
     backing.multi_put([LONG, A], [record(1), record(2)])
 
     assert backing.multi_get([LONG, A, (LONG[0] + "k",)]) == [record(1), record(2), None]
-    assert sorted(page for page in backing.scan())[0] != []
     assert {key for page in backing.scan() for key, _ in page} == {LONG, A}
     (rows,) = cql(f"SELECT key, long_key FROM {keyspace}.{table}")
     assert sorted((key[:1], len(key), len(long or "")) for key, long in rows) == [
-        ("#", 65, 0 + 100_004),
+        ("#", 65, 100_004),
         ("[", 5, 0),
     ]
 
@@ -147,7 +147,7 @@ def test_a_missing_keyspace_is_named_with_the_statement_that_makes_it(recipe):
         lambda: recipe(keyspace="nowhere").check(),
         lambda: recipe(keyspace="nowhere").backing().multi_put([A], [record(1)]),
     ):
-        with pytest.raises(StoreError, match='no such keyspace.*CREATE KEYSPACE "nowhere"'):
+        with pytest.raises(StoreError, match=r'no such keyspace.*CREATE KEYSPACE "nowhere"'):
             act()
 
 
@@ -179,7 +179,8 @@ def test_a_dropped_table_is_noticed(recipe, cql, keyspace, table):
     batches = Batches(recipe().make_state(Config(), 0, 1))
     batches.commit({"x": 1})
     cql(f"DROP TABLE {keyspace}.{table}")
-    module.Client(recipe()._address, "")._discard(Client(recipe()._address, "")._session())
+    client = Client(recipe()._address, "")
+    client._discard(client._session())  # as in a new process, which has not seen the table
 
     with pytest.raises(StateMismatchError, match="was dropped: there is a head at batch 1"):
         recipe().backing().read_head()
@@ -358,7 +359,10 @@ def test_over_a_connection_that_breaks_the_batch_is_committed_once(recipe, proxy
     batches.commit({"x": 1})
     for n in range(3):
         batches.claim()
-        proxy.drop_next_reply(b'["x"]') if n else proxy.cut()
+        if n:
+            proxy.drop_next_reply(b'["x"]')
+        else:
+            proxy.cut()
         batches.write({"x": 10})
         batches.mark()
         batches.settle()

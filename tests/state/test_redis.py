@@ -582,7 +582,7 @@ def heads_of(state, raw):
 
 def test_every_slot_has_its_keys_and_the_same_head(url, raw):
     state = counting(url, slots=SLOTS)
-    driver(state).commit({word: 1 for word in IN_SLOT})
+    driver(state).commit(dict.fromkeys(IN_SLOT, 1))
 
     for slot, word in enumerate(IN_SLOT):
         assert raw.get(f'{{{state.prefix}:{slot}}}:k:["{word}"]') == "[1,0,1,null]"
@@ -595,7 +595,7 @@ def test_a_crash_between_two_slots_of_a_claim_is_completed_by_the_next(url, raw,
     state = counting(url, slots=SLOTS)
     batches = driver(state)
     if txid == 2:
-        batches.commit({word: 1 for word in IN_SLOT})
+        batches.commit(dict.fromkeys(IN_SLOT, 1))
     crashed = dying(state, batches, moves)
     with pytest.raises(Crash):
         crashed.claim()
@@ -614,7 +614,7 @@ def test_a_crash_between_two_slots_of_a_claim_is_completed_by_the_next(url, raw,
     assert heads_of(state, raw) == [(2, txid, 1, 1)] * SLOTS
     before = 1 if txid == 2 else 0
     assert [v or 0 for v in again.values(*IN_SLOT)] == [before, before + 10, before, before + 10]
-    again.commit({word: 1 for word in IN_SLOT})
+    again.commit(dict.fromkeys(IN_SLOT, 1))
     assert again.values(*IN_SLOT) == [before + 1, before + 11, before + 1, before + 11]
 
 
@@ -622,7 +622,7 @@ def test_a_crash_between_two_slots_of_a_claim_is_completed_by_the_next(url, raw,
 def test_a_paused_driver_that_goes_on_moving_slots_moves_none_back(url, raw, moves):
     state = counting(url, slots=SLOTS)
     old = driver(state)
-    old.commit({word: 1 for word in IN_SLOT})
+    old.commit(dict.fromkeys(IN_SLOT, 1))
     paused = dying(state, old, moves)
     with pytest.raises(Crash):
         paused.claim()
@@ -633,7 +633,7 @@ def test_a_paused_driver_that_goes_on_moving_slots_moves_none_back(url, raw, mov
         state.backing()._advance(at(1, committed=True), at(2, 0))
 
     assert heads_of(state, raw) == [(2, 2, 1, 0)] * SLOTS
-    new.write({word: 10 for word in IN_SLOT})
+    new.write(dict.fromkeys(IN_SLOT, 10))
     new.mark()
     new.settle()
     assert new.values(*IN_SLOT) == [11] * SLOTS
@@ -642,7 +642,7 @@ def test_a_paused_driver_that_goes_on_moving_slots_moves_none_back(url, raw, mov
 def test_an_old_driver_may_move_a_slot_that_the_new_one_has_not_reached(url, raw):
     state = counting(url, slots=SLOTS)
     old = driver(state)
-    old.commit({word: 1 for word in IN_SLOT})
+    old.commit(dict.fromkeys(IN_SLOT, 1))
     paused = dying(state, old, 0)
     with pytest.raises(Crash):
         paused.claim()
@@ -667,7 +667,7 @@ def test_an_old_driver_may_move_a_slot_that_the_new_one_has_not_reached(url, raw
 def test_a_crash_between_two_slots_of_a_settling_is_completed(url, raw, moves):
     state = counting(url, slots=SLOTS)
     batches = driver(state)
-    batches.lose({word: 1 for word in IN_SLOT})
+    batches.lose(dict.fromkeys(IN_SLOT, 1))
     batches.mark()
     with pytest.raises(Crash):
         dying(state, batches, moves).settle()
@@ -678,7 +678,7 @@ def test_a_crash_between_two_slots_of_a_settling_is_completed(url, raw, moves):
         batches.settle()
         assert heads_of(state, raw) == [(1, 1, 0, 1)] * SLOTS
         assert batches.values(*IN_SLOT) == [1] * SLOTS
-    batches.commit({word: 1 for word in IN_SLOT})
+    batches.commit(dict.fromkeys(IN_SLOT, 1))
 
     assert batches.values(*IN_SLOT) == [2] * SLOTS
 
@@ -693,7 +693,7 @@ def test_a_crash_while_the_headers_are_made_is_completed(url, raw):
     state.check()
 
     batches = driver(state)
-    batches.commit({word: 1 for word in IN_SLOT})
+    batches.commit(dict.fromkeys(IN_SLOT, 1))
 
     assert batches.values(*IN_SLOT) == [1] * SLOTS
 
@@ -702,7 +702,7 @@ def test_a_crash_while_the_headers_are_made_is_completed(url, raw):
 def test_a_slot_that_was_wiped_stops_the_run(url, raw, slot):
     state = counting(url, slots=SLOTS)
     batches = driver(state)
-    batches.commit({word: 1 for word in IN_SLOT})
+    batches.commit(dict.fromkeys(IN_SLOT, 1))
     raw.delete(
         f"{{{state.prefix}:{slot}}}:head", f'{{{state.prefix}:{slot}}}:k:["{IN_SLOT[slot]}"]'
     )
@@ -717,10 +717,10 @@ def test_a_slot_that_was_wiped_stops_the_run(url, raw, slot):
 def test_a_slot_that_came_back_without_its_last_batch_stops_the_run(url, raw):
     state = counting(url, slots=SLOTS)
     batches = driver(state)
-    batches.commit({word: 1 for word in IN_SLOT})
+    batches.commit(dict.fromkeys(IN_SLOT, 1))
     header = f"{{{state.prefix}:2}}:head"
     copy = raw.hgetall(header)
-    batches.commit({word: 1 for word in IN_SLOT})
+    batches.commit(dict.fromkeys(IN_SLOT, 1))
     raw.hset(header, mapping=copy)
 
     for _ in range(2):
@@ -845,7 +845,7 @@ def test_a_hundred_thousand_keys_go_in_one_batch(url, layout):
     words = {f"word {n}": n for n in range(100_000)}
     state = counting(url, layout=layout)
     batches = driver(state, combine=SumUp())
-    batches.lose({word: 10**6 for word in words})
+    batches.lose(dict.fromkeys(words, 10 ** 6))
     batches.commit(words)
     batches.commit(words)
 
@@ -909,15 +909,15 @@ def test_a_cluster_has_the_keys_on_several_nodes_and_is_exact(redis_cluster, lay
     state.check()
     words = [f"word {n}" for n in range(200)]
     batches = driver(state, combine=SumUp())
-    batches.commit({word: 1 for word in words})
+    batches.commit(dict.fromkeys(words, 1))
     batches.claim()
     zombie = replace(batches, state=state.make_state(Config(), 1, 2))
-    zombie.write({word: 1000 for word in words[:150]})
-    batches.lose({word: 100 for word in words[50:]})
+    zombie.write(dict.fromkeys(words[:150], 1000))
+    batches.lose(dict.fromkeys(words[50:], 100))
     with pytest.raises(FencedError):
-        zombie.write({word: 1000 for word in words})
-    batches.commit({word: 10 for word in words[:100]})
-    batches.commit({word: 5 for word in words[50:]})
+        zombie.write(dict.fromkeys(words, 1000))
+    batches.commit(dict.fromkeys(words[:100], 10))
+    batches.commit(dict.fromkeys(words[50:], 5))
 
     expected = [1 + 10 * (n < 100) + 5 * (n >= 50) for n in range(200)]
     assert batches.values(*words) == expected

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import itertools
-import os
 import re
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import ClassVar
 
@@ -219,16 +219,21 @@ class AllOrNothing(MemoryMap):
 
 
 class ComparesAndThenPuts(MemoryMap):
-    """Compares and puts, but not in one step: others come between."""
+    """Compares and puts, but not in one step: here another comes between, the first time."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.put = True, threading.Semaphore(0)
 
     def multi_compare_and_put(self, keys, read, values):
         same = [a == b for a, b in zip(self.multi_get(keys), read, strict=True)]
-        os.sched_yield()
-        for _ in range(50):
-            super().multi_get(keys)
+        if self.first:
+            self.first = False
+            self.put.acquire(timeout=10)
         for key, value, ok in zip(keys, values, same, strict=True):
             if ok:
                 self.multi_put([key], [value])
+        self.put.release()
         return same
 
 
@@ -525,6 +530,7 @@ def test_the_recipe_travels(tmp_path):
 def test_the_kit_needs_pytest_and_the_rest_of_the_test_kit_does_not():
     program = """if True:
         import sys
+import threading
         sys.modules["pytest"] = sys.modules["hypothesis"] = None
         import waterspout.testing
         from waterspout.testing import Batches, FaultyMap

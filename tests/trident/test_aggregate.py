@@ -12,7 +12,16 @@ import pytest
 
 from waterspout import Config
 from waterspout.schema import Schema
-from waterspout.trident import Aggregator, CombinerAggregator, Count, ReducerAggregator, Sum
+from waterspout.trident import (
+    Aggregator,
+    Columns,
+    CombinerAggregator,
+    Count,
+    Max,
+    Min,
+    ReducerAggregator,
+    Sum,
+)
 from waterspout.trident.operations.contracts import OperationContext
 from waterspout.trident.runtime.aggregate import AggregateStep, combine_partials, run_aggregate
 
@@ -214,3 +223,63 @@ def test_an_aggregator_is_cleaned_up_after_an_error():
         run(step(tracked, "w string"), words("a", None))
 
     assert tracked.calls == ["prepare", "cleanup"]
+
+
+# --- several columns, least and greatest ------------------------------------------------------
+
+SALES = Schema.parse("city string, amount double, day bigint")
+COLUMNS = Columns(n=Count(), total=("amount", Sum()), last=("day", Max()), first=("day", Min()))
+OUT = Schema.parse("city string, n bigint, total double, last bigint, first bigint")
+
+
+def sales(*rows):
+    arrow = pa.schema([("city", pa.string()), ("amount", pa.float64()), ("day", pa.int64())])
+    columns = list(zip(*rows, strict=True)) or [(), (), ()]
+    arrays = [pa.array(column, f.type) for column, f in zip(columns, arrow, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=arrow)
+
+
+def test_several_columns_are_folded_together_and_combine_from_partial_results():
+    step = AggregateStep("sales", COLUMNS, ("city",), COLUMNS.input_fields, OUT, True)
+    first = sales(("paris", 1.5, 7), ("paris", 2.0, 3), ("rome", None, None))
+    second = sales(("paris", 0.5, 5), ("rome", 1.0, 9))
+
+    parts = [
+        part
+        for batch in (first, second)
+        for part in run_aggregate(step, [batch], Config(), HERE, 1, partial=True)
+    ]
+    (made,) = combine_partials(step, parts, Config(), HERE)
+
+    assert made.to_pylist() == [
+        {"city": "paris", "n": 3, "total": 4.0, "last": 7, "first": 3},
+        {"city": "rome", "n": 2, "total": 1.0, "last": 9, "first": 9},
+    ]
+
+
+def test_one_column_is_a_bare_value():
+    one = Columns(n=Count())
+
+    assert (one.zero(), one.combine(2, 3), one.merges) == (0, 5, ("sum",))
+
+
+@pytest.mark.parametrize(
+    ("aggregator", "left", "right", "both"),
+    [
+        (Min(), 3, 2, 2),
+        (Max(), 3, 2, 3),
+        (Min(), None, 2, 2),
+        (Max(), 3, None, 3),
+        (Min(), None, None, None),
+        (Min(), math.nan, 2.0, 2.0),
+        (Min(), "b", "a", "a"),
+        (Max(), Decimal("1.5"), Decimal("1.50"), Decimal("1.5")),
+    ],
+)
+def test_least_and_greatest(aggregator, left, right, both):
+    assert aggregator.combine(left, right) == both
+
+
+def test_a_nan_is_the_greatest_as_for_spark():
+    assert math.isnan(Max().combine(math.nan, 2.0))
+    assert math.isnan(Max().combine(2.0, math.nan))

@@ -48,7 +48,7 @@ class NetworkSuite(StoreHooks):
             if plan:
                 self._lose(plan.pop(0))
 
-        batches.commit({"a": 1})  # so that there is a head, and a connection to lose
+        batches.persist({"a": 1})  # so that there is a head, and a connection to lose
         faulty.before_call = lose
         return batches, faulty
 

@@ -33,8 +33,9 @@ class StateConformance(
                 return MyStore(...)
 
     `make_backing` returns a new, empty store each time it is called. Everything else may be
-    left as it is (see `StoreHooks`): `reopen`, `make_int_backing`, `proxy`, `many`, `odd_keys`,
-    `is_durable`. What a test needs beside that, such as a server, comes from a fixture:
+    left as it is (see `StoreHooks`): `reopen`, `make_int_backing`, `proxy`, `commit_request`,
+    `many`, `odd_keys`, `is_durable`. What a test needs beside that, such as a server, comes
+    from a fixture:
 
             @pytest.fixture(autouse=True)
             def _server(self, my_server):

@@ -36,6 +36,8 @@ def guarantees(plan: Plan) -> list[str]:
             word = "exactly-once" if exact else "not exactly-once"
             place = spec.factory.location() or type(spec.factory).__name__
             lines.append(f"{node.state} ({place}): {word}: {why}")
+            if spec.factory.weakness is not None:
+                lines.append(f"  but: {spec.factory.weakness}")
     return lines
 
 

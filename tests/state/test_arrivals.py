@@ -1,0 +1,78 @@
+"""What is done with a batch of a query that Spark has numbered: every case of the head."""
+
+from __future__ import annotations
+
+import pytest
+
+from waterspout.errors import ForeignStoreError, StateMismatchError
+from waterspout.state.arrivals import Attempt, QueryIdentity, decide
+from waterspout.state.head import Head, Stamp, Writer
+
+ME = QueryIdentity("sink counts", "query-1")
+
+
+def at(txid, attempt=0, *, committed=False, owner="sink counts", query="query-1", resolved=None):
+    return Head(Stamp(Writer(owner, 1, query), txid, attempt), committed, resolved or {})
+
+
+def decided(head, batch_id, who=ME):
+    return decide(head, batch_id, who, state="table 'counts'")
+
+
+def test_the_first_batch_goes_into_an_empty_state():
+    assert decided(None, 0) == Attempt(1, 0)
+
+
+def test_the_next_batch_follows_a_committed_one():
+    assert decided(at(3, committed=True), 3) == Attempt(4, 0, committed_attempt=0)
+
+
+def test_a_batch_that_the_state_has_is_skipped():
+    assert decided(at(4, 2, committed=True), 3) is None
+
+
+def test_a_batch_that_was_left_half_way_gets_the_next_attempt():
+    assert decided(at(4, 2, resolved={1: 1}), 3) == Attempt(4, 3, None, {1: 1})
+
+
+def test_attempts_that_were_lost_are_remembered_as_resolved():
+    head = at(3, 2, committed=True, resolved={1: 5})
+
+    assert decided(head, 3) == Attempt(4, 0, committed_attempt=2, resolved={1: 5, 3: 2})
+
+
+@pytest.mark.parametrize(
+    ("head", "batch_id", "reason"),
+    [
+        (at(9, committed=True), 3, "holds batch 8 of the query, but the query is at batch 3"),
+        (at(9), 3, "the checkpoint is younger than the state"),
+        (at(2, committed=True), 3, "restored from an older copy"),
+        (at(3), 3, "holds batch 2 in part, but the query has gone on to batch 3"),
+        (None, 3, r"is empty, but the query is at batch 3.*starting_at\(3\)"),
+        (at(3, committed=True, query="query-2"), 3, "query-2, and this is query-1"),
+    ],
+)
+def test_a_batch_that_cannot_follow_is_refused(head, batch_id, reason):
+    with pytest.raises(StateMismatchError, match=reason):
+        decided(head, batch_id)
+
+
+def test_a_state_of_somebody_else_is_refused():
+    with pytest.raises(ForeignStoreError, match="belongs to 'word-count'"):
+        decided(at(3, committed=True, owner="word-count"), 3)
+
+
+def test_a_query_that_cannot_be_asked_for_its_id_is_let_through():
+    assert decided(at(3, committed=True), 3, QueryIdentity("sink counts")) is not None
+    assert decided(at(3, committed=True, query=""), 3) is not None
+
+
+def test_a_state_may_begin_with_a_later_batch():
+    late = QueryIdentity("sink counts", "query-1", starts_at=100)
+
+    assert decided(None, 100, late) == Attempt(1, 0)
+    assert decided(at(1, committed=True), 101, late) == Attempt(2, 0, committed_attempt=0)
+    with pytest.raises(
+        StateMismatchError, match=r"begins with batch 100.*batch 7.*starting_at\(7\)"
+    ):
+        decided(None, 7, late)
