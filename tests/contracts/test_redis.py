@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any, ClassVar
 from uuid import uuid4
 
 import pytest
@@ -16,7 +17,7 @@ WORDS, NUMBERS = Schema.parse("word string"), Schema.parse("n bigint")
 
 
 class _RedisConformance(StateConformance):
-    options = {}
+    options: ClassVar[dict[str, Any]] = {}
     url: str
 
     def make_backing(self, kind):
@@ -47,7 +48,7 @@ class TestStrings(_OneServer):
 
 
 class TestHash(_OneServer):
-    options = {"layout": "hash"}
+    options: ClassVar[dict[str, Any]] = {"layout": "hash"}
 
 
 class _InSlots:
@@ -58,21 +59,11 @@ class _InSlots:
 
 
 class TestSlots(_InSlots, _OneServer):
-    options = {"slots": 4}
-
-
-class TestHashInSlots(_InSlots, _OneServer):
-    options = {"layout": "hash", "slots": 3}
-    many = 10_000
-
-
-class TestExpiring(_OneServer):
-    options = {"expire_secs": 600}
-    many = 10_000
+    options: ClassVar[dict[str, Any]] = {"slots": 4}
 
 
 class TestCluster(_InSlots, _RedisConformance):
-    options = {"slots": 16, "cluster": True}
+    options: ClassVar[dict[str, Any]] = {"slots": 16, "cluster": True}
     many = 10_000
 
     @pytest.fixture(autouse=True)
@@ -95,4 +86,4 @@ class TestThroughALossyNetwork(_RedisConformance):
 
 
 class TestSlotsThroughALossyNetwork(_InSlots, TestThroughALossyNetwork):
-    options = {"slots": 3, "layout": "hash"}
+    options: ClassVar[dict[str, Any]] = {"slots": 3, "layout": "hash"}

@@ -9,8 +9,9 @@ import pytest
 from tests.semantics.simulation import LateMap, UnreliableMap, make_world, run_schedule
 from waterspout.coordination.loop import BatchLoop
 from waterspout.errors import StateMismatchError
+from waterspout.serde import encode_key
 from waterspout.spouts.base import SpoutKind
-from waterspout.state import OpaqueValue, StateKind
+from waterspout.state import CachedMap, OpaqueValue, StateKind
 from waterspout.transactional import coordinator
 from waterspout.transactional.coordinator import Coordinator
 
@@ -50,6 +51,15 @@ def test_exactly_once_pairs_are_exact_under_every_schedule(spout, state):
 @pytest.mark.parametrize(("spout", "state"), YES)
 def test_they_are_exact_too_where_a_store_compares_key_by_key(spout, state):
     assert wrong_schedules(150, spout=spout, state=state, map_class=LateMap) == []
+
+
+@pytest.mark.parametrize("below", [UnreliableMap, LateMap])
+@pytest.mark.parametrize(("spout", "state"), YES)
+def test_they_are_exact_with_a_cache_in_front(spout, state, below):
+    def cached(dice):
+        return CachedMap(below(dice), 3)
+
+    assert wrong_schedules(50, spout=spout, state=state, map_class=cached) == []
 
 
 @pytest.mark.parametrize(("spout", "state"), NO)
@@ -158,3 +168,17 @@ class BlindMap(LateMap):
 
 def test_mutant_that_does_not_compare_is_found_out():
     assert wrong_schedules(200, map_class=BlindMap) != []
+
+
+def test_mutant_cache_that_is_filled_before_the_write_is_found_out(monkeypatch):
+    def eager(self, keys, values, write):
+        self._cache.keep([encode_key(key) for key in keys], values)
+        write()
+
+    monkeypatch.setattr(CachedMap, "_write", eager)
+    kinds = {"spout": SpoutKind.TRANSACTIONAL, "state": StateKind.TRANSACTIONAL}
+
+    def cached(dice):
+        return CachedMap(UnreliableMap(dice), 50)
+
+    assert wrong_schedules(200, map_class=cached, **kinds) != []

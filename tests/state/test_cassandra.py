@@ -464,6 +464,8 @@ def test_each_mode_says_what_it_leaves_open():
 
     assert "compares row by row" in lwt
     assert "only the lease of the driver keeps zombies out" in single
+    for said in (lwt, single):
+        assert "set commitlog_sync to batch or group" in said
 
 
 def test_credentials_come_from_the_environment_and_are_not_shown(recipe, monkeypatch, proxy):

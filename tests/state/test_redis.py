@@ -1,4 +1,4 @@
-"""Redis states beyond the kit: foreign content, slots, combining, expiry, and a server that dies."""
+"""Redis states beyond the kit: secrets, foreign content, expiry, dying servers."""
 
 from __future__ import annotations
 
@@ -7,18 +7,16 @@ import os
 import pickle
 import sys
 import time
-from contextlib import suppress
 from dataclasses import replace
+from itertools import pairwise
 from uuid import uuid4
 
 import pytest
 import redis
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tests.services.fixtures import provided
 from tests.services.servers import RedisServer
-from tests.state_support import examples
+from tests.state.redis_support import NUMBERS, OTHERS, WORDS, at, counting, driver, read
 from waterspout.config import Config
 from waterspout.errors import (
     ConfigError,
@@ -27,45 +25,19 @@ from waterspout.errors import (
     ForeignStoreError,
     MissingDependencyError,
     NewerFormatError,
-    StaleBatchError,
     StateMismatchError,
     StoreError,
     TopologyError,
 )
-from waterspout.schema import Schema
-from waterspout.state import redis_scripts
 from waterspout.state.base import StateKind
-from waterspout.state.head import Head, Stamp, Writer
 from waterspout.state.opaque import OpaqueValue
-from waterspout.state.records import encode_record
 from waterspout.state.redis import RedisState
-from waterspout.testing.batches import OWNER, Add, Batches, Greatest, Least, SumUp
+from waterspout.testing.batches import Add, SumUp
 from waterspout.testing.proxy import FaultProxy
 
 pytestmark = pytest.mark.services
 
-WORDS, NUMBERS = Schema.parse("word string"), Schema.parse("n bigint")
-OTHERS = Schema.parse("m bigint")
 BOTH = pytest.mark.parametrize("layout", ["string", "hash"])
-
-
-def counting(url, *, kind=StateKind.OPAQUE, prefix=None, **options):
-    """A state of numbers under words, with a prefix of its own."""
-    state = RedisState(url, prefix or uuid4().hex, kind=kind, **options)
-    return state.bind(WORDS, NUMBERS)
-
-
-def driver(state, **options):
-    return Batches(state.make_state(Config(), 0, 1), **options)
-
-
-def read(state, *words):
-    """Read as another process would."""
-    return state.make_state(Config(), 0, 1).multi_get([(word,) for word in words])
-
-
-def at(txid, attempt=0, *, committed=False, epoch=1):
-    return Head(Stamp(Writer(OWNER, epoch), txid, attempt), committed)
 
 
 @pytest.fixture
@@ -203,7 +175,7 @@ def test_keys_without_a_header_are_somebody_elses(url, raw):
     raw.set(f"{{{state.prefix}:0}}:k:theirs", "1")
 
     for act in (state.check, driver(state).claim):
-        with pytest.raises(ForeignStoreError, match="'{.*:0}:k:theirs', but no header"):
+        with pytest.raises(ForeignStoreError, match=r"'{.*:0}:k:theirs', but no header"):
             act()
     with pytest.raises(ForeignStoreError):
         state.backing().multi_put([("a",)], [OpaqueValue(1, 0, 1)])
@@ -487,7 +459,7 @@ def test_a_batch_of_a_thousand_keys_takes_five_or_six_round_trips(proxy, combine
         step()
         counts.append(proxy.requests)
 
-    assert [b - a for a, b in zip(counts, counts[1:], strict=False)] == [2, trips, 0, 2]
+    assert [b - a for a, b in pairwise(counts)] == [2, trips, 0, 2]
 
 
 def test_states_of_one_process_share_their_connections(proxy):
@@ -531,341 +503,10 @@ def test_a_zombie_changes_nothing_and_is_told_both_stamps(url, layout, slots, co
         zombie.write({"a": 100, "b": 100, "d": 100})
     batches.mark()
     batches.settle()
-    with pytest.raises(FencedError, match="attempt 1 .*, committed"):
+    with pytest.raises(FencedError, match=r"attempt 1 .*, committed"):
         zombie.write({"a": 100, "b": 100, "d": 100})
 
     assert batches.values("a", "b", "c", "d") == [11, 1, 1, None]
-
-
-# --- slots ----------------------------------------------------------------------------------
-
-SLOTS = 4
-# One word for each of the four slots.
-IN_SLOT = ["w1", "w2", "w3", "w0"]
-
-
-class Crash(Exception):
-    """The end of a driver."""
-
-
-class DyingClient:
-    """Passes calls on, but of those that move slots only the first few; then it dies."""
-
-    def __init__(self, client, moves):
-        self._client, self._moves = client, moves
-
-    def run(self, calls, *, again):
-        if calls[0].script is not redis_scripts.ADVANCE:
-            return self._client.run(calls, again=again)
-        if self._moves:
-            self._client.run(calls[: self._moves], again=again)
-        raise Crash
-
-    def __getattr__(self, name):
-        return getattr(self._client, name)
-
-
-def dying(state, batches, moves):
-    """Return the same driver with a client that dies between slots."""
-    backing = state.backing()
-    backing._client = DyingClient(backing._client, moves)
-    made = state.make_state(Config(), 0, 1)
-    made._backing = backing
-    return replace(batches, state=made)
-
-
-def heads_of(state, raw):
-    texts = [raw.hget(f"{{{state.prefix}:{n}}}:head", "head") for n in range(SLOTS)]
-    heads = [Head.from_text(text) for text in texts]
-    return [(h.stamp.writer.epoch, h.stamp.txid, h.stamp.attempt, int(h.committed)) for h in heads]
-
-
-def test_every_slot_has_its_keys_and_the_same_head(url, raw):
-    state = counting(url, slots=SLOTS)
-    driver(state).commit(dict.fromkeys(IN_SLOT, 1))
-
-    for slot, word in enumerate(IN_SLOT):
-        assert raw.get(f'{{{state.prefix}:{slot}}}:k:["{word}"]') == "[1,0,1,null]"
-    assert heads_of(state, raw) == [(1, 1, 0, 1)] * SLOTS
-
-
-@pytest.mark.parametrize("moves", range(SLOTS))
-@pytest.mark.parametrize("txid", [1, 2])
-def test_a_crash_between_two_slots_of_a_claim_is_completed_by_the_next(url, raw, moves, txid):
-    state = counting(url, slots=SLOTS)
-    batches = driver(state)
-    if txid == 2:
-        batches.commit(dict.fromkeys(IN_SLOT, 1))
-    crashed = dying(state, batches, moves)
-    with pytest.raises(Crash):
-        crashed.claim()
-    # Whoever writes for this claim all the same is let into the slots that have moved.
-    late = replace(crashed, state=state.make_state(Config(), 0, 1))
-    let_in = []
-    for word in IN_SLOT:
-        with suppress(FencedError):
-            late.write({word: 100})
-            let_in.append(word)
-    assert let_in == IN_SLOT[: 1 + moves]
-
-    again = crashed.restarted(state.make_state(Config(), 0, 1))
-    again.commit({IN_SLOT[1]: 10, IN_SLOT[3]: 10})
-
-    assert heads_of(state, raw) == [(2, txid, 1, 1)] * SLOTS
-    before = 1 if txid == 2 else 0
-    assert [v or 0 for v in again.values(*IN_SLOT)] == [before, before + 10, before, before + 10]
-    again.commit(dict.fromkeys(IN_SLOT, 1))
-    assert again.values(*IN_SLOT) == [before + 1, before + 11, before + 1, before + 11]
-
-
-@pytest.mark.parametrize("moves", range(SLOTS))
-def test_a_paused_driver_that_goes_on_moving_slots_moves_none_back(url, raw, moves):
-    state = counting(url, slots=SLOTS)
-    old = driver(state)
-    old.commit(dict.fromkeys(IN_SLOT, 1))
-    paused = dying(state, old, moves)
-    with pytest.raises(Crash):
-        paused.claim()
-    new = paused.restarted(state.make_state(Config(), 0, 1))
-    new.claim()
-
-    with pytest.raises(FencedError, match=r"batch 2 attempt 0 .* is at batch 2 attempt 1"):
-        state.backing()._advance(at(1, committed=True), at(2, 0))
-
-    assert heads_of(state, raw) == [(2, 2, 1, 0)] * SLOTS
-    new.write(dict.fromkeys(IN_SLOT, 10))
-    new.mark()
-    new.settle()
-    assert new.values(*IN_SLOT) == [11] * SLOTS
-
-
-def test_an_old_driver_may_move_a_slot_that_the_new_one_has_not_reached(url, raw):
-    state = counting(url, slots=SLOTS)
-    old = driver(state)
-    old.commit(dict.fromkeys(IN_SLOT, 1))
-    paused = dying(state, old, 0)
-    with pytest.raises(Crash):
-        paused.claim()
-    new = dying(state, paused.restarted(paused.state), 1)
-    with pytest.raises(Crash):
-        new.claim()
-
-    with pytest.raises(FencedError):
-        state.backing()._advance(at(1, committed=True), at(2, 0))
-    assert heads_of(state, raw) == [(2, 2, 1, 0), (2, 2, 1, 0), (1, 2, 0, 0), (1, 2, 0, 0)]
-    zombie = replace(paused, state=state.make_state(Config(), 0, 1))
-    zombie.write({IN_SLOT[2]: 100})
-
-    newest = new.restarted(state.make_state(Config(), 0, 1))
-    newest.commit({IN_SLOT[0]: 10})
-    newest.commit({IN_SLOT[2]: 1000})
-
-    assert newest.values(*IN_SLOT) == [11, 1, 1001, 1]
-
-
-@pytest.mark.parametrize("moves", range(SLOTS))
-def test_a_crash_between_two_slots_of_a_settling_is_completed(url, raw, moves):
-    state = counting(url, slots=SLOTS)
-    batches = driver(state)
-    batches.lose(dict.fromkeys(IN_SLOT, 1))
-    batches.mark()
-    with pytest.raises(Crash):
-        dying(state, batches, moves).settle()
-    assert heads_of(state, raw) == [(1, 1, 0, int(0 < n <= moves)) for n in range(SLOTS)]
-    assert batches.values(*IN_SLOT) == [None] * SLOTS
-
-    if moves % 2:
-        batches.settle()
-        assert heads_of(state, raw) == [(1, 1, 0, 1)] * SLOTS
-        assert batches.values(*IN_SLOT) == [1] * SLOTS
-    batches.commit(dict.fromkeys(IN_SLOT, 1))
-
-    assert batches.values(*IN_SLOT) == [2] * SLOTS
-
-
-def test_a_crash_while_the_headers_are_made_is_completed(url, raw):
-    state = counting(url, slots=SLOTS)
-    backing = state.backing()
-    fields = backing._headers.fields(None)
-    pairs = dict(zip(fields[::2], fields[1::2], strict=True))
-    raw.hset(f"{{{state.prefix}:2}}:head", mapping=pairs)
-    assert backing.read_head() is None
-    state.check()
-
-    batches = driver(state)
-    batches.commit(dict.fromkeys(IN_SLOT, 1))
-
-    assert batches.values(*IN_SLOT) == [1] * SLOTS
-
-
-@pytest.mark.parametrize("slot", range(SLOTS))
-def test_a_slot_that_was_wiped_stops_the_run(url, raw, slot):
-    state = counting(url, slots=SLOTS)
-    batches = driver(state)
-    batches.commit(dict.fromkeys(IN_SLOT, 1))
-    raw.delete(
-        f"{{{state.prefix}:{slot}}}:head", f'{{{state.prefix}:{slot}}}:k:["{IN_SLOT[slot]}"]'
-    )
-
-    for _ in range(2):
-        with pytest.raises(StateMismatchError):
-            batches.claim()
-    with pytest.raises((StateMismatchError, ForeignStoreError)):
-        state.backing().multi_put([(IN_SLOT[slot],)], [OpaqueValue(1, 0, 1)])
-
-
-def test_a_slot_that_came_back_without_its_last_batch_stops_the_run(url, raw):
-    state = counting(url, slots=SLOTS)
-    batches = driver(state)
-    batches.commit(dict.fromkeys(IN_SLOT, 1))
-    header = f"{{{state.prefix}:2}}:head"
-    copy = raw.hgetall(header)
-    batches.commit(dict.fromkeys(IN_SLOT, 1))
-    raw.hset(header, mapping=copy)
-
-    for _ in range(2):
-        with pytest.raises(StateMismatchError, match="slot 2 of .* is behind the others"):
-            batches.claim()
-
-
-# --- combining in the server ----------------------------------------------------------------
-
-EDGE = 2**53
-numbers = st.one_of(
-    st.integers(-9, 9),
-    st.sampled_from([EDGE - 1, EDGE, EDGE + 1, -EDGE, -EDGE - 1, 1 - EDGE, 2**62, -(2**70)]),
-)
-updates = st.dictionaries(st.sampled_from("abcd"), numbers, min_size=1)
-history = st.lists(st.tuples(st.lists(updates, max_size=2), updates), min_size=1, max_size=5)
-MERGES = {"sum": SumUp(), "min": Least(), "max": Greatest()}
-
-
-@pytest.mark.parametrize("merge", MERGES)
-@pytest.mark.parametrize(
-    "options", [{}, {"layout": "hash", "slots": 2}, {"expire_secs": 600}], ids=str
-)
-@examples(25)
-@given(history=history)
-def test_the_server_combines_as_python_does_whatever_was_lost(url, raw, merge, options, history):
-    combiner, truth = MERGES[merge], {}
-    inside = driver(counting(url, **options), combine=combiner)
-    # Without a type the value may be anything, so all is done in Python.
-    outside = driver(RedisState.opaque(url, prefix=uuid4().hex, **options), combine=combiner)
-    for lost, kept in history:
-        for batches in (inside, outside):
-            for some in lost:
-                batches.lose(some)
-            batches.commit(kept)
-        for key, amount in kept.items():
-            truth[key] = combiner.combine(truth[key], amount) if key in truth else amount
-        expected = [truth.get(key) for key in "abcd"]
-        assert inside.values(*"abcd") == outside.values(*"abcd") == expected
-    records = [batches.state.records([(key,) for key in "abcd"]) for batches in (inside, outside)]
-    assert records[0] == records[1]
-
-
-@pytest.mark.parametrize("kind", [StateKind.TRANSACTIONAL, StateKind.NON_TRANSACTIONAL])
-@examples(15)
-@given(history=history)
-def test_the_other_kinds_combine_as_python_does_too(url, kind, history):
-    inside = driver(counting(url, kind=kind), combine=SumUp())
-    outside = driver(RedisState(url, uuid4().hex, kind=kind), combine=SumUp())
-    for lost, kept in history:
-        for batches in (inside, outside):
-            for some in lost[:1]:
-                # Of a transactional batch every attempt brings the same; some fail half way.
-                batches.lose(kept if kind is StateKind.TRANSACTIONAL else some)
-            batches.commit(kept)
-        assert inside.values(*"abcd") == outside.values(*"abcd")
-    records = [batches.state.records([(key,) for key in "abcd"]) for batches in (inside, outside)]
-    assert records[0] == records[1]
-
-
-@pytest.mark.parametrize("stored", [None, True, 1.0, 2.5, 1e300, EDGE - 1, EDGE, -EDGE, 10**40])
-@pytest.mark.parametrize("amount", [1, -1, EDGE - 1, EDGE, 2**63, 0.5, True])
-def test_numbers_at_the_edge_and_odd_ones_are_exact(url, stored, amount):
-    state = counting(url)
-    batches = driver(state, combine=SumUp())
-    state.backing().multi_put([("a",), ("b",)], [OpaqueValue(0, 0, stored), OpaqueValue(0, 0, 1)])
-
-    batches.commit({"a": amount, "b": 1})
-
-    (found, b) = batches.values("a", "b")
-    expected = amount if stored is None else stored + amount
-    assert (found, type(found), b) == (expected, type(expected), 2)
-
-
-def test_the_server_writes_the_texts_that_python_would(url, raw):
-    state = counting(url)
-    batches = driver(state, combine=SumUp())
-    batches.commit({"a": 5})
-    batches.commit({"a": -7, "b": EDGE - 2})
-
-    texts = [raw.get(f'{{{state.prefix}:0}}:k:["{word}"]') for word in "ab"]
-
-    assert texts == ["[2,0,-2,5]", f"[2,0,{EDGE - 2},null]"]
-    records = state.backing().multi_get([("a",), ("b",)])
-    assert [encode_record(StateKind.OPAQUE, record) for record in records] == texts
-
-
-def test_a_record_newer_than_the_batch_stops_it_before_anything_is_written(url):
-    state = counting(url)
-    batches = driver(state, combine=SumUp())
-    batches.commit({"a": 1})
-    state.backing().multi_put([("b",)], [OpaqueValue(9, 0, 1)])
-    batches.claim()
-
-    with pytest.raises(StaleBatchError) as caught:
-        batches.write({"a": 1, "b": 1})
-
-    assert (caught.value.txid, caught.value.stored, caught.value.key) == (2, 9, ("b",))
-    assert state.backing().multi_get([("a",)]) == [OpaqueValue(1, 0, 1)]
-
-
-@pytest.mark.parametrize(
-    ("values", "combiner", "can"),
-    [
-        ("n bigint", SumUp(), True),
-        ("n tinyint", Least(), True),
-        ("n int", Greatest(), True),
-        ("n double", SumUp(), False),
-        ("n decimal(10,0)", SumUp(), False),
-        ("n bigint, m bigint", SumUp(), False),
-        ("n", SumUp(), False),
-    ],
-)
-def test_only_whole_numbers_in_one_column_are_combined_in_the_server(values, combiner, can):
-    state = RedisState.opaque("redis://db", prefix="words").bind(WORDS, Schema.parse(values))
-
-    assert state.backing().can_combine(combiner) is can
-
-
-@BOTH
-def test_a_hundred_thousand_keys_go_in_one_batch(url, layout):
-    words = {f"word {n}": n for n in range(100_000)}
-    state = counting(url, layout=layout)
-    batches = driver(state, combine=SumUp())
-    batches.lose(dict.fromkeys(words, 10 ** 6))
-    batches.commit(words)
-    batches.commit(words)
-
-    found = {key[0]: value for chunk in batches.state.scan() for key, value in chunk}
-
-    assert found == {word: 2 * n for word, n in words.items()}
-
-
-def test_texts_larger_than_a_chunk_are_split(url, raw):
-    big = ["x" * 1_500_000 + str(n) for n in range(8)]
-    batches = driver(RedisState.opaque(url, prefix=uuid4().hex))
-    batches.state.enroll(batches.writer)
-    batches.claim()
-    batches.state.begin_commit(1, 0)
-    batches.state.multi_put([(n,) for n in range(8)], big)
-    batches.state.commit(1)
-    batches.mark()
-    batches.settle()
-
-    assert batches.values(*range(8)) == big
 
 
 # --- expiry ---------------------------------------------------------------------------------

@@ -530,7 +530,6 @@ def test_the_recipe_travels(tmp_path):
 def test_the_kit_needs_pytest_and_the_rest_of_the_test_kit_does_not():
     program = """if True:
         import sys
-import threading
         sys.modules["pytest"] = sys.modules["hypothesis"] = None
         import waterspout.testing
         from waterspout.testing import Batches, FaultyMap

@@ -18,6 +18,7 @@ __all__ = ["Address", "Answer", "Client", "Statement", "require_driver"]
 _CONCURRENCY = 100
 _TRIES = 4
 _PAGE_ROWS = 2_000
+_PROTOCOL = 4  # of every server since 2.2; else the driver finds it out by trying, each time
 
 
 def require_driver() -> None:
@@ -98,6 +99,7 @@ class _Live:
             connect_timeout=address.connect_timeout_secs,
             control_connection_timeout=address.timeout_secs,
             schema_metadata_enabled=False,
+            protocol_version=_PROTOCOL,
         )
         self.known_tables: set[tuple[str, str]] = set()
         self._prepared: dict[Statement, Any] = {}

@@ -3,6 +3,10 @@
 Many keys or texts travel as one argument, each ended by a newline: thousands of arguments cost
 more than the rest of a write. Keys and records are JSON without control characters, so that no
 newline stands in them. Every script answers a list that begins with a word.
+
+So the record keys of the string layout are not among a script's declared keys; they have the
+hash tag of one that is. Redis and its cluster take that; a server that insists on declared keys
+(Dragonfly's default, some proxies) needs the hash layout, whose two keys are declared.
 """
 
 from __future__ import annotations

@@ -39,6 +39,9 @@ class StoreState(StateFactory):
     def __post_init__(self) -> None:
         if not isinstance(self.cache, int) or isinstance(self.cache, bool) or self.cache < 0:
             raise ConfigError(f"cache is a number of records, 0 for none, not {self.cache!r}")
+        if self.cache:
+            # It is right only with the one who writes.
+            object.__setattr__(self, "driver_only", True)
 
     @classmethod
     def opaque(cls, *args: Any, **options: Any) -> Self:

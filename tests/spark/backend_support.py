@@ -1,0 +1,250 @@
+"""Numbers that are counted into any store on Spark, and the storm of faults that they go through."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from tests.services.servers import Server
+from tests.spark.backend_stores import Store
+from tests.trident.support import wait_for
+from waterspout import Config, Run, submit
+from waterspout.errors import RunFailedError
+from waterspout.faults import Fault, FaultPlan, InjectedError
+from waterspout.schema import Schema
+from waterspout.spouts.base import BatchPlanner, BatchSpout, SpoutContext, SpoutKind
+from waterspout.spouts.reads import RangeRead, Read
+from waterspout.testing.proxy import FaultProxy
+from waterspout.trident import Columns, Count, Sum, TridentState, TridentTopology, expr
+
+# As the embedded session has it: a task that fails so often fails its batch.
+TASK_TRIES = 4
+
+
+class Numbers(BatchSpout):
+    """The numbers below a limit. Opaque: each attempt at a batch draws its size anew."""
+
+    kind = SpoutKind.OPAQUE
+
+    def __init__(self, limit: int, sizes: tuple[int, int], seed: int = 1) -> None:
+        self.limit = limit
+        self._sizes = sizes
+        self._dice = random.Random(seed)
+        self.committed: dict[int, int] = {}
+
+    @property
+    def schema(self) -> Schema:
+        return Schema.parse("value bigint, timestamp timestamp")
+
+    @property
+    def done(self) -> int:
+        """How many numbers have been committed."""
+        return max(self.committed.values(), default=0)
+
+    @property
+    def batches_min(self) -> int:
+        """How many batches there will be at least."""
+        return -(-self.limit // self._sizes[1])
+
+    def open(self, context: SpoutContext) -> BatchPlanner:
+        return _NumbersPlanner(self)
+
+    def read(self, metadata: Any) -> Read:
+        return RangeRead(self.schema, metadata["start"], metadata["end"], 0.0, 1.0)
+
+    def next_end(self, start: int) -> int:
+        return min(self.limit, start + self._dice.randint(*self._sizes))
+
+
+class _NumbersPlanner(BatchPlanner):
+    def __init__(self, spout: Numbers) -> None:
+        self._spout = spout
+
+    def is_ready(self, previous: Any) -> bool:
+        return _end(previous) < self._spout.limit
+
+    def plan(self, txid: int, previous: Any) -> Any:
+        start = _end(previous)
+        return {"start": start, "end": self._spout.next_end(start)}
+
+    def succeeded(self, txid: int, metadata: Any) -> None:
+        self._spout.committed[txid] = metadata["end"]
+
+
+def _end(previous: Any) -> int:
+    return 0 if previous is None else int(previous["end"])
+
+
+class Tally:
+    """Two states over the same keys: how many numbers a key has, and that with their sum."""
+
+    def __init__(self, store: Store, spout: BatchSpout, keys: int) -> None:
+        self.store = store
+        self.keys = keys
+        self.topology = TridentTopology("tally")
+        numbers = self.topology.new_stream("numbers", spout)
+        keyed = numbers.each("value", expr(f"value % {keys}"), out="k bigint").group_by("k")
+        self.counts = keyed.persistent_aggregate(store.state("counts"), Count(), out="n")
+        self.sums = keyed.persistent_aggregate(
+            store.state("sums"), Columns(n=Count(), total=("value", Sum()))
+        )
+
+    def assert_exact(self, spark: Any, limit: int) -> None:
+        """Compare both states, key by key, with the numbers below a limit."""
+        counts, sums = recount(self.keys, limit)
+        assert frame_of(self.counts, spark) == counts
+        assert frame_of(self.sums, spark) == sums
+
+    def assert_exact_outside(self, limit: int) -> None:
+        """Do the same with what a client finds that knows nothing of waterspout."""
+        counts, sums = recount(self.keys, limit)
+        assert self.store.raw("counts") == counts
+        assert self.store.raw("sums") == sums
+
+
+def recount(keys: int, limit: int) -> tuple[dict[int, Any], dict[int, Any]]:
+    """Return what both states must hold."""
+    numbers = {k: range(k, limit, keys) for k in range(min(keys, limit))}
+    counts = {k: len(of) for k, of in numbers.items()}
+    return counts, {k: (counts[k], sum(of)) for k, of in numbers.items()}
+
+
+def frame_of(state: TridentState, spark: Any) -> dict[int, Any]:
+    """Return a whole state, read by executors."""
+    table = state.to_dataframe(spark).toArrow()
+    keys, *values = (column.to_pylist() for column in table.columns)
+    assert len(set(keys)) == len(keys), "a key was read twice"
+    return dict(zip(keys, values[0] if len(values) == 1 else zip(*values, strict=True), strict=True))
+
+
+class Storm(FaultPlan):
+    """Faults by batch. Those in tasks strike once over all processes, by a token in a folder.
+
+    No fault names an attempt: one that is replayed because of an earlier batch has another.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__([])
+        folder.mkdir()
+        self._folder = folder
+        self._calls: dict[tuple[str, int], list[Callable[[], object]]] = {}
+        self.tokens: list[Path] = []
+        self.restarts: list[Path] = []
+        self.crashes = 0
+
+    def __call__(self, name: str, context: Mapping[str, object]) -> None:
+        for call in self._calls.pop((name, int(str(context["txid"]))), []):
+            call()
+        super().__call__(name, context)
+
+    def at(self, point: str, txid: int, call: Callable[[], object]) -> None:
+        """Call something in the driver, the first time a point is passed for a batch."""
+        self._calls.setdefault((point, txid), []).append(call)
+
+    def once(self, txid: int, point: str, action: str, **where: int) -> Path:
+        """Let one thing happen to the first who passes a point."""
+        token = self._folder / f"{len(self.tokens):03}-{txid}-{point}-{action}"
+        return self._strike(token, txid, point, action, **where)
+
+    def fail(self, txid: int, point: str, *, tries: int = TASK_TRIES, **where: int) -> None:
+        """Fail the batch: a task until Spark gives up, or the driver at once."""
+        for _ in range(tries):
+            self.once(txid, point, "fail", **where)
+
+    def crash(self, txid: int, point: str) -> None:
+        """End the run; whoever weathers the storm starts it again."""
+        self.once(txid, point, "raise")
+        self.crashes += 1
+
+    def zombie(self, txid: int, *, wakes_at: int) -> Path:
+        """Let a task hang before its write while its batch fails, and write in a later one."""
+        both = self._folder / f"{len(self.tokens):03}-{txid}-zombie"
+        # Where one hangs, the other goes on: the token that it takes is what that waits for.
+        zombie = self._strike(both.with_suffix(".go"), txid, "write.before", "hang", partition=0)
+        self._strike(both, txid, "write.before", "hang", partition=1)
+        self.fail(txid, "write.after", partition=1)
+        self.at("head.after", wakes_at, Path(f"{zombie}.go").touch)
+        return zombie
+
+    def restart(self, txid: int) -> None:
+        """Kill the server in the middle of a commit; its data come back with it."""
+        self.restarts.append(self.once(txid, "write.before", "hang", partition=0))
+
+    def _strike(self, token: Path, txid: int, point: str, action: str, **where: int) -> Path:
+        self.tokens.append(token)
+        where = {"txid": txid, **where}
+        self.faults.append(Fault(point, action, nth=None, where=where, token=str(token)))
+        self._passed.append(0)
+        return token
+
+    def weather(
+        self, tally: Tally, spark: Any, config: Config, *, timeout: float = 60
+    ) -> list[int]:
+        """Run to the end, through all of it; return the batches as they were reported."""
+        progress: list[int] = []
+        for left in reversed(range(self.crashes + 1)):
+            run = submit(tally.topology, spark, config)
+            try:
+                self._restart_servers(run, tally.store.server)
+                run.process_all_available(timeout=timeout)
+                break
+            except RunFailedError as error:
+                if not left or not isinstance(error.__cause__, InjectedError):
+                    raise
+            finally:
+                run.stop()
+                progress += [p["txid"] for p in run.recent_progress]
+        return progress
+
+    def _restart_servers(self, run: Run, server: Server | None) -> None:
+        while self.restarts:
+            token = self.restarts[0]
+            wait_for(lambda token=token: token.exists() or run.status in ("failed", "idle"))
+            if not token.exists():
+                return
+            assert server is not None
+            server.kill()
+            server.start()
+            Path(f"{token}.go").touch()
+            self.restarts.pop(0)
+
+    def assert_over(self, spark: Any) -> None:
+        """See that every fault has struck, and that no zombie is left that could still write."""
+        assert [token.name for token in self.tokens if not token.exists()] == []
+        assert self._calls == {}
+        wait_for(lambda: running_tasks(spark) == 0)
+
+
+@contextmanager
+def cuts(proxy: FaultProxy, spout: Numbers, gap_s: float, seed: int) -> Iterator[list[int]]:
+    """Cut all connections at random moments, until most numbers are in."""
+    dice, over = random.Random(seed), threading.Event()
+    made: list[int] = []
+
+    def cut() -> None:
+        while not over.wait(dice.uniform(0, 2 * gap_s)) and spout.done < 0.7 * spout.limit:
+            proxy.cut()
+            made.append(spout.done)
+
+    thread = threading.Thread(target=cut, name="cuts")
+    thread.start()
+    try:
+        yield made
+    finally:
+        over.set()
+        thread.join()
+
+
+def running_tasks(spark: Any) -> int:
+    tracker = spark.sparkContext.statusTracker()
+    stages = (tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds())
+    return sum(stage.numActiveTasks for stage in stages if stage is not None)
+
+
+def jobs_of(spark: Any) -> int:
+    """How many jobs the session has begun in its life."""
+    return int(spark.sparkContext._jsc.sc().dagScheduler().numTotalJobs())

@@ -1,0 +1,223 @@
+"""A Redis state in several slots: crashes between two of them, and drivers that wake up."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+
+import pytest
+import redis
+
+from tests.state.redis_support import at, counting, driver
+from waterspout.config import Config
+from waterspout.errors import (
+    FencedError,
+    ForeignStoreError,
+    StateMismatchError,
+)
+from waterspout.state import redis_scripts
+from waterspout.state.head import Head
+from waterspout.state.opaque import OpaqueValue
+
+pytestmark = pytest.mark.services
+
+
+@pytest.fixture
+def url(redis_server):
+    redis_server.roundtrip(b"FLUSHALL\r\n")  # a new state looks through all keys
+    return redis_server.url
+
+
+@pytest.fixture
+def raw(url):
+    with redis.Redis.from_url(url, decode_responses=True, protocol=2) as client:
+        yield client
+
+
+SLOTS = 4
+# One word for each of the four slots.
+IN_SLOT = ["w1", "w2", "w3", "w0"]
+
+
+class Crash(Exception):
+    """The end of a driver."""
+
+
+class DyingClient:
+    """Passes calls on, but of those that move slots only the first few; then it dies."""
+
+    def __init__(self, client, moves):
+        self._client, self._moves = client, moves
+
+    def run(self, calls, *, again):
+        if calls[0].script is not redis_scripts.ADVANCE:
+            return self._client.run(calls, again=again)
+        if self._moves:
+            self._client.run(calls[: self._moves], again=again)
+        raise Crash
+
+    def __getattr__(self, name):
+        return getattr(self._client, name)
+
+
+def dying(state, batches, moves):
+    """Return the same driver with a client that dies between slots."""
+    backing = state.backing()
+    backing._client = DyingClient(backing._client, moves)
+    made = state.make_state(Config(), 0, 1)
+    made._backing = backing
+    return replace(batches, state=made)
+
+
+def heads_of(state, raw):
+    texts = [raw.hget(f"{{{state.prefix}:{n}}}:head", "head") for n in range(SLOTS)]
+    heads = [Head.from_text(text) for text in texts]
+    return [(h.stamp.writer.epoch, h.stamp.txid, h.stamp.attempt, int(h.committed)) for h in heads]
+
+
+def test_every_slot_has_its_keys_and_the_same_head(url, raw):
+    state = counting(url, slots=SLOTS)
+    driver(state).commit(dict.fromkeys(IN_SLOT, 1))
+
+    for slot, word in enumerate(IN_SLOT):
+        assert raw.get(f'{{{state.prefix}:{slot}}}:k:["{word}"]') == "[1,0,1,null]"
+    assert heads_of(state, raw) == [(1, 1, 0, 1)] * SLOTS
+
+
+@pytest.mark.parametrize("moves", range(SLOTS))
+@pytest.mark.parametrize("txid", [1, 2])
+def test_a_crash_between_two_slots_of_a_claim_is_completed_by_the_next(url, raw, moves, txid):
+    state = counting(url, slots=SLOTS)
+    batches = driver(state)
+    if txid == 2:
+        batches.commit(dict.fromkeys(IN_SLOT, 1))
+    crashed = dying(state, batches, moves)
+    with pytest.raises(Crash):
+        crashed.claim()
+    # Whoever writes for this claim all the same is let into the slots that have moved.
+    late = replace(crashed, state=state.make_state(Config(), 0, 1))
+    let_in = []
+    for word in IN_SLOT:
+        with suppress(FencedError):
+            late.write({word: 100})
+            let_in.append(word)
+    assert let_in == IN_SLOT[: 1 + moves]
+
+    again = crashed.restarted(state.make_state(Config(), 0, 1))
+    again.commit({IN_SLOT[1]: 10, IN_SLOT[3]: 10})
+
+    assert heads_of(state, raw) == [(2, txid, 1, 1)] * SLOTS
+    before = 1 if txid == 2 else 0
+    assert [v or 0 for v in again.values(*IN_SLOT)] == [before, before + 10, before, before + 10]
+    again.commit(dict.fromkeys(IN_SLOT, 1))
+    assert again.values(*IN_SLOT) == [before + 1, before + 11, before + 1, before + 11]
+
+
+@pytest.mark.parametrize("moves", range(SLOTS))
+def test_a_paused_driver_that_goes_on_moving_slots_moves_none_back(url, raw, moves):
+    state = counting(url, slots=SLOTS)
+    old = driver(state)
+    old.commit(dict.fromkeys(IN_SLOT, 1))
+    paused = dying(state, old, moves)
+    with pytest.raises(Crash):
+        paused.claim()
+    new = paused.restarted(state.make_state(Config(), 0, 1))
+    new.claim()
+
+    with pytest.raises(FencedError, match=r"batch 2 attempt 0 .* is at batch 2 attempt 1"):
+        state.backing()._advance(at(1, committed=True), at(2, 0))
+
+    assert heads_of(state, raw) == [(2, 2, 1, 0)] * SLOTS
+    new.write(dict.fromkeys(IN_SLOT, 10))
+    new.mark()
+    new.settle()
+    assert new.values(*IN_SLOT) == [11] * SLOTS
+
+
+def test_an_old_driver_may_move_a_slot_that_the_new_one_has_not_reached(url, raw):
+    state = counting(url, slots=SLOTS)
+    old = driver(state)
+    old.commit(dict.fromkeys(IN_SLOT, 1))
+    paused = dying(state, old, 0)
+    with pytest.raises(Crash):
+        paused.claim()
+    new = dying(state, paused.restarted(paused.state), 1)
+    with pytest.raises(Crash):
+        new.claim()
+
+    with pytest.raises(FencedError):
+        state.backing()._advance(at(1, committed=True), at(2, 0))
+    assert heads_of(state, raw) == [(2, 2, 1, 0), (2, 2, 1, 0), (1, 2, 0, 0), (1, 2, 0, 0)]
+    zombie = replace(paused, state=state.make_state(Config(), 0, 1))
+    zombie.write({IN_SLOT[2]: 100})
+
+    newest = new.restarted(state.make_state(Config(), 0, 1))
+    newest.commit({IN_SLOT[0]: 10})
+    newest.commit({IN_SLOT[2]: 1000})
+
+    assert newest.values(*IN_SLOT) == [11, 1, 1001, 1]
+
+
+@pytest.mark.parametrize("moves", range(SLOTS))
+def test_a_crash_between_two_slots_of_a_settling_is_completed(url, raw, moves):
+    state = counting(url, slots=SLOTS)
+    batches = driver(state)
+    batches.lose(dict.fromkeys(IN_SLOT, 1))
+    batches.mark()
+    with pytest.raises(Crash):
+        dying(state, batches, moves).settle()
+    assert heads_of(state, raw) == [(1, 1, 0, int(0 < n <= moves)) for n in range(SLOTS)]
+    assert batches.values(*IN_SLOT) == [None] * SLOTS
+
+    if moves % 2:
+        batches.settle()
+        assert heads_of(state, raw) == [(1, 1, 0, 1)] * SLOTS
+        assert batches.values(*IN_SLOT) == [1] * SLOTS
+    batches.commit(dict.fromkeys(IN_SLOT, 1))
+
+    assert batches.values(*IN_SLOT) == [2] * SLOTS
+
+
+def test_a_crash_while_the_headers_are_made_is_completed(url, raw):
+    state = counting(url, slots=SLOTS)
+    backing = state.backing()
+    fields = backing._headers.fields(None)
+    pairs = dict(zip(fields[::2], fields[1::2], strict=True))
+    raw.hset(f"{{{state.prefix}:2}}:head", mapping=pairs)
+    assert backing.read_head() is None
+    state.check()
+
+    batches = driver(state)
+    batches.commit(dict.fromkeys(IN_SLOT, 1))
+
+    assert batches.values(*IN_SLOT) == [1] * SLOTS
+
+
+@pytest.mark.parametrize("slot", range(SLOTS))
+def test_a_slot_that_was_wiped_stops_the_run(url, raw, slot):
+    state = counting(url, slots=SLOTS)
+    batches = driver(state)
+    batches.commit(dict.fromkeys(IN_SLOT, 1))
+    raw.delete(
+        f"{{{state.prefix}:{slot}}}:head", f'{{{state.prefix}:{slot}}}:k:["{IN_SLOT[slot]}"]'
+    )
+
+    for _ in range(2):
+        with pytest.raises(StateMismatchError):
+            batches.claim()
+    with pytest.raises((StateMismatchError, ForeignStoreError)):
+        state.backing().multi_put([(IN_SLOT[slot],)], [OpaqueValue(1, 0, 1)])
+
+
+def test_a_slot_that_came_back_without_its_last_batch_stops_the_run(url, raw):
+    state = counting(url, slots=SLOTS)
+    batches = driver(state)
+    batches.commit(dict.fromkeys(IN_SLOT, 1))
+    header = f"{{{state.prefix}:2}}:head"
+    copy = raw.hgetall(header)
+    batches.commit(dict.fromkeys(IN_SLOT, 1))
+    raw.hset(header, mapping=copy)
+
+    for _ in range(2):
+        with pytest.raises(StateMismatchError, match=r"slot 2 of .* is behind the others"):
+            batches.claim()
