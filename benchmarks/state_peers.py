@@ -47,7 +47,8 @@ class Store(ABC):
     """Whether it is also measured with ten million keys."""
     target: ClassVar[float | None] = None
     """What share of its bare client's rate a state must reach."""
-    from_driver: ClassVar[bool] = False
+    batches_a_round: ClassVar[int] = 1
+    """How many batches tell what one costs, where some do the work of others."""
 
     def __init__(self) -> None:
         self.server: Server | None = None
@@ -121,9 +122,7 @@ class Redis(Store):
             pipeline = client.pipeline(transaction=False)
             for start in range(0, len(keys), size):
                 some = zip(keys[start : start + size], values[start : start + size], strict=True)
-                self.put(
-                    pipeline, place, {names.format(k): record.format(v) for (k,), v in some}
-                )
+                self.put(pipeline, place, {names.format(k): record.format(v) for (k,), v in some})
             pipeline.execute()
 
         return write
@@ -132,9 +131,7 @@ class Redis(Store):
         pipeline.mset(pairs)
 
     def bare_over(self, name: str) -> Write:
-        return self.writer(
-            f"{{{name}:0}}:h", self.lead(name) + '["{}"]', 5_000, "[1,0,{},null]"
-        )
+        return self.writer(f"{{{name}:0}}:h", self.lead(name) + '["{}"]', 5_000, "[1,0,{},null]")
 
     def lead(self, name: str) -> str:
         return f"{{{{{name}:0}}}}:k:"
@@ -192,11 +189,13 @@ class Postgres(Store):
     def bare(self) -> Mapping[str, Write]:
         db = psycopg.connect(self.server.dsn)
         db.execute(
-            'CREATE TABLE bare (word text COLLATE "C" PRIMARY KEY, n bigint) '
-            "WITH (fillfactor = 70)"
+            'CREATE TABLE bare (word text COLLATE "C" PRIMARY KEY, n bigint) WITH (fillfactor = 70)'
         )
         db.commit()
-        upsert = "INSERT INTO bare SELECT word, n FROM {} ON CONFLICT (word) DO UPDATE SET n = excluded.n"
+        upsert = (
+            "INSERT INTO bare SELECT word, n FROM {} "
+            "ON CONFLICT (word) DO UPDATE SET n = excluded.n"
+        )
         return {
             "COPY, upsert": self.copied(db, upsert.format("wanted")),
             "COPY, sorted upsert": self.copied(db, upsert.format("wanted ORDER BY word")),
@@ -211,7 +210,7 @@ class Postgres(Store):
     def bare_over(self, name: str) -> Write:
         db = psycopg.connect(self.server.dsn)
         statement = (
-            f'INSERT INTO "{name}" (word, n, _nulls, _txid, _attempt) SELECT word, n, \'\', 1, 0 '
+            f"INSERT INTO \"{name}\" (word, n, _nulls, _txid, _attempt) SELECT word, n, '', 1, 0 "
             "FROM wanted ORDER BY word ON CONFLICT (word, _nulls) DO UPDATE SET n = excluded.n"
         )
         return self.copied(db, statement)
@@ -300,7 +299,6 @@ class SQLite(Store):
 
     name = "sqlite"
     holds_large = True
-    from_driver = True
 
     def __init__(self) -> None:
         super().__init__()
@@ -315,9 +313,7 @@ class SQLite(Store):
 
     def bare(self) -> Mapping[str, Write]:
         db = self.opened("bare")
-        db.execute(
-            "CREATE TABLE bare (word TEXT PRIMARY KEY, n INTEGER) STRICT, WITHOUT ROWID"
-        )
+        db.execute("CREATE TABLE bare (word TEXT PRIMARY KEY, n INTEGER) STRICT, WITHOUT ROWID")
         statement = "INSERT INTO bare VALUES (?, ?) ON CONFLICT (word) DO UPDATE SET n = excluded.n"
         return {
             "executemany": self.writer(db, statement, is_sorted=False),
@@ -361,7 +357,7 @@ class Files(Store):
     """The lines of the batch in one file, synced; nothing is kept in memory."""
 
     name = "files"
-    from_driver = True
+    batches_a_round = 40  # of some hundred, one writes the whole state
 
     def __init__(self) -> None:
         super().__init__()
@@ -430,9 +426,7 @@ class Cassandra(Store):
         return None
 
     def unbound(self, kind: StateKind, name: str, address: tuple[str, int]) -> CassandraState:
-        return CassandraState(
-            self.server.address, self.keyspace, name, mode=self.mode, kind=kind
-        )
+        return CassandraState(self.server.address, self.keyspace, name, mode=self.mode, kind=kind)
 
     def bare(self) -> Mapping[str, Write]:
         session = self.session()
@@ -488,7 +482,5 @@ def chunks(size: int, most: int) -> Iterator[range]:
 
 STORES: dict[str, type[Store]] = {
     store.name: store
-    for store in (
-        *(Redis, RedisHash, Postgres, Memcached, SQLite, Files, Cassandra, CassandraLwt),
-    )
+    for store in (*(Redis, RedisHash, Postgres, Memcached, SQLite, Files, Cassandra, CassandraLwt),)
 }

@@ -9,7 +9,11 @@ import pytest
 from waterspout import faults
 
 # In this order: a module that another one has imported is a plugin too late.
-pytest_plugins = ("tests.services.fixtures", "tests.services.cassandra")
+pytest_plugins = (
+    "tests.services.fixtures",
+    "tests.services.cassandra",
+    "tests.services.zookeeper",
+)
 
 
 @pytest.fixture(autouse=True)

@@ -26,6 +26,7 @@ __all__ = [
     "MAX_SIZE",
     "Key",
     "checksum",
+    "decode_bare_list",
     "decode_key",
     "decode_value",
     "encode_key",
@@ -39,6 +40,8 @@ MAX_DEPTH = 64  # containers inside each other
 MAX_SIZE = 64 * 1024 * 1024  # characters of one document
 
 _TAG = "$"
+_PLAIN_INT = 10**18
+_quoted = json.encoder.encode_basestring_ascii
 _NUMBER = "number"
 _TOO_DEEP = f"more than {MAX_DEPTH} containers inside each other"
 _TOO_LARGE = f"larger than {MAX_SIZE} characters of JSON"
@@ -62,10 +65,21 @@ def encode_key(key: Key) -> str:
     >>> encode_key(("the", 1)), encode_key([1.0, True, None])
     ('["the",1]', '[1.0,true,null]')
     """
-    normal = normalize_key(key)
-    if all(type(v) is int or (type(v) is str and v.isascii()) for v in normal):
-        return _dump(normal)  # most keys; the long way gives them the same text
-    return _dump(_Encoder(bare_tuples=True).node(normal, 0))
+    if type(key) is tuple or type(key) is list:
+        # Most keys; the long way gives them the same text.
+        texts = [
+            _quoted(v)
+            if type(v) is str and v.isascii()
+            else str(v)
+            if type(v) is int and -_PLAIN_INT < v < _PLAIN_INT
+            else ""
+            for v in key
+        ]
+        if "" not in texts:
+            text = f"[{','.join(texts)}]"
+            if len(text) <= MAX_SIZE:
+                return text
+    return _dump(_Encoder(bare_tuples=True).node(normalize_key(key), 0))
 
 
 def decode_key(text: str) -> tuple[object, ...]:
@@ -99,6 +113,20 @@ def decode_value(text: str) -> Any:
     if type(node) is int or type(node) is float:
         raise SerdeError("a bare number is not a document: it may be the start of a longer one")
     return _untag(node, 0)
+
+
+def decode_bare_list(text: str) -> list[Any] | None:
+    """Return the list that `decode_value` would return, if it holds nothing but bare values.
+
+    None for any other text, good or bad: ask `decode_value`. For stores, which read many.
+    """
+    try:
+        parts, end = _SCAN(text, 0)
+    except (StopIteration, ValueError, RecursionError):
+        return None
+    if end != len(text) or type(parts) is not list or end > MAX_SIZE:
+        return None
+    return parts if _BARE.issuperset(map(type, parts)) else None
 
 
 def checksum(text: str) -> str:
@@ -328,6 +356,9 @@ def _members(pairs: list[tuple[str, object]]) -> dict[str, object]:
 
 # The literal NaN, which is no JSON, becomes an infinity; `_untag` refuses that, as it does 1e999.
 _DECODER = json.JSONDecoder(object_pairs_hook=_members, parse_constant=lambda _: math.inf)
+
+
+_SCAN: Callable[[str, int], tuple[Any, int]] = _DECODER.scan_once  # type: ignore[attr-defined]
 
 
 def _parse(text: str) -> object:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import count
 
 import psycopg
@@ -26,6 +27,7 @@ def database(postgres_server):
 
 class Postgres(StateConformance):
     commit_request = b"COMMIT"
+    options: Mapping[str, float] = {}
 
     @pytest.fixture(autouse=True)
     def _database(self, database):
@@ -37,11 +39,14 @@ class Postgres(StateConformance):
             connection.execute("CREATE SCHEMA public")
 
     def make_backing(self, kind):
-        return self.opened(PostgresState(self.dsn, f"state{next(NUMBERS)}", kind=kind))
+        return self.opened(self.recipe(kind))
 
     def make_int_backing(self, kind):
-        recipe = PostgresState(self.dsn, f"state{next(NUMBERS)}", kind=kind)
-        return self.opened(recipe.bind(Schema.parse("word string"), Schema.parse("n bigint")))
+        keys, values = Schema.parse("word string"), Schema.parse("n bigint")
+        return self.opened(self.recipe(kind).bind(keys, values))
+
+    def recipe(self, kind):
+        return PostgresState(self.dsn, f"state{next(NUMBERS)}", kind=kind, **self.options)
 
     def opened(self, recipe):
         backing = recipe.backing()
@@ -66,6 +71,7 @@ class TestCachedPostgres(Postgres):
 
 class TestPostgresOverABadNetwork(Postgres):
     many = 2_000
+    options: Mapping[str, float] = {"statement_timeout_secs": 5.0}
 
     @pytest.fixture(autouse=True)
     def _network(self, _database, postgres_server):

@@ -16,6 +16,10 @@ from waterspout.state.store import StoreState
 from waterspout.testing.proxy import FaultProxy
 
 
+SELECT = "SELECT k, total FROM tally"
+ZEROS = b"00000"  # in every value that is written, and in no key
+
+
 @dataclass(frozen=True)
 class Store:
     """Where states are kept for a test.
@@ -24,13 +28,14 @@ class Store:
     `server` is there if what it has acknowledged survives its kill.
     """
 
-    state: Callable[[str], StoreState]
-    raw: Callable[[str], dict[int, Any]]
+    state: StoreState
+    raw: Callable[[], dict[int, int]]
     by_tasks: bool = True
     proxy: FaultProxy | None = None
     write: bytes = b""
     head: bytes = b""
     server: Server | None = None
+    can_list: bool = True
 
 
 @contextmanager
@@ -41,8 +46,8 @@ def redis_store(server: RedisServer) -> Iterator[Store]:
 
     prefix = uuid4().hex
 
-    def raw(name: str) -> dict[int, Any]:
-        tag = f"{{{prefix}:{name}:0}}"
+    def raw() -> dict[int, int]:
+        tag = f"{{{prefix}:0}}"
         with redis.Redis.from_url(server.url) as client:
             head = client.hget(f"{tag}:head", "head")
             keys = list(client.scan_iter(match=f"{tag}:k:*", count=10_000))
@@ -54,7 +59,7 @@ def redis_store(server: RedisServer) -> Iterator[Store]:
     with FaultProxy(server.host, server.port) as proxy:
         url = f"redis://127.0.0.1:{proxy.port}/0"
         yield Store(
-            lambda name: RedisState.opaque(url, prefix=f"{prefix}:{name}"),
+            RedisState.opaque(url, prefix=prefix),
             raw,
             proxy=proxy,
             write=b"EVALSHA",
@@ -73,14 +78,14 @@ def postgres_store(server: PostgresServer) -> Iterator[Store]:
 
     direct = server.fresh_database()
 
-    def raw(name: str) -> dict[int, Any]:
+    def raw() -> dict[int, int]:
         with psycopg.connect(direct) as connection:
-            return rows_of(connection.execute(SELECTS[name]).fetchall())
+            return dict(connection.execute(SELECT).fetchall())
 
     with FaultProxy(server.host, server.port) as proxy:
         dsn = make_conninfo(direct, host=proxy.address[0], port=proxy.port)
         yield Store(
-            lambda name: PostgresState.opaque(dsn, table=name),
+            PostgresState.opaque(dsn, table="tally"),
             raw,
             proxy=proxy,
             write=b"COMMIT",
@@ -98,13 +103,13 @@ def memcached_store(server: MemcachedServer) -> Iterator[Store]:
 
     prefix = uuid4().hex
 
-    def raw(name: str) -> dict[int, Any]:
+    def raw() -> dict[int, int]:
         # It cannot list what it holds.
         with closing(Client(server.address)) as client:
-            header = json.loads(client.get(f"{prefix}:{name}:head"))
+            header = json.loads(client.get(f"{prefix}:head"))
             found: dict[int, Any] = {}
             for start in range(0, 200_000, 1_000):
-                names = {f"{prefix}:{name}:[{k}]": k for k in range(start, start + 1_000)}
+                names = {f"{prefix}:[{k}]": k for k in range(start, start + 1_000)}
                 answer = client.get_many(list(names))
                 if not answer:
                     break
@@ -113,11 +118,12 @@ def memcached_store(server: MemcachedServer) -> Iterator[Store]:
 
     with FaultProxy(*server.address) as proxy:
         yield Store(
-            lambda name: MemcachedState.opaque([proxy.address], prefix=f"{prefix}:{name}"),
+            MemcachedState.opaque([proxy.address], prefix=prefix),
             raw,
             proxy=proxy,
             write=b"cas ",
             head=b":head ",
+            can_list=False,
         )
 
 
@@ -127,10 +133,10 @@ def cassandra_store(server: Any) -> Iterator[Store]:
 
     keyspace = server.fresh_keyspace()
 
-    def raw(name: str) -> dict[int, Any]:
+    def raw() -> dict[int, int]:
         heads, rows = server.run(
-            f"SELECT head FROM {keyspace}.waterspout_heads WHERE name = '{name}'",
-            f"SELECT key, txid, attempt, value, prev FROM {keyspace}.{name}",
+            f"SELECT head FROM {keyspace}.waterspout_heads",
+            f"SELECT key, txid, attempt, value, prev FROM {keyspace}.tally",
         )
         records = {
             json.loads(key)[0]: [txid, attempt, *map(_unlisted, (value, prev))]
@@ -140,12 +146,10 @@ def cassandra_store(server: Any) -> Iterator[Store]:
 
     with FaultProxy(*server.address) as proxy:
         yield Store(
-            lambda name: CassandraState.opaque(
-                proxy.address, keyspace=keyspace, table=name, mode="lwt"
-            ),
+            CassandraState.opaque(proxy.address, keyspace=keyspace, table="tally", mode="lwt"),
             raw,
             proxy=proxy,
-            write=b'"tuple"',
+            write=ZEROS,
             head=b'"owner"',
         )
 
@@ -156,52 +160,43 @@ def sqlite_store(folder: Path) -> Iterator[Store]:
 
     path = folder / "tally.db"
 
-    def raw(name: str) -> dict[int, Any]:
+    def raw() -> dict[int, int]:
         with closing(sqlite3.connect(path)) as db:
-            return rows_of(db.execute(SELECTS[name]).fetchall())
+            return dict(db.execute(SELECT).fetchall())
 
-    yield Store(lambda name: SQLiteState.opaque(path, table=name, driver_only=False), raw)
+    yield Store(SQLiteState.opaque(path, table="tally", driver_only=False), raw)
 
 
 @contextmanager
 def file_store(folder: Path) -> Iterator[Store]:
     from waterspout.state.files import FileState
 
-    def raw(name: str) -> dict[int, Any]:
-        newest = max((folder / name).glob("head-*.json"))
+    files = folder / "tally"
+
+    def raw() -> dict[int, int]:
+        newest = max(files.glob("head-*.json"))
         manifest = json.loads(newest.read_text().splitlines()[0])
         records: dict[int, Any] = {}
         for part, _, _ in manifest["snapshot"] + manifest["deltas"]:
-            for line in (folder / name / part).read_text().splitlines()[1:-1]:
+            for line in (files / part).read_text().splitlines()[1:-1]:
                 key, text = line.split("\t")
                 records[json.loads(key)[0]] = json.loads(text) if text else None
         there = {k: record for k, record in records.items() if record is not None}
         return committed(there, manifest["head"])
 
-    yield Store(lambda name: FileState.opaque(folder / name), raw, by_tasks=False)
+    yield Store(FileState.opaque(files), raw, by_tasks=False)
 
 
-SELECTS = {"counts": "SELECT k, n FROM counts", "sums": "SELECT k, n, total FROM sums"}
-
-
-def rows_of(rows: list[tuple[Any, ...]]) -> dict[int, Any]:
-    return {k: rest[0] if len(rest) == 1 else tuple(rest) for k, *rest in rows}
-
-
-def committed(records: Mapping[int, Any], head: str | bytes) -> dict[int, Any]:
+def committed(records: Mapping[int, Any], head: str | bytes) -> dict[int, int]:
     """Return the values of `[txid, attempt, value, prev]`, by what the head says of attempts."""
     told = json.loads(head)
     assert told["committed"]
     attempts = dict(told["resolved"]) | {told["txid"]: told["attempt"]}
     values = {
-        k: _plain(value if attempts.get(txid, attempt) == attempt else prev)
+        k: value if attempts.get(txid, attempt) == attempt else prev
         for k, (txid, attempt, value, prev) in records.items()
     }
     return {k: value for k, value in values.items() if value is not None}
-
-
-def _plain(value: Any) -> Any:
-    return tuple(value["$"][1]) if isinstance(value, dict) else value
 
 
 def _unlisted(text: str | None) -> Any:

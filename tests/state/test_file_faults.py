@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import errno
+import itertools
+import math
 import os
 import re
 import shutil
 import subprocess
 import sys
+import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
@@ -21,6 +24,7 @@ from tests.state_support import OWNER, Batches
 from waterspout.errors import (
     DamagedStoreError,
     FencedError,
+    StateMismatchError,
     StoreError,
     WaterspoutError,
 )
@@ -414,6 +418,69 @@ def test_of_two_homes_with_one_epoch_that_meet_at_any_operation_one_at_most_goes
             assert pair[won[0]].values("x") == [2 * 10 ** won[0]]
         outcomes.add(tuple(won))
     assert (1,) in outcomes
+
+
+class Turns:
+    """Lets two threads do their operations in a given order: `first` of one, `second` of the other,
+    then the rest of the one, then the rest of the other.
+    """
+
+    def __init__(self, first, second):
+        self.left = [(0, first), (1, second), (0, math.inf), (1, math.inf)]
+        self.changed = threading.Condition()
+
+    def take(self, who):
+        with self.changed:
+            assert self.changed.wait_for(lambda: self.left[0][0] == who, timeout=30)
+            turn, left = self.left[0]
+            self.left[0] = (turn, left - 1)
+            self._pass_on()
+
+    def end(self, who):
+        with self.changed:
+            self.left = [turn for turn in self.left if turn[0] != who]
+            self._pass_on()
+
+    def _pass_on(self):
+        while self.left and self.left[0][1] == 0:
+            self.left.pop(0)
+        self.changed.notify_all()
+
+
+@pytest.mark.parametrize("epochs", [(1, 1), (1, 2), (2, 1)], ids=str)
+@pytest.mark.parametrize("make_folder", ["mock"], indirect=True)
+def test_of_two_homes_that_start_together_one_at_most_commits_whatever_the_order(
+    make_folder, epochs
+):
+    together = 0
+    for first, second in itertools.product(range(1, 14), range(1, 14)):
+        turns, answers = Turns(first, second), [None, None]
+        folders = [make_folder(), make_folder()]
+        _clear(folders[0].inner)
+        homes = [
+            Batches(OpaqueMap(make_map(folder)), epoch, home=str(n), lease=str(n))
+            for n, (folder, epoch) in enumerate(zip(folders, epochs, strict=True))
+        ]
+
+        def start(who, turns=turns, answers=answers, folders=folders, homes=homes):
+            folders[who].hook = lambda: turns.take(who)
+            answers[who] = answer(homes[who].claim)
+            folders[who].hook = lambda: None
+            turns.end(who)
+
+        threads = [threading.Thread(target=start, args=[who]) for who in (0, 1)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        errors = [a for a in answers if isinstance(a, Exception)]
+        assert all(isinstance(e, FencedError | StateMismatchError) for e in errors), errors
+        # Whoever believes to have claimed may write; a later epoch may have taken it from him.
+        wrote = [answer(home.write, {"x": 10**n}) for n, home in enumerate(homes)]
+        assert wrote.count(None) <= 1, (first, second, answers, wrote)
+        assert not any(isinstance(w, StoreError) for w in wrote), (first, second, wrote)
+        together += len(errors) == 2
+    assert together < 100
 
 
 # --- damage ---------------------------------------------------------------------------------

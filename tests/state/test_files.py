@@ -7,6 +7,7 @@ import math
 import os
 import pickle
 import random
+import stat
 import subprocess
 import sys
 from itertools import count
@@ -301,6 +302,31 @@ def test_a_thousand_batches_leave_a_bounded_number_of_files(folder, fast):
         **{(f"new {n}",): 9 if n == 0 else 10 for n in range(100)},
         ("new 100",): 1,
     }
+
+
+def test_what_a_head_names_is_on_the_disk_before_the_head_and_the_head_before_the_answer(
+    folder, monkeypatch
+):
+    backing = FileState.opaque(folder).backing()
+    backing.multi_put([A], [value(1)])
+    done, real_sync, real_link = [], os.fsync, os.link
+
+    def sync(fd):
+        done.append("folder" if stat.S_ISDIR(os.fstat(fd).st_mode) else _file_of(fd))
+        real_sync(fd)
+
+    def link(source, target):
+        done.append("link")
+        real_link(source, target)
+
+    def _file_of(fd):
+        return Path(os.readlink(f"/proc/self/fd/{fd}")).name.split("-")[0]
+
+    monkeypatch.setattr(os, "fsync", sync)
+    monkeypatch.setattr(os, "link", link)
+    backing.multi_put([B], [value(2)])
+
+    assert done == ["data", "folder", "temp", "link", "folder"]
 
 
 # --- merging --------------------------------------------------------------------------------

@@ -255,9 +255,6 @@ class FileLog:
                 f"{self._title}: a driver of epoch {head.epoch} was refused, because another one "
                 f"is at work here (see {rivals[0]}). Stop one of the two."
             )
-        for name in names:
-            if name.what == "claim" and name.epoch < head.epoch:
-                self._folder.remove(str(name))
         if self._newest(self._names()) != self._name:
             self._folder.remove(str(claim))
             raise OvertakenError

@@ -38,6 +38,7 @@ _SETTINGS = """
 SELECT set_config('statement_timeout', %(statement)s, false),
        set_config('lock_timeout', %(lock)s, false),
        set_config('idle_in_transaction_session_timeout', %(idle)s, false),
+       set_config('default_transaction_isolation', 'read committed', false),
        set_config('TimeZone', 'UTC', false),
        set_config('DateStyle', 'ISO', false),
        set_config('extra_float_digits', '1', false),

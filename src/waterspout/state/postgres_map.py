@@ -41,7 +41,7 @@ __all__ = ["PostgresMap"]
 T = TypeVar("T")
 
 _log = logging.getLogger("waterspout.state.postgres")
-_BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
+_BEGIN = "BEGIN READ WRITE"
 _ROWS_MAX = 100_000
 _SCAN_ROWS = 10_000
 _OUTRUN_MAX = 100
@@ -108,7 +108,7 @@ class PostgresMap(TableMap):
             return
         with self._errors(), self._client.lent() as connection:
             # A reader may take its time.
-            connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY")
+            connection.execute("BEGIN READ ONLY")
             connection.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
             with connection.cursor("waterspout_scan", binary=True) as cursor:
                 part = (shard,) if shards > 1 else None

@@ -9,14 +9,12 @@ from __future__ import annotations
 from typing import Any
 
 from waterspout.errors import SerdeError
-from waterspout.serde import decode_value, encode_value
+from waterspout.serde import decode_bare_list, decode_value, encode_value
 from waterspout.state.base import StateKind
 from waterspout.state.opaque import OpaqueValue
 from waterspout.state.transactional import TransactionalValue
 
 __all__ = ["decode_record", "encode_record"]
-
-_LENGTHS = {StateKind.OPAQUE: 4, StateKind.TRANSACTIONAL: 3, StateKind.NON_TRANSACTIONAL: 1}
 
 
 def encode_record(kind: StateKind, record: Any) -> str:
@@ -39,11 +37,17 @@ def encode_record(kind: StateKind, record: Any) -> str:
 
 def decode_record(kind: StateKind, text: str) -> Any:
     """Return the record that `encode_record` made `text` of."""
-    parts = decode_value(text)
-    if type(parts) is not list or len(parts) != _LENGTHS[kind]:
+    parts = decode_bare_list(text)
+    if parts is None:
+        parts = decode_value(text)
+    if type(parts) is not list or len(parts) != _length(kind):
         raise SerdeError(f"this is not the text of a record of a {kind.value} state")
     if kind is StateKind.NON_TRANSACTIONAL:
         return parts[0]
     if type(parts[0]) is not int or type(parts[1]) is not int:
         raise SerdeError("a record does not begin with its batch and attempt")
     return OpaqueValue(*parts) if kind is StateKind.OPAQUE else TransactionalValue(*parts)
+
+
+def _length(kind: StateKind) -> int:
+    return 4 if kind is StateKind.OPAQUE else 3 if kind is StateKind.TRANSACTIONAL else 1

@@ -1,0 +1,273 @@
+"""A connection to ZooKeeper that waits out short losses and says what became of a write."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, NoReturn
+
+from waterspout.errors import ConfigError, MissingDependencyError, StoreError
+from waterspout.state.secrets import resolved
+
+__all__ = ["Address", "Node", "Session", "Unanswered", "check_root", "require_library"]
+
+log = logging.getLogger(__name__)
+
+_PAUSE_S = 0.02
+_RESERVED = "/zookeeper"
+
+
+def require_library() -> Any:
+    """Return the client library, or say how to get it."""
+    try:
+        import kazoo.client
+        import kazoo.exceptions
+        import kazoo.handlers.threading
+        import kazoo.retry
+        import kazoo.security
+    except ImportError as error:
+        raise MissingDependencyError("kazoo", "zookeeper") from error
+    return kazoo
+
+
+class Unanswered(Exception):
+    """Raised when a write was sent and it is not known whether it was carried out."""
+
+
+class Node(NamedTuple):
+    """What a node held when it was read."""
+
+    data: bytes
+    version: int
+    session_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where the servers are, and how long they are waited for.
+
+    `auth` is `user:password`, best as `${NAME}` from the environment; it is never shown.
+    """
+
+    servers: Sequence[str]
+    port: int = 2181
+    session_s: float = 10.0
+    connect_s: float = 10.0
+    operation_s: float = 30.0
+    auth: str | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.servers, str) or not self.servers:
+            raise ConfigError("the ZooKeeper servers are a list of host names, with one at least")
+        for server in self.servers:
+            if not server or set(server) & set(",/@ \t\r\n"):
+                raise ConfigError(
+                    f"{server[:80]!r} is not the host name of a ZooKeeper server (host, or "
+                    "host:port); a path is given as the root"
+                )
+        for name in ("session_s", "connect_s", "operation_s"):
+            if not getattr(self, name) > 0:
+                raise ConfigError(f"{name} is {getattr(self, name)}; expected a number > 0")
+
+    @property
+    def hosts(self) -> str:
+        """The servers as one text, each with its port."""
+        return ",".join(self._with_port(server) for server in self.servers)
+
+    def _with_port(self, server: str) -> str:
+        if server.count(":") > 1 and not server.startswith("["):
+            server = f"[{server}]"  # an IPv6 address, which has no port of its own
+        has_port = ":" in server.rpartition("]")[2]
+        return server if has_port else f"{server}:{self.port}"
+
+    def credentials(self) -> tuple[str, str] | None:
+        """Return user and password as they are in the environment now."""
+        if self.auth is None:
+            return None
+        user, colon, password = resolved(self.auth).partition(":")
+        if not (user and colon and password):
+            raise ConfigError("the credentials for ZooKeeper are not of the form user:password")
+        return user, password
+
+
+class Session:
+    """One client of ZooKeeper. One thread at a time.
+
+    Reads are repeated until they are answered. A write is sent once: if its answer is lost,
+    `Unanswered` says so, and the caller has to look. Both give up after `operation_s`.
+    """
+
+    def __init__(self, address: Address) -> None:
+        self._kazoo = kazoo = require_library()
+        self._address = address
+        credentials = address.credentials()
+        security = kazoo.security
+        self._acl = self._root_acl = security.OPEN_ACL_UNSAFE
+        if credentials is not None:
+            self._acl = [security.make_digest_acl(*credentials, all=True)]
+            # The root is for topologies of others too: they may add to it, and no more.
+            others = security.make_acl("world", "anyone", read=True, create=True)
+            self._root_acl = [*self._acl, others]
+        forever = {"max_tries": -1, "delay": 0.05, "max_delay": 1.0}
+        self._client = kazoo.client.KazooClient(
+            hosts=address.hosts,
+            timeout=address.session_s,
+            auth_data=None if credentials is None else [("digest", ":".join(credentials))],
+            default_acl=self._acl,
+            connection_retry=kazoo.retry.KazooRetry(**forever),
+            logger=_quiet(),
+        )
+        self._lost = (
+            kazoo.exceptions.ConnectionLoss,
+            kazoo.exceptions.OperationTimeoutError,
+            kazoo.exceptions.SessionExpiredError,
+            # Sent over a connection that the session has left since.
+            kazoo.exceptions.SessionMovedError,
+        )
+        self._timeout: type[Exception] = kazoo.handlers.threading.KazooTimeoutError
+        try:
+            self._client.start(timeout=address.connect_s)
+        except self._timeout as error:
+            raise StoreError(
+                f"no ZooKeeper answers at {address.hosts} within {address.connect_s:g} s. Start "
+                "it, or set transactional.zookeeper.servers to where it is."
+            ) from error
+
+    @property
+    def session_id(self) -> int | None:
+        """The id of the session; None while there is no connection."""
+        found = self._client.client_id
+        return None if found is None else int(found[0])
+
+    def close(self) -> None:
+        """End the session, and with it its ephemeral nodes, at once if a server can be reached."""
+        # An error means that the connection is gone already: then the session runs out.
+        with suppress(Exception):
+            self._client.stop()
+        with suppress(Exception):
+            self._client.close()
+
+    def get(self, path: str) -> Node | None:
+        """Read a node; None if there is none."""
+        try:
+            data, stat = self._repeated(lambda: self._client.get_async(path), path)
+        except self._kazoo.exceptions.NoNodeError:
+            return None
+        return Node(data or b"", stat.version, stat.ephemeralOwner)
+
+    def children(self, path: str) -> list[str]:
+        """Return the names of the nodes below one; none if it is not there."""
+        try:
+            found = self._repeated(lambda: self._client.get_children_async(path), path)
+        except self._kazoo.exceptions.NoNodeError:
+            return []
+        return sorted(found)
+
+    def catch_up(self, path: str) -> None:
+        """Let the server that we read from catch up with the ensemble."""
+        self._repeated(lambda: self._client.sync_async(path), path)
+
+    def make_path(self, path: str) -> None:
+        """Create a node and all above it, where they are not there."""
+        names = path.strip("/").split("/")
+        for depth in range(1, len(names) + 1):
+            prefix = "/" + "/".join(names[:depth])
+            if prefix != "/" and self.get(prefix) is None:
+                with suppress(self._kazoo.exceptions.NodeExistsError):
+                    self._repeated(
+                        lambda: self._client.create_async(prefix, b"", self._root_acl),  # noqa: B023
+                        prefix,
+                    )
+
+    def transact(self, path: str, build: Callable[[Any], None]) -> list[Any] | None:
+        """Carry out one transaction, all or nothing; None if a condition of it was not met."""
+        transaction = self._client.transaction()
+        build(transaction)
+        try:
+            results = transaction.commit_async().get(timeout=self._address.operation_s)
+        except (*self._lost, self._timeout) as error:
+            log.warning("the answer to a write of %s to ZooKeeper was lost: %r", path, error)
+            raise Unanswered from error
+        except self._kazoo.exceptions.KazooException as error:
+            self._fail(path, error)
+        errors = [result for result in results if isinstance(result, Exception)]
+        for error in errors:
+            if isinstance(error, self._not_allowed):
+                self._fail(path, error)
+        return None if errors else list(results)
+
+    @property
+    def _not_allowed(self) -> tuple[type[Exception], ...]:
+        errors = self._kazoo.exceptions
+        return (errors.NoAuthError, errors.InvalidACLError, errors.QuotaExceededError)
+
+    def _repeated(self, send: Callable[[], Any], path: str) -> Any:
+        """Send a read, again and again over lost connections, and return the answer."""
+        deadline = time.monotonic() + self._address.operation_s
+        told = False
+        while True:
+            try:
+                # While there is no connection, it waits in the client's queue.
+                return send().get(timeout=max(0.0, deadline - time.monotonic()))
+            except self._lost as error:
+                if not told:
+                    log.warning("lost the connection to ZooKeeper (%r); waiting for it", error)
+                    told = True
+                if time.monotonic() >= deadline:
+                    self.give_up(path, error)
+                time.sleep(_PAUSE_S)
+            except self._timeout as error:
+                self.give_up(path, error)
+            except (
+                self._kazoo.exceptions.NoNodeError,
+                self._kazoo.exceptions.NodeExistsError,
+            ):
+                raise
+            except self._kazoo.exceptions.KazooException as error:
+                self._fail(path, error)
+
+    def give_up(self, path: str, error: BaseException | None = None) -> NoReturn:
+        """Raise that the servers have been silent for too long."""
+        raise StoreError(
+            f"ZooKeeper at {self._address.hosts} has not answered for "
+            f"{self._address.operation_s:g} s, asked about {path}. Nothing that was stored is "
+            "lost; once it answers, the same command goes on."
+        ) from error
+
+    def _fail(self, path: str, error: Exception) -> NoReturn:
+        if isinstance(error, self._kazoo.exceptions.NoAuthError):
+            raise StoreError(
+                f"ZooKeeper at {self._address.hosts} does not let us use {path}: it belongs to "
+                "another user. Give the user and password that it was created with."
+            ) from error
+        raise StoreError(
+            f"ZooKeeper at {self._address.hosts} refused what was asked about {path}: {error!r}"
+        ) from error
+
+
+def _quiet() -> logging.Logger:
+    """Return a logger for the client that passes on errors only, whatever is configured.
+
+    At a lower level it writes every request, the password and the data included.
+    """
+    logger = logging.Logger("kazoo", logging.ERROR)
+    logger.parent = log
+    return logger
+
+
+def check_root(root: str, topology: str) -> str:
+    """Return the node of a topology; refuse a root that cannot be one."""
+    names = [] if root == "/" else root.rstrip("/").split("/")[1:]
+    bad = any(n in ("", ".", "..") or not n.isprintable() for n in names)
+    if not root.startswith("/") or bad:
+        raise ConfigError(
+            f"{root[:200]!r} cannot be the root in ZooKeeper; expected a path such as "
+            "/transactional"
+        )
+    path = "/" + "/".join([*names, topology])
+    if f"{path}/".startswith(f"{_RESERVED}/"):
+        raise ConfigError(f"{path} is ZooKeeper's own; choose another root")
+    return path
