@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv demo test test-fast soak check format bench java servers check-java lock clean
+.PHONY: help venv demo test test-fast soak check format bench bench-states java servers check-java lock clean
 
 PYTHON ?= python3
 ARGS ?=
@@ -20,7 +20,7 @@ NONE_OK := $(if $(strip $(ARGS)),5,0)
 
 help: ## Show this list
 	@while IFS= read -r line; do case $$line in [a-z]*:*'## '*) \
-	printf '  make %-10s %s\n' "$${line%%:*}" "$${line#*'## '}" ;; esac; done < Makefile
+	printf '  make %-12s %s\n' "$${line%%:*}" "$${line#*'## '}" ;; esac; done < Makefile
 
 venv: $(STAMP) ## Make .venv and install waterspout in it; all others do this first
 	@:
@@ -62,6 +62,9 @@ format: $(STAMP) ## Mend what the linter can, and format
 
 bench: check-java $(STAMP) ## Measure the word count against hand-written streaming (ARGS=...)
 	@$(PY) -m benchmarks.word_count $(ARGS)
+
+bench-states: $(STAMP) ## Measure the states against the bare clients of their stores (ARGS=...)
+	@$(PY) -m benchmarks.states $(ARGS)
 
 java: ## Install a Java 17 runtime with apt-get, if there is none
 	@if scripts/check_java 2>/dev/null; then echo 'Java is there already.'; exit 0; fi; \

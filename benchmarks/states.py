@@ -45,6 +45,7 @@ SIZES = (100_000, 1_000_000)
 LARGE = 10_000_000
 SIZES_BATCH = 10_000
 WARM_UP = 3
+TRIPS_TRIES = 3
 FLAT = 1.3
 
 Turn = Callable[[Keys, list[int]], object]
@@ -224,7 +225,11 @@ def take_turns(
 def count_round_trips(
     store: Store, drivers: dict[StateKind, Driver], words: Words, number: int
 ) -> dict[str, int]:
-    """Return how often a client speaks and waits in one batch, connections already open."""
+    """Return how often a client speaks and waits in one batch, connections already open.
+
+    The least of some batches: a pipeline whose first replies come while it is still being sent
+    may be counted more than once.
+    """
     if store.address is None:
         return {}
     trips = {}
@@ -233,10 +238,12 @@ def count_round_trips(
             with closing(Driver(store.recipe(kind, place_of(kind), proxy.address))) as through:
                 through.txid = driver.txid
                 for how in ("combine", "update"):
-                    through.batch(*words.draw(number), combine=how == "combine")
-                    before = proxy.requests
-                    through.batch(*words.draw(number), combine=how == "combine")
-                    trips[f"{kind.value}, {how}"] = proxy.requests - before
+                    counts = []
+                    for _ in range(TRIPS_TRIES):
+                        before = proxy.requests
+                        through.batch(*words.draw(number), combine=how == "combine")
+                        counts.append(proxy.requests - before)
+                    trips[f"{kind.value}, {how}"] = min(counts)
     return trips
 
 

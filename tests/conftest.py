@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from waterspout import faults
 
@@ -14,6 +15,10 @@ pytest_plugins = (
     "tests.services.cassandra",
     "tests.services.zookeeper",
 )
+
+# Whatever else the machine is doing: a slow example is not a wrong one.
+settings.register_profile("waterspout", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("waterspout")
 
 
 @pytest.fixture(autouse=True)

@@ -87,7 +87,13 @@ class Address:
         """Return user and password as they are in the environment now."""
         if self.auth is None:
             return None
-        user, colon, password = resolved(self.auth).partition(":")
+        try:
+            user, colon, password = resolved(self.auth).partition(":")
+        except ConfigError:
+            # Not as it is: it would quote the rest, which may be the password.
+            raise ConfigError(
+                "the credentials for ZooKeeper name an environment variable that is not set here"
+            ) from None
         if not (user and colon and password):
             raise ConfigError("the credentials for ZooKeeper are not of the form user:password")
         return user, password
@@ -126,6 +132,14 @@ class Session:
             kazoo.exceptions.SessionExpiredError,
             # Sent over a connection that the session has left since.
             kazoo.exceptions.SessionMovedError,
+        )
+        # What a transaction answers of which a condition was not met, step by step.
+        self._unmet = (
+            kazoo.exceptions.BadVersionError,
+            kazoo.exceptions.NoNodeError,
+            kazoo.exceptions.NodeExistsError,
+            kazoo.exceptions.RolledBackError,
+            kazoo.exceptions.RuntimeInconsistency,
         )
         self._timeout: type[Exception] = kazoo.handlers.threading.KazooTimeoutError
         try:
@@ -193,16 +207,11 @@ class Session:
             raise Unanswered from error
         except self._kazoo.exceptions.KazooException as error:
             self._fail(path, error)
-        errors = [result for result in results if isinstance(result, Exception)]
-        for error in errors:
-            if isinstance(error, self._not_allowed):
-                self._fail(path, error)
-        return None if errors else list(results)
-
-    @property
-    def _not_allowed(self) -> tuple[type[Exception], ...]:
-        errors = self._kazoo.exceptions
-        return (errors.NoAuthError, errors.InvalidACLError, errors.QuotaExceededError)
+        refusals = [result for result in results if isinstance(result, Exception)]
+        for refusal in refusals:
+            if not isinstance(refusal, self._unmet):
+                self._fail(path, refusal)
+        return None if refusals else list(results)
 
     def _repeated(self, send: Callable[[], Any], path: str) -> Any:
         """Send a read, again and again over lost connections, and return the answer."""

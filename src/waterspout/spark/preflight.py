@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,14 +16,19 @@ from waterspout.coordination.store import (
     MemoryCoordinationStore,
     SharedMemory,
 )
+from waterspout.coordination.zookeeper import ZooKeeperStore
 from waterspout.errors import StoreError
 from waterspout.spark.checks import check_plan
+from waterspout.spouts.files import FileSpout
 from waterspout.state.base import HeadedState
 from waterspout.trident.plan.plan import Plan
 from waterspout.trident.runtime.states import open_state
 from waterspout.trident.topology import TridentTopology
 
-__all__ = ["Prepared", "prepare"]
+__all__ = ["ZOOKEEPER_AUTH", "Prepared", "prepare"]
+
+# `user:password` for ZooKeeper; not an option, because options are shown.
+ZOOKEEPER_AUTH = "WATERSPOUT_ZOOKEEPER_AUTH"
 
 _memory: dict[tuple[str, ...], SharedMemory] = {}
 _memory_lock = threading.Lock()
@@ -78,11 +84,37 @@ def _store(plan: Plan, conf: Config) -> tuple[CoordinationStore, Path | None]:
         with _memory_lock:
             shared = _memory.setdefault((plan.name, *places), SharedMemory())
         return MemoryCoordinationStore(plan.name, shared), None
+    if conf.zookeeper_servers is not None:
+        return _zookeeper(plan, conf, conf.zookeeper_servers)
+    _check_home(conf)
+    store = EmbeddedStore(conf.home_path(), plan.name, lease_s=conf.lease_secs)
+    return store, store.folder
+
+
+def _zookeeper(
+    plan: Plan, conf: Config, servers: tuple[str, ...]
+) -> tuple[CoordinationStore, Path | None]:
+    """Keep the ledger in ZooKeeper; a list of files that were read stays on this machine."""
+    folder = None
+    if any(isinstance(node.spout, FileSpout) for node in plan.sources.values()):
+        _check_home(conf)
+        folder = conf.home_path().absolute() / plan.name
+    store = ZooKeeperStore(
+        servers,
+        plan.name,
+        port=conf.zookeeper_port,
+        root=conf.zookeeper_root,
+        auth=f"${{{ZOOKEEPER_AUTH}}}" if ZOOKEEPER_AUTH in os.environ else None,
+        session_s=conf.lease_secs,
+        folder=folder,
+    )
+    return store, folder
+
+
+def _check_home(conf: Config) -> None:
     reason = why_not_writable(conf.home_path())
     if reason is not None:
         raise StoreError(
             f"the waterspout home {conf.home_path()} cannot be used: {reason}. Choose another "
             "place with WATERSPOUT_HOME or the option home."
         )
-    store = EmbeddedStore(conf.home_path(), plan.name, lease_s=conf.lease_secs)
-    return store, store.folder

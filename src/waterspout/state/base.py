@@ -281,7 +281,8 @@ class ComparingMap(FencedMap[V]):
             return
         now = self.multi_get([key for key, _ in lost])
         for (key, value), record in zip(lost, now, strict=True):
-            if record != value:
+            # By its text, in which even a NaN is equal to itself.
+            if repr(record) != repr(value):
                 raise FencedError(
                     f"{self.title}: a write of {stamp} was refused; key {tuple(key)!r} was written "
                     f"by someone else since it was read, and holds {record!r}"

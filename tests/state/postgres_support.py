@@ -1,0 +1,73 @@
+"""What tests of PostgreSQL states share: recipes, batches, a look from outside."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+
+from waterspout.config import Config
+from waterspout.schema import Schema
+from waterspout.state.base import Combiner, StateKind
+from waterspout.state.batched import BatchedMap
+from waterspout.state.postgres import PostgresState
+
+WORD_COUNT = "SELECT word, count FROM word_counts ORDER BY word"
+
+
+@dataclass(frozen=True)
+class PerColumn(Combiner):
+    """Combines tuples column by column, as `Columns` does; None is nothing for its column."""
+
+    columns: tuple[str, ...]
+
+    @property
+    def merges(self) -> tuple[str | None, ...]:
+        return self.columns
+
+    def combine(self, left: Sequence[Any], right: Sequence[Any]) -> tuple[Any, ...]:
+        do = {"sum": lambda a, b: a + b, "min": min, "max": max}
+        return tuple(
+            b if a is None else a if b is None else do[merge](a, b)
+            for merge, a, b in zip(self.columns, left, right, strict=True)
+        )
+
+
+@dataclass(frozen=True)
+class Database:
+    """A database of a test's own."""
+
+    dsn: str
+
+    def recipe(
+        self,
+        keys: str | None = "word string",
+        values: str = "count bigint",
+        *,
+        kind: StateKind = StateKind.OPAQUE,
+        table: str = "word_counts",
+        **options: Any,
+    ) -> PostgresState:
+        """Return a recipe; by default that of an opaque word count."""
+        recipe = PostgresState(self.dsn, table, kind=kind, **options)
+        return recipe if keys is None else recipe.bind(Schema.parse(keys), Schema.parse(values))
+
+    def state(self, *args: Any, **options: Any) -> BatchedMap[Any, Any]:
+        """Return the live state of a recipe."""
+        return self.recipe(*args, **options).make_state(Config(), 0, 1)
+
+    def select(self, sql: str, *parameters: Any) -> list[tuple[Any, ...]]:
+        """Run a query as anyone would who has the database."""
+        with psycopg.connect(self.dsn) as connection:
+            return connection.execute(sql, parameters).fetchall()
+
+    def change(self, sql: str, *parameters: Any) -> None:
+        """Change the database behind the state's back."""
+        with psycopg.connect(self.dsn) as connection:
+            connection.execute(sql, parameters)
+
+    def counts(self) -> dict[str, int]:
+        """Return what a reader of the table sees."""
+        return dict(self.select(WORD_COUNT))
