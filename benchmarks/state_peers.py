@@ -47,6 +47,8 @@ class Store(ABC):
     """Whether it is also measured with ten million keys."""
     target: ClassVar[float | None] = None
     """What share of its bare client's rate a state must reach."""
+    reply_delay_s: ClassVar[float] = 0.1
+    """How long a proxy holds back replies while it counts round trips; 0 if there are many."""
     batches_a_round: ClassVar[int] = 1
     """How many batches tell what one costs, where some do the work of others."""
 
@@ -255,6 +257,7 @@ class Memcached(Store):
     """`set_many`, with answers: without them a client does not know what was stored."""
 
     name = "memcached"
+    reply_delay_s = 0.0
 
     def __init__(self) -> None:
         super().__init__()

@@ -15,7 +15,6 @@ from tests.services.servers import MemcachedServer, PostgresServer, RedisServer,
 from waterspout.state.store import StoreState
 from waterspout.testing.proxy import FaultProxy
 
-
 SELECT = "SELECT k, total FROM tally"
 ZEROS = b"00000"  # in every value that is written, and in no key
 
@@ -25,7 +24,8 @@ class Store:
     """Where states are kept for a test.
 
     `write` and `head` are what the requests that write records and heads have in them;
-    `server` is there if what it has acknowledged survives its kill.
+    `server` is there if what it has acknowledged survives its kill. `readers` says how many tasks
+    share the reading of the whole; 0 where it cannot be listed.
     """
 
     state: StoreState
@@ -35,7 +35,7 @@ class Store:
     write: bytes = b""
     head: bytes = b""
     server: Server | None = None
-    can_list: bool = True
+    readers: int = 4
 
 
 @contextmanager
@@ -123,7 +123,7 @@ def memcached_store(server: MemcachedServer) -> Iterator[Store]:
             proxy=proxy,
             write=b"cas ",
             head=b":head ",
-            can_list=False,
+            readers=0,
         )
 
 
@@ -164,7 +164,7 @@ def sqlite_store(folder: Path) -> Iterator[Store]:
         with closing(sqlite3.connect(path)) as db:
             return dict(db.execute(SELECT).fetchall())
 
-    yield Store(SQLiteState.opaque(path, table="tally", driver_only=False), raw)
+    yield Store(SQLiteState.opaque(path, table="tally", driver_only=False), raw, readers=1)
 
 
 @contextmanager
@@ -184,7 +184,7 @@ def file_store(folder: Path) -> Iterator[Store]:
         there = {k: record for k, record in records.items() if record is not None}
         return committed(there, manifest["head"])
 
-    yield Store(FileState.opaque(files), raw, by_tasks=False)
+    yield Store(FileState.opaque(files), raw, by_tasks=False, readers=1)
 
 
 def committed(records: Mapping[int, Any], head: str | bytes) -> dict[int, int]:

@@ -49,17 +49,25 @@ any_path = pytest.mark.parametrize("combine", [None, SumUp()], ids=["folded", "c
 unused = count()
 
 
-@pytest.fixture
-def database(postgres_server):
+@pytest.fixture(scope="module")
+def lasting(postgres_server):
+    """A database for tests that take a table of their own each time."""
     yield Database(postgres_server.fresh_database())
     close_idle()
 
 
 @pytest.fixture(scope="module")
-def lasting(postgres_server):
-    """A database for properties, which take a table for each example."""
-    yield Database(postgres_server.fresh_database())
+def emptied(postgres_server):
+    return Database(postgres_server.fresh_database())
+
+
+@pytest.fixture
+def database(emptied):
+    """A database with nothing in it."""
+    yield emptied
     close_idle()
+    emptied.change("DROP SCHEMA IF EXISTS public, stream CASCADE")
+    emptied.change("CREATE SCHEMA public")
 
 
 # --- readable tables ------------------------------------------------------------------------
@@ -145,7 +153,7 @@ TYPES = [
         "timestamp without time zone",
         [datetime(2024, 2, 29, 12, 30, 1, 5), datetime(9999, 12, 31)],
     ),
-    ("decimal(38,2)", "numeric", [Decimal("1.50"), Decimal("-0.01"), Decimal(10) ** 35]),
+    ("decimal(38,2)", "numeric", [Decimal("1.50"), Decimal("-0.01"), Decimal("1" + "0" * 35)]),
     ("array<int>", "text", [[], [1, None, 2]]),
     ("map<string,int>", "text", [{}, {"a\0": 1}]),
     ("struct<a:int,b:string>", "text", [{"a": 1, "b": "x"}]),
@@ -204,7 +212,7 @@ def test_keys_too_long_for_an_index_are_keys_like_others(database, keys):
     state = database.state(keys, "n bigint", table="long")
     names = {
         "k binary": [(text.encode(),) for text in LONG],
-        "a string, b binary": [(a, b.encode()) for a in ("", *LONG) for b in ("", *LONG)],
+        "a string, b binary": [(a, b.encode()) for a in ("", *LONG[2:]) for b in ("", *LONG[2:])],
     }.get(keys, [(text,) for text in LONG])
     batches = Batches(state)
 
@@ -412,7 +420,7 @@ def test_doubles_without_end_add_up_as_they_do_in_python(lasting, kind, first, s
     batches.commit({"a": second})
 
     assert repr(batches.values("a")) == repr([total])
-    assert repr(first + second + 0.0 * 1) == repr(total) or total == 0
+    assert repr(float(first + second)) == repr(total)
 
 
 parts = st.tuples(
@@ -536,7 +544,9 @@ def test_a_column_that_was_changed_is_named(database, change, words):
     with pytest.raises(ForeignStoreError, match=words):
         database.recipe().check()
     with pytest.raises(ForeignStoreError, match=words):
-        Batches(database.state(), combine=SumUp()).state.multi_put([("a",)], [1])
+        database.state().multi_put([("a",)], [1])
+    with pytest.raises(ForeignStoreError, match=words):
+        pairs_of(database.state()._backing)
 
 
 def test_a_column_or_an_index_of_their_own_does_no_harm(database):
@@ -633,10 +643,12 @@ def test_a_schema_that_is_not_there_is_named(database):
 
 def test_rights_that_are_missing_are_named(database):
     database.change("CREATE ROLE reader LOGIN")
-    database.change("REVOKE CREATE ON SCHEMA public FROM PUBLIC")
     reader = Database(psycopg.conninfo.make_conninfo(database.dsn, user="reader"))
 
     try:
+        with pytest.raises(StoreError, match="the right to USAGE on schema public"):
+            reader.recipe().check()
+        database.change("GRANT USAGE ON SCHEMA public TO reader")
         with pytest.raises(StoreError, match="the right to CREATE on schema public"):
             reader.recipe().check()
         Batches(database.state()).commit({"a": 1})
@@ -672,6 +684,7 @@ def test_synchronous_commit_off_is_warned_of_and_turned_on_for_us(database, capl
     assert "synchronous_commit is off" in caplog.text
     with recipe.backing()._client.lent() as connection:
         assert connection.execute("SHOW synchronous_commit").fetchone() == ("on",)
+    database.change(f"ALTER DATABASE {name} RESET synchronous_commit")
 
 
 def test_a_server_that_is_not_there_is_named_without_its_secrets(postgres_server):

@@ -45,7 +45,7 @@ def pack(name: str, content: Mapping[str, Any]) -> bytes:
         compressed = zlib.compress(body, 6)
         if len(compressed) < len(body):
             body, coding = compressed, "zlib"
-    return _header(name, coding, checksum(f"{name}|{text}")) + body
+    return _header(name, coding, body) + body
 
 
 def unpack(name: str, data: bytes, path: str) -> dict[str, Any]:
@@ -67,13 +67,11 @@ def unpack(name: str, data: bytes, path: str) -> dict[str, Any]:
                 f"the {name} in {path} has format {found}; this version of waterspout reads up to "
                 f"{_FORMAT}. Upgrade waterspout."
             )
-        coding, check = header["coding"], header["checksum"]
-        text = (_decompressed(body) if coding == "zlib" else body).decode("ascii")
+        coding = header["coding"]
         # Compared as a whole: there is one spelling of a header, and every other is damage.
-        whole = line + b"\n" == _header(name, coding, check) and coding in ("plain", "zlib")
-        if not whole or checksum(f"{name}|{text}") != check:
+        if line + b"\n" != _header(name, coding, body) or coding not in ("plain", "zlib"):
             raise damaged
-        content = json.loads(text)
+        content = json.loads(_decompressed(body) if coding == "zlib" else body)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, zlib.error) as error:
         raise damaged from error
     if not isinstance(content, dict):
@@ -81,7 +79,8 @@ def unpack(name: str, data: bytes, path: str) -> dict[str, Any]:
     return content
 
 
-def _header(name: str, coding: str, check: str) -> bytes:
+def _header(name: str, coding: str, body: bytes) -> bytes:
+    check = checksum(f"{name}|{coding}|{body.decode('latin-1')}")
     header = {"waterspout": name, "format": _FORMAT, "coding": coding, "checksum": check}
     return json.dumps(header, separators=(",", ":")).encode() + b"\n"
 

@@ -269,7 +269,7 @@ def _quiet() -> logging.Logger:
 
 def check_root(root: str, topology: str) -> str:
     """Return the node of a topology; refuse a root that cannot be one."""
-    names = [] if root == "/" else root.rstrip("/").split("/")[1:]
+    names = [] if root == "/" else root.removesuffix("/").split("/")[1:]
     bad = any(n in ("", ".", "..") or not n.isprintable() for n in names)
     if not root.startswith("/") or bad:
         raise ConfigError(

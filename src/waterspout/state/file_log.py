@@ -255,7 +255,7 @@ class FileLog:
                 f"{self._title}: a driver of epoch {head.epoch} was refused, because another one "
                 f"is at work here (see {rivals[0]}). Stop one of the two."
             )
-        if self._newest(self._names()) != self._name:
+        if self._newest(names) != self._name:
             self._folder.remove(str(claim))
             raise OvertakenError
 
@@ -263,9 +263,7 @@ class FileLog:
         """Look again, now that the head is in place; return what is there."""
         names = self._names()
         for name in names:
-            newer = name.epoch > mine.epoch and name.what in ("head", "claim")
-            twin = name.what == "head" and name.tag != mine.tag and name.position >= mine.position
-            if newer or twin:
+            if name.what in ("head", "claim") and name.epoch > mine.epoch:
                 raise FencedError(
                     f"{self._title}: a write of epoch {mine.epoch} was refused; a driver of epoch "
                     f"{name.epoch} has taken over. This one must not write any more."

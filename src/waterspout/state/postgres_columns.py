@@ -75,7 +75,7 @@ def _double_to_sql(value: float) -> Any:
 def _real_to_sql(value: float) -> Any:
     if value != value:
         return "NaN"
-    return struct.unpack("f", struct.pack("f", value))[0]
+    return struct.unpack("<f", struct.pack("<f", value))[0]  # native order checks no range
 
 
 def _exact_real_to_sql(value: float) -> float:

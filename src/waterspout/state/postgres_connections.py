@@ -15,7 +15,7 @@ import select
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -165,9 +165,24 @@ def close_idle(address: Address | None = None) -> None:
 atexit.register(close_idle)
 
 
-def pipelined(connection: Connection) -> AbstractContextManager[Any]:
+@contextmanager
+def pipelined(connection: Connection) -> Iterator[None]:
     """Send what is executed within at once, where the client library can."""
-    return connection.pipeline() if psycopg.Pipeline.is_supported() else nullcontext()
+    if not psycopg.Pipeline.is_supported():
+        yield
+        return
+    first: psycopg.Error | None = None
+    try:
+        with connection.pipeline():
+            # Not raised from within: psycopg would log what follows from it as a warning.
+            try:
+                yield
+            except psycopg.Error as error:
+                first = error
+    except psycopg.Error as error:
+        raise first or error from None
+    if first is not None:
+        raise first
 
 
 @dataclass(frozen=True)

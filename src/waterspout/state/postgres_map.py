@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 import psycopg
-from psycopg import errors
+from psycopg import errors, postgres
 
 from waterspout.errors import (
     DamagedStoreError,
@@ -74,6 +74,7 @@ class PostgresMap(TableMap):
         self._schema = schema
         self._address = address
         self._client = Client(address)
+        self._types = [postgres.types[kind].oid for kind in self._sql.record_types]
 
     # --- reading -----------------------------------------------------------------------------
 
@@ -104,7 +105,7 @@ class PostgresMap(TableMap):
         Not by place in the table: a row moves when it is updated, and could be in two parts
         or in none.
         """
-        if self.read_head() is None and not self._read(self._has_table, default=lambda: False):
+        if not self._read(self._is_as_made, default=lambda: False):
             return
         with self._errors(), self._client.lent() as connection:
             # A reader may take its time.
@@ -210,10 +211,17 @@ class PostgresMap(TableMap):
         return connection.execute(self._sql.select_wanted(lock), arrays, binary=True)
 
     def _found(self, keys: Sequence[Key], cursor: psycopg.Cursor[Any]) -> list[Any | None]:
+        self._refuse_other_types(cursor)
         found: list[Any | None] = [None] * len(keys)
         for i, *columns in self._rows(cursor.fetchall):
             found[i - 1] = self._record(keys[i - 1], columns)
         return found
+
+    def _refuse_other_types(self, cursor: psycopg.Cursor[Any]) -> None:
+        """Refuse columns that someone gave another type: their values would pass for ours."""
+        found = [column.type_code for column in cursor.description or ()]
+        if found[-len(self._types) :] != self._types:
+            self._check_columns(cursor.connection)
 
     def _rows(self, fetch: Callable[[], list[Any]]) -> list[Any]:
         try:
@@ -285,6 +293,11 @@ class PostgresMap(TableMap):
             )
 
     def _check_rights(self, connection: Connection) -> None:
+        usable = connection.execute(
+            "SELECT has_schema_privilege(%s, 'USAGE')", (self._schema,)
+        ).fetchone()
+        if usable != (True,):
+            raise self._lacking(f"USAGE on schema {self._schema}")
         for table in (self._sql.heads, self._sql.table):
             if self._exists(connection, table):
                 needed = ["SELECT", "INSERT", "UPDATE", "DELETE"]
@@ -296,11 +309,12 @@ class PostgresMap(TableMap):
                 what = f"CREATE on schema {self._schema}"
             answers = connection.execute(query, pairs).fetchone()
             if answers is None or not all(answers):
-                raise StoreError(
-                    f"{self._name} cannot be used without the right to {what}: GRANT it"
-                )
+                raise self._lacking(what)
 
-    def _check_columns(self, connection: Connection) -> None:
+    def _lacking(self, right: str) -> StoreError:
+        return StoreError(f"{self._name} cannot be used without the right to {right}: GRANT it")
+
+    def _check_columns(self, connection: psycopg.Connection[Any]) -> None:
         found = dict(
             connection.execute(
                 "SELECT attname, format_type(atttypid, NULL) FROM pg_attribute "
@@ -328,8 +342,13 @@ class PostgresMap(TableMap):
             raise self._foreign()
         return self._opened_head(row)
 
-    def _has_table(self, connection: Connection) -> bool:
-        return self._exists(connection, self._sql.table)
+    def _is_as_made(self, connection: Connection) -> bool:
+        """Tell whether there is a table; refuse one that is not, or no longer, this state's."""
+        row = self._fetch_head(connection).fetchone()
+        self._require_own(connection, row)
+        if row is not None:
+            self._explain(connection)
+        return row is not None
 
     def _exists(self, connection: Connection, table: str) -> bool:
         row = connection.execute("SELECT to_regclass(%s) IS NOT NULL", (table,)).fetchone()
@@ -393,7 +412,7 @@ class PostgresMap(TableMap):
         if self._exists(connection, self._sql.heads):
             row = self._fetch_head(connection).fetchone()
         self._require_own(connection, row)
-        if row is not None and not self._has_table(connection):
+        if row is not None and not self._exists(connection, self._sql.table):
             raise StoreError(
                 f"{self._name} is gone, but its head is still in {self._sql.heads}. Restore the "
                 "table, or delete that row too and start over."

@@ -109,7 +109,7 @@ class PostgresStatements(TableStatements):
     def insert_new(self) -> str:
         """Store records of keys that have none."""
         columns = self._key_columns + self._record_columns
-        rows = self._dialect.rows(self._key_types + self._record_types, ())
+        rows = self._dialect.rows(self._key_types + self.record_types, ())
         return f"{self._insert(columns)} {rows} {self._conflict} DO NOTHING"
 
     def select_shard(self, shards: int) -> str:

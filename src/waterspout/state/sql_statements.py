@@ -135,7 +135,7 @@ class TableStatements:
         guard = (
             "" if self._kind is StateKind.NON_TRANSACTIONAL else " WHERE t._txid <= excluded._txid"
         )
-        rows = self._dialect.rows(self._key_types + self._record_types, ())
+        rows = self._dialect.rows(self._key_types + self.record_types, ())
         return f"{self._insert(columns)} {rows} {self._conflict} DO UPDATE SET {updates}{guard}"
 
     def can_combine(self, merges: Sequence[str | None]) -> bool:
@@ -186,7 +186,8 @@ class TableStatements:
         return types + [kind for _, kind in self._layout.beside_key]
 
     @property
-    def _record_types(self) -> list[str]:
+    def record_types(self) -> list[str]:
+        """The types of the columns of a record."""
         values = [codec.storage for codec in self._layout.value_codecs]
         if self._kind is StateKind.NON_TRANSACTIONAL:
             return values
