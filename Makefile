@@ -7,6 +7,9 @@
 PYTHON ?= python3
 ARGS ?=
 
+# Tests that need no Spark run in two processes, each with servers of its own.
+PARALLEL ?= -n 2 --dist loadscope
+
 PY := .venv/bin/python
 PYTEST := $(PY) -m pytest
 STAMP := .venv/.installed
@@ -40,16 +43,19 @@ demo: check-java $(STAMP) ## Count words, kill -9 in the middle of a commit, res
 	@.venv/bin/waterspout demo $(ARGS)
 
 test: check-java $(STAMP) ## Run the tests, fast ones first, then those on Spark (ARGS='-k name')
-	@$(PYTEST) -m 'not spark and not soak' $(ARGS); fast=$$?; \
+	@$(PYTEST) -m 'not spark and not soak' $(PARALLEL) $(ARGS); fast=$$?; \
 	case $$fast in 0|$(NONE_OK)) ;; *) exit $$fast ;; esac; \
 	$(PYTEST) -m 'spark and not soak' $(ARGS); spark=$$?; \
 	case $$spark in $(NONE_OK)) exit $$fast ;; *) exit $$spark ;; esac
 
-test-fast: $(STAMP) ## Run the tests that start no JVM
-	@$(PYTEST) -m 'not spark and not soak' $(ARGS)
+test-fast: $(STAMP) ## Run the tests that need no Spark
+	@$(PYTEST) -m 'not spark and not soak' $(PARALLEL) $(ARGS)
 
 soak: check-java $(STAMP) ## Run the long random tests, half an hour at most
-	@$(PYTEST) -m soak --timeout=2100 $(ARGS)
+	@$(PYTEST) -m 'soak and not spark' --timeout=2100 $(PARALLEL) $(ARGS); quick=$$?; \
+	case $$quick in 0|$(NONE_OK)) ;; *) exit $$quick ;; esac; \
+	$(PYTEST) -m 'soak and spark' --timeout=2100 $(ARGS); spark=$$?; \
+	case $$spark in $(NONE_OK)) exit $$quick ;; *) exit $$spark ;; esac
 
 check: $(STAMP) ## Lint, check the format, check the types
 	@$(PY) -m ruff check .

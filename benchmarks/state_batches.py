@@ -16,11 +16,12 @@ from waterspout.state.store import StoreState
 from waterspout.testing.batches import Add
 from waterspout.trident import Count
 
-__all__ = ["Driver", "Keys", "Words", "bound", "word"]
+__all__ = ["COMBINE", "Driver", "Keys", "Words", "bound", "word"]
 
 WORD = Schema.parse("word string")
 VALUES = Schema.parse("n bigint")
 WRITER = Writer("benchmark", 1, "home", "lease")
+COMBINE, UPDATE, EITHER = "combine", "update", "combine or update"
 CHECKED = 1_000  # keys of a state that are compared with what should be there
 
 Keys = Sequence[tuple[str]]
@@ -71,6 +72,13 @@ class Driver:
         state = self._recipe.make_state(Config(), 0, 1)
         state.enroll(WRITER)
         return state
+
+    @property
+    def ways(self) -> tuple[str, ...]:
+        """How a batch can be done; only one, where a combiner is an updater like any other."""
+        fence = self._recipe.backing().fence
+        can_combine = fence is not None and fence.can_combine(Count())
+        return (COMBINE, UPDATE) if can_combine else (EITHER,)
 
     def batch(self, keys: Keys, values: list[int], *, combine: bool = True) -> float:
         """Commit one batch and return the seconds it took."""

@@ -32,7 +32,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.state_batches import Driver, Keys, Words, word
+from benchmarks.state_batches import COMBINE, Driver, Keys, Words, word
 from benchmarks.state_peers import STORES, Files, Store, Write
 from tests.services.servers import MissingServer
 from waterspout.state.base import StateKind
@@ -46,6 +46,7 @@ LARGE = 10_000_000
 SIZES_BATCH = 10_000
 WARM_UP = 3
 FLAT = 1.3
+DEFAULT = [name for name, store in STORES.items() if not store.is_slow]
 
 Turn = Callable[[Keys, list[int]], object]
 
@@ -53,7 +54,7 @@ Turn = Callable[[Keys, list[int]], object]
 def main() -> None:
     """Measure what was asked for, print tables, and say which targets were missed."""
     parser = argparse.ArgumentParser(description="States beside the bare clients of their stores.")
-    parser.add_argument("--backend", nargs="+", choices=sorted(STORES), default=list(STORES))
+    parser.add_argument("--backend", nargs="+", choices=sorted(STORES), default=DEFAULT)
     parser.add_argument("--part", nargs="+", choices=PARTS, default=PARTS)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--keys", type=int, default=50_000, help="in a batch, of twice as many")
@@ -65,7 +66,8 @@ def main() -> None:
     for make in chosen if "rates" in options.part else ():
         with screen.available(make):
             found.rates += measure_rates(make, screen, options.keys, options.rounds)
-    for make in chosen if "sizes" in options.part else ():
+    growing = [make for make in chosen if make.is_filled]
+    for make in growing if "sizes" in options.part else ():
         with screen.available(make):
             found.sizes += measure_sizes(make, screen, options.rounds, large=options.large)
     if "recovery" in options.part and Files in chosen:
@@ -166,7 +168,7 @@ def measure_rates(make: type[Store], screen: Screen, keys: int, rounds: int) -> 
             driver = stack.enter_context(closing(Driver(store.recipe(kind, place_of(kind)))))
             driver.batch(*words.all())
             drivers[kind] = driver
-            for how in ("combine", "update"):
+            for how in driver.ways:
                 turns[f"{kind.value}, {how}"] = turn_of(driver, how)
         costs = take_turns(turns, Meter(store), words, number, rounds)
         for driver in drivers.values():
@@ -184,7 +186,7 @@ def place_of(kind: StateKind) -> str:
 
 def turn_of(driver: Driver, how: str) -> Turn:
     """Return a whole batch as something that takes turns with others."""
-    return lambda keys, values: driver.batch(keys, values, combine=how == "combine")
+    return partial(driver.batch, combine=how == COMBINE)
 
 
 def fastest(ways: Mapping[str, Write], words: Words, number: int) -> tuple[str, Write]:
@@ -236,12 +238,13 @@ def count_round_trips(
         for kind, driver in drivers.items():
             with closing(Driver(store.recipe(kind, place_of(kind), proxy.address))) as through:
                 through.txid = driver.txid
-                for how in ("combine", "update"):
+                for how in driver.ways:
+                    turn = turn_of(through, how)
                     proxy.delay(0)
-                    through.batch(*words.draw(1), combine=how == "combine")
+                    turn(*words.draw(1))
                     proxy.delay(store.reply_delay_s)
                     before = proxy.requests
-                    through.batch(*words.draw(number), combine=how == "combine")
+                    turn(*words.draw(number))
                     trips[f"{kind.value}, {how}"] = proxy.requests - before
     return trips
 
@@ -259,7 +262,7 @@ def rate_of(
         statistics.median(b.wall_s / m.wall_s for b, m in pairs),
         sum(b.cpu_s for b in bare) / sum(m.cpu_s for m in mine),
         trips.get(name),
-        make.target if name.endswith("combine") else None,
+        make.target if name.endswith(COMBINE) else None,
     )
 
 
@@ -422,9 +425,9 @@ class Screen:
             self._console.print(f"  {line}", markup=False)
 
     def _table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-        table = Table(
-            title=title, title_justify="left", box=box.SIMPLE if self._is_terminal else None
-        )
+        # Not the table's own title, which is broken to the width of the table.
+        self._console.print(title, markup=False, soft_wrap=True)
+        table = Table(box=box.SIMPLE if self._is_terminal else None)
         for i, column in enumerate(columns):
             table.add_column(column, justify="right" if i else "left")
         for row in rows:

@@ -69,10 +69,16 @@ def empty(backing):
     client.run(backing._cql.insert_head, (*backing._header(None), uuid.uuid4(), table))
 
 
-class TestCassandra(Cassandra, StateConformance):
+class TestCassandra(Cassandra, SemanticsSuite, ZombieSuite):
     pass
 
 
+@pytest.mark.soak
+class TestAllOfCassandra(Cassandra, StateConformance):
+    pass
+
+
+@pytest.mark.soak
 class TestCassandraWithASingleWriter(
     Cassandra, ContractSuite, HeadSuite, LossSuite, OutsideSuite, SemanticsSuite, ZombieSuite
 ):
@@ -91,5 +97,6 @@ class TestCassandraOverABadNetwork(OverABadNetwork, NetworkSuite):
     pass
 
 
+@pytest.mark.soak
 class TestCassandraWithASingleWriterOverABadNetwork(OverABadNetwork, NetworkSuite):
     mode = "single_writer"

@@ -70,6 +70,7 @@ class TestManyProcesses(FolderSuite):
         return folder
 
 
+@pytest.mark.soak
 class TestArrowFolder(FolderSuite):
     """Through pyarrow, as on HDFS and S3: no links, no fsync, moves that replace."""
 
@@ -80,6 +81,7 @@ class TestArrowFolder(FolderSuite):
         return ArrowFolder(filesystem, path, f"arrow {self.root} {path}")
 
 
+@pytest.mark.soak
 class TestMockFileSystem(FolderSuite):
     """A file system that is in nobody's kernel."""
 

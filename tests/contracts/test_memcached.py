@@ -10,6 +10,8 @@ from tests.services.servers import MemcachedServer
 from waterspout.state.cache import CachedMap
 from waterspout.state.memcached import MemcachedState
 from waterspout.testing.conformance import StateConformance
+from waterspout.testing.conformance.hooks import StoreHooks
+from waterspout.testing.conformance.network import NetworkSuite
 from waterspout.testing.proxy import FaultProxy
 
 NUMBERS = count()
@@ -22,7 +24,7 @@ def roomy_server(memcached_server):
         yield server
 
 
-class Memcached(StateConformance):
+class Memcached(StoreHooks):
     @pytest.fixture(autouse=True)
     def _server(self, roomy_server):
         self.addresses = [roomy_server.address]
@@ -39,11 +41,12 @@ class Memcached(StateConformance):
         return other
 
 
-class TestMemcached(Memcached):
+class TestMemcached(Memcached, StateConformance):
     pass
 
 
-class TestCachedMemcached(Memcached):
+@pytest.mark.soak
+class TestCachedMemcached(Memcached, StateConformance):
     def make_backing(self, kind):
         return CachedMap(super().make_backing(kind), 50)
 
@@ -51,7 +54,8 @@ class TestCachedMemcached(Memcached):
         return CachedMap(super().reopen(backing.uncached), backing._cache)
 
 
-class TestMemcachedOnThreeServers(Memcached):
+@pytest.mark.soak
+class TestMemcachedOnThreeServers(Memcached, StateConformance):
     many = 10_000
 
     @pytest.fixture(autouse=True)
@@ -59,7 +63,7 @@ class TestMemcachedOnThreeServers(Memcached):
         self.addresses = [server.address for server in three_servers]
 
 
-class TestMemcachedOverABadNetwork(Memcached):
+class OverABadNetwork(Memcached):
     many = 2_000
     commit_request = b"cas "
 
@@ -68,6 +72,15 @@ class TestMemcachedOverABadNetwork(Memcached):
         with FaultProxy(*roomy_server.address) as self.proxy:
             self.addresses = [self.proxy.address]
             yield
+
+
+class TestMemcachedOverABadNetwork(OverABadNetwork, NetworkSuite):
+    pass
+
+
+@pytest.mark.soak
+class TestAllOverABadNetwork(OverABadNetwork, StateConformance):
+    pass
 
 
 @pytest.fixture(scope="module")

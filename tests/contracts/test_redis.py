@@ -11,12 +11,15 @@ import pytest
 from waterspout.schema import Schema
 from waterspout.state.redis import RedisState
 from waterspout.testing.conformance import StateConformance
+from waterspout.testing.conformance.hooks import StoreHooks
+from waterspout.testing.conformance.network import NetworkSuite
+from waterspout.testing.conformance.zombies import ZombieSuite
 from waterspout.testing.proxy import FaultProxy
 
 WORDS, NUMBERS = Schema.parse("word string"), Schema.parse("n bigint")
 
 
-class _RedisConformance(StateConformance):
+class _Redis(StoreHooks):
     options: ClassVar[dict[str, Any]] = {}
     url: str
 
@@ -36,18 +39,19 @@ class _RedisConformance(StateConformance):
         return backing
 
 
-class _OneServer(_RedisConformance):
+class _OneServer(_Redis):
     @pytest.fixture(autouse=True)
     def _server(self, redis_server):
         self.url = redis_server.url
         redis_server.roundtrip(b"FLUSHALL\r\n")  # a new state looks through all keys
 
 
-class TestStrings(_OneServer):
+class TestStrings(_OneServer, StateConformance):
     pass
 
 
-class TestHash(_OneServer):
+@pytest.mark.soak
+class TestHash(_OneServer, StateConformance):
     options: ClassVar[dict[str, Any]] = {"layout": "hash"}
 
 
@@ -58,11 +62,12 @@ class _InSlots:
         pytest.skip("a slot without the newer record is written; the record says by which attempt")
 
 
-class TestSlots(_InSlots, _OneServer):
+@pytest.mark.soak
+class TestSlots(_InSlots, _OneServer, StateConformance):
     options: ClassVar[dict[str, Any]] = {"slots": 4}
 
 
-class TestCluster(_InSlots, _RedisConformance):
+class _InACluster(_InSlots, _Redis):
     options: ClassVar[dict[str, Any]] = {"slots": 16, "cluster": True}
     many = 10_000
 
@@ -73,7 +78,16 @@ class TestCluster(_InSlots, _RedisConformance):
             node.roundtrip(b"FLUSHALL\r\n")
 
 
-class TestThroughALossyNetwork(_RedisConformance):
+class TestZombiesInACluster(_InACluster, ZombieSuite):
+    pass
+
+
+@pytest.mark.soak
+class TestCluster(_InACluster, StateConformance):
+    pass
+
+
+class _ThroughALossyNetwork(_Redis):
     many = 10_000
 
     @pytest.fixture(autouse=True)
@@ -85,5 +99,14 @@ class TestThroughALossyNetwork(_RedisConformance):
             yield
 
 
-class TestSlotsThroughALossyNetwork(_InSlots, TestThroughALossyNetwork):
+class TestThroughALossyNetwork(_ThroughALossyNetwork, NetworkSuite):
+    pass
+
+
+@pytest.mark.soak
+class TestAllThroughALossyNetwork(_ThroughALossyNetwork, StateConformance):
+    pass
+
+
+class TestSlotsThroughALossyNetwork(_ThroughALossyNetwork, NetworkSuite):
     options: ClassVar[dict[str, Any]] = {"slots": 3, "layout": "hash"}

@@ -7,6 +7,7 @@ import logging
 import os
 import random
 import socket
+import sys
 import threading
 import zlib
 from concurrent.futures import ThreadPoolExecutor
@@ -41,6 +42,7 @@ from waterspout.errors import (
     ForeignStoreError,
     LeaseHeldError,
     LeaseLostError,
+    MissingDependencyError,
     NewerFormatError,
     StateMismatchError,
     StoreError,
@@ -441,10 +443,20 @@ def test_servers_are_given_with_or_without_a_port():
     assert Address(servers, 2181).hosts == "one:2181,two:3,[::1]:2181,[::2]:2181,[::3]:4"
 
 
-@pytest.mark.parametrize("servers", ["host", [], [""], ["a,b"], ["a/chroot"], ["u:p@host"]])
+@pytest.mark.parametrize(
+    "servers",
+    ["host", [], [""], [":1"], ["a:b"], ["a:0"], ["a:"], ["a,b"], ["a/chroot"], ["u:p@host"]],
+)
 def test_servers_that_are_none_are_refused(servers):
     with pytest.raises(ConfigError):
         ZooKeeperStore(servers, "t")
+
+
+def test_a_missing_client_library_is_told_with_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "kazoo.client", None)
+
+    with pytest.raises(MissingDependencyError, match=r"waterspout\[zookeeper\]"):
+        ZooKeeperStore(["x"], "t")
 
 
 def test_a_deep_root_is_created(new_store, root, zk):
@@ -980,6 +992,27 @@ def test_any_one_answer_or_request_of_a_whole_life_may_be_lost(through, proxy, r
         store.release()
 
     assert proxy.dropped == 6
+
+
+# C5: nothing is decided by reading alone.
+
+
+def test_a_stale_answer_of_a_server_that_lags_behind_decides_nothing(
+    stored, new_store, zk, root, monkeypatch
+):
+    with stored._connected() as session:
+        stale = [stored._read(session)]
+    rival = new_store()
+    assert rival.acquire(FINGERPRINT) == 2
+    before = content(zk, root)
+    read = stored._read
+    monkeypatch.setattr(stored, "_read", lambda session: stale.pop() if stale else read(session))
+
+    assert "runs it now" in refusal(stored)
+
+    assert stale == []
+    assert content(zk, root) == before
+    rival.save(ledger_at(1))
 
 
 # C4: the server.

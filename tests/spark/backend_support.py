@@ -28,14 +28,22 @@ OVER = ("failed", "idle")
 
 
 class Numbers(BatchSpout):
-    """The numbers below a limit. Opaque: each attempt at a batch draws its size anew."""
+    """The numbers below a limit. Opaque: each attempt at a batch draws its size anew.
+
+    Sizes are pairs of bounds, those of replays apart: with fewer numbers than there are keys, a
+    replay does not have some keys that a lost attempt may have written.
+    """
 
     kind = SpoutKind.OPAQUE
 
-    def __init__(self, limit: int, sizes: tuple[int, int], seed: int = 1) -> None:
+    def __init__(
+        self, limit: int, sizes: tuple[int, int], again: tuple[int, int], seed: int = 1
+    ) -> None:
         self.limit = limit
         self._sizes = sizes
+        self._again = again
         self._dice = random.Random(seed)
+        self._planned: set[int] = set()
         self.committed: dict[int, int] = {}
 
     @property
@@ -58,8 +66,10 @@ class Numbers(BatchSpout):
     def read(self, metadata: Any) -> Read:
         return RangeRead(self.schema, metadata["start"], metadata["end"], 0.0, 1.0)
 
-    def next_end(self, start: int) -> int:
-        return min(self.limit, start + self._dice.randint(*self._sizes))
+    def next_end(self, txid: int, start: int) -> int:
+        sizes = self._again if txid in self._planned else self._sizes
+        self._planned.add(txid)
+        return min(self.limit, start + self._dice.randint(*sizes))
 
 
 class _NumbersPlanner(BatchPlanner):
@@ -71,7 +81,7 @@ class _NumbersPlanner(BatchPlanner):
 
     def plan(self, txid: int, previous: Any) -> Any:
         start = _end(previous)
-        return {"start": start, "end": self._spout.next_end(start)}
+        return {"start": start, "end": self._spout.next_end(txid, start)}
 
     def succeeded(self, txid: int, metadata: Any) -> None:
         self._spout.committed[txid] = metadata["end"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,29 +9,11 @@ import psycopg
 
 from waterspout.config import Config
 from waterspout.schema import Schema
-from waterspout.state.base import Combiner, StateKind
+from waterspout.state.base import StateKind
 from waterspout.state.batched import BatchedMap
 from waterspout.state.postgres import PostgresState
 
 WORD_COUNT = "SELECT word, count FROM word_counts ORDER BY word"
-
-
-@dataclass(frozen=True)
-class PerColumn(Combiner):
-    """Combines tuples column by column, as `Columns` does; None is nothing for its column."""
-
-    columns: tuple[str, ...]
-
-    @property
-    def merges(self) -> tuple[str | None, ...]:
-        return self.columns
-
-    def combine(self, left: Sequence[Any], right: Sequence[Any]) -> tuple[Any, ...]:
-        do = {"sum": lambda a, b: a + b, "min": min, "max": max}
-        return tuple(
-            b if a is None else a if b is None else do[merge](a, b)
-            for merge, a, b in zip(self.columns, left, right, strict=True)
-        )
 
 
 @dataclass(frozen=True)

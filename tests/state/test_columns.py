@@ -204,6 +204,32 @@ def test_a_type_without_a_column_type_of_its_own_is_json(kind):
     assert codec_for(kind).to_sql({"a": [1]}, "c") == '{"a":[1]}'
 
 
+def test_columns_of_many_values_are_those_of_each():
+    columns = layout("k string", "n bigint, x double")
+    values = [(1, 2.5), (None, 1), (3, math.nan)]
+
+    whole = columns.value_columns(values)
+
+    assert list(zip(*whole, strict=True)) == [columns.encode_values(v) for v in values]
+    assert layout("k string").value_columns([1, 2]) == [[1, 2]]
+    with pytest.raises(SerdeError, match="not one value for each of n, x"):
+        columns.value_columns([(1, 2.5), (1,)])
+
+
+@pytest.mark.parametrize(
+    ("kind", "column", "takes"),
+    [
+        ("string", ["a", "b"], True),
+        ("string", ["a", None], False),
+        ("bigint", [1, True], False),
+        ("double", [1.0], False),
+        ("boolean", [True], False),
+    ],
+)
+def test_a_column_that_needs_no_encoding_is_known_at_once(kind, column, takes):
+    assert codec_for(kind).takes(column) is takes
+
+
 # --- names ----------------------------------------------------------------------------------
 
 

@@ -17,7 +17,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.state.postgres_support import Database, PerColumn
+from tests.state.columns_support import PerColumn
+from tests.state.postgres_support import Database
 from tests.state_support import Batches, Greatest, Least, SumUp, committed, examples, pairs_of
 from waterspout.errors import (
     ConfigError,

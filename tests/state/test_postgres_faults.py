@@ -190,6 +190,19 @@ def test_a_server_that_is_gone_is_an_error_at_once(mortal, own_server):
     assert batches.values("x") == [1]
 
 
+def test_a_replica_is_refused(mortal, own_server):
+    own_server.stop()
+    signal = own_server.data / "standby.signal"
+    signal.touch()
+    own_server.start()
+    try:
+        with pytest.raises(StoreError, match="is a replica, which only reads"):
+            mortal.recipe().check()
+    finally:
+        own_server.stop()
+        signal.unlink()
+
+
 # --- locks ----------------------------------------------------------------------------------
 
 
@@ -444,7 +457,9 @@ def test_a_head_that_another_has_moved_meanwhile_stays_his(proxied, monkeypatch)
 def test_a_server_that_stops_answering_is_given_up_and_the_write_is_done_once(proxied, monkeypatch):
     monkeypatch.setattr(postgres_connections, "_PATIENCE_S", 0.1)
     far, proxy = proxied
-    batches = Batches(far.state(statement_timeout_secs=0.5), combine=SumUp())
+    batches = Batches(
+        far.state(statement_timeout_secs=0.5, connect_timeout_secs=2), combine=SumUp()
+    )
     batches.commit({"x": 1})
     batches.claim()
 
@@ -544,7 +559,7 @@ def test_updates_stay_in_their_pages_and_leave_the_index_alone(database):
     keys = {f"word {n:05}": 1 for n in range(2_000)}
     for _ in range(2):
         batches.commit(keys)
-    few = {name: 1 for name in list(keys)[::10]}
+    few = dict.fromkeys(list(keys)[::10], 1)
     for _ in range(5):
         batches.commit(few)
     with batches.state._backing._client.lent() as connection:

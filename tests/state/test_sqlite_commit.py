@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.state.columns_support import PerColumn
 from tests.state_support import (
     OWNER,
     Add,
@@ -28,6 +29,7 @@ from waterspout.state.kinds import make_map
 from waterspout.state.memory import MemoryMap
 from waterspout.state.opaque import OpaqueValue
 
+unused = count()
 WORD_COUNT = "SELECT word, count FROM word_counts ORDER BY word"
 OPAQUE, TRANSACTIONAL, PLAIN = (
     StateKind.OPAQUE,
@@ -253,11 +255,60 @@ class Concatenate(Combiner):
         ("v string", SumUp(), False),
         ("v decimal(10,2)", SumUp(), False),
         ("v bigint, w bigint", SumUp(), False),
+        ("v bigint, w date", PerColumn(("sum", "max")), True),
+        ("v bigint, w string", PerColumn(("sum", "max")), False),
         ("v bigint", Concatenate(), False),
     ],
 )
 def test_only_what_sqlite_computes_as_python_does_is_left_to_it(make_state, values, combiner, can):
     assert make_state("k string", values)._backing.can_combine(combiner) is can
+
+
+parts = st.tuples(
+    st.none() | st.integers(-20, 20), st.none() | st.integers(-20, 20), st.none() | st.dates()
+)
+several = st.lists(
+    st.dictionaries(st.sampled_from("abc"), parts, max_size=3), min_size=1, max_size=3
+)
+
+
+@pytest.mark.parametrize("kind", list(StateKind), ids=lambda kind: kind.value)
+@examples(15)
+@given(st.lists(several, min_size=1, max_size=4))
+def test_several_columns_are_combined_in_the_store_as_they_are_in_python(make_state, kind, history):
+    combiner, values = PerColumn(("sum", "max", "min")), "n bigint, top int, since date"
+    in_store = make_state("word string", values, kind=kind, table=f"t{next(unused)}")
+    assert in_store._backing.can_combine(combiner)
+    in_python = make_map(kind, MemoryMap(), name="the model")
+    for state in (in_store, in_python):
+        batches = Batches(state, combine=combiner)
+        for lost_and_last in history:
+            for n, updates in enumerate(lost_and_last):
+                if kind is TRANSACTIONAL:  # comes back the same, perhaps in part
+                    updates = {k: v for k, v in lost_and_last[-1].items() if k in updates}
+                batches.claim()
+                batches.write(updates)
+                if n == len(lost_and_last) - 1:
+                    batches.mark()
+                    batches.settle()
+
+    keys = [("a",), ("b",), ("c",)]
+    model = [None if v == (None, None, None) else v for v in in_python.multi_get(keys)]
+    assert in_store.multi_get(keys) == model
+
+
+def test_nothing_for_one_column_keeps_what_is_there(make_state, select):
+    batches = Batches(
+        make_state("word string", "n bigint, top int"), combine=PerColumn(("sum", "max"))
+    )
+    batches.commit({"a": (1, None)})
+    batches.commit({"a": (None, 7), "b": (None, 1)})
+    batches.commit({"a": (2, 3)})
+
+    assert select("SELECT word, n, top FROM word_counts ORDER BY 1") == [
+        ("a", 3, 7),
+        ("b", None, 1),
+    ]
 
 
 def partial_dates(n):
@@ -276,7 +327,6 @@ COMBINABLE = [
     ("date", Least(), partial_dates),
     ("date", Greatest(), partial_dates),
 ]
-unused = count()
 attempts = st.lists(
     st.dictionaries(st.sampled_from("abc"), st.integers(-20, 20), max_size=3),
     min_size=1,

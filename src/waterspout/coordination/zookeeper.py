@@ -333,8 +333,6 @@ class ZooKeeperStore(CoordinationStore):
             ledger = Ledger.from_json(unpack("ledger", found.ledger.data, path))
         except ForeignStoreError as error:
             raise DamagedStoreError(f"{path} holds something else; {REMEDY}") from error
-        except RecursionError as error:
-            raise DamagedStoreError(f"the ledger in {path} is damaged; {REMEDY}") from error
         if ledger.topology != self._topology:
             raise ForeignStoreError(
                 f"{path} belongs to topology {ledger.topology!r}, not {self._topology!r}"

@@ -63,7 +63,9 @@ class Address:
         if isinstance(self.servers, str) or not self.servers:
             raise ConfigError("the ZooKeeper servers are a list of host names, with one at least")
         for server in self.servers:
-            if not server or set(server) & set(",/@ \t\r\n"):
+            host, _, port = self._with_port(server).rpartition(":")
+            odd = not host or set(server) & set(",/@?# \t\r\n")
+            if odd or not (port.isdecimal() and 1 <= int(port) <= 65535):
                 raise ConfigError(
                     f"{server[:80]!r} is not the host name of a ZooKeeper server (host, or "
                     "host:port); a path is given as the root"
@@ -144,7 +146,7 @@ class Session:
         self._timeout: type[Exception] = kazoo.handlers.threading.KazooTimeoutError
         try:
             self._client.start(timeout=address.connect_s)
-        except self._timeout as error:
+        except (self._timeout, kazoo.exceptions.KazooException) as error:
             raise StoreError(
                 f"no ZooKeeper answers at {address.hosts} within {address.connect_s:g} s. Start "
                 "it, or set transactional.zookeeper.servers to where it is."

@@ -217,10 +217,12 @@ class Layout:
         *stored, odd = columns
         if self.keys is None:
             return decode_key(stored[0])
-        marks = odd or "-" * len(stored)
+        if not odd:
+            codecs = self.key_codecs
+            return tuple([c.to_python(v) for c, v in zip(codecs, stored, strict=True)])
         return tuple(
             None if mark == "n" else math.nan if mark == "x" else codec.to_python(value)
-            for codec, value, mark in zip(self.key_codecs, stored, marks, strict=True)
+            for codec, value, mark in zip(self.key_codecs, stored, odd, strict=True)
         )
 
     def encode_values(self, value: Any) -> tuple[Any, ...]:
