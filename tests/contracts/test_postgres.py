@@ -14,6 +14,8 @@ from waterspout.state.cache import CachedMap
 from waterspout.state.postgres import PostgresState
 from waterspout.state.postgres_connections import close_idle
 from waterspout.testing.conformance import StateConformance
+from waterspout.testing.conformance.hooks import StoreHooks
+from waterspout.testing.conformance.network import NetworkSuite
 from waterspout.testing.proxy import FaultProxy
 
 NUMBERS = count()
@@ -25,7 +27,7 @@ def database(postgres_server):
     close_idle()
 
 
-class Postgres(StateConformance):
+class Postgres(StoreHooks):
     commit_request = b"COMMIT"
     options: Mapping[str, float] = {}
 
@@ -57,11 +59,12 @@ class Postgres(StateConformance):
         return self.opened(backing.recipe)
 
 
-class TestPostgres(Postgres):
+class TestPostgres(Postgres, StateConformance):
     pass
 
 
-class TestCachedPostgres(Postgres):
+@pytest.mark.soak
+class TestCachedPostgres(Postgres, StateConformance):
     def make_backing(self, kind):
         return CachedMap(super().make_backing(kind), 50)
 
@@ -69,7 +72,7 @@ class TestCachedPostgres(Postgres):
         return CachedMap(super().reopen(backing.uncached), backing._cache)
 
 
-class TestPostgresOverABadNetwork(Postgres):
+class OverABadNetwork(Postgres):
     many = 2_000
     options: Mapping[str, float] = {"statement_timeout_secs": 5.0}
 
@@ -81,3 +84,12 @@ class TestPostgresOverABadNetwork(Postgres):
             yield
             close_idle()
             assert self.proxy.connections >= 0  # it has taken note that they are closed
+
+
+class TestPostgresOverABadNetwork(OverABadNetwork, NetworkSuite):
+    pass
+
+
+@pytest.mark.soak
+class TestAllOverABadNetwork(OverABadNetwork, StateConformance):
+    pass

@@ -175,7 +175,10 @@ class FaultProxy:
             return act()
         answer: Future[T] = Future()
         self._asked.put(lambda: answer.set_result(act()))
-        self._bell.send(b"!")
+        try:
+            self._bell.send(b"!")
+        except OSError:  # closed meanwhile: nobody is there to do it but us
+            return act()
         return answer.result(ANSWER_TIMEOUT_S)
 
     def _serve(self) -> None:
@@ -283,8 +286,7 @@ class FaultProxy:
     def _read_replies(self, link: _Link, now: float) -> None:
         while not link.severed and (data := link.down.read()):
             if link.fault is not None:
-                if not link.up.held:
-                    link.answered_at = now
+                link.answered_at = now
                 data, link.passing = data[: link.passing], max(0, link.passing - len(data))
             if data:
                 link.down.hold(data, now + self._delay_s)
