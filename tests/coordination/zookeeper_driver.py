@@ -19,7 +19,7 @@ from waterspout.coordination.zookeeper import ZooKeeperStore
 class ZooKeeperDriver(Driver):
     """A process with one store, which does as it is told."""
 
-    def __init__(self, address: str, root: str, *, session_s: float = 4.0) -> None:
+    def __init__(self, address: str, root: str, *, session_s: float = 6.0) -> None:
         self._process = subprocess.Popen(
             [sys.executable, "-m", __spec__.name, address, root, repr(session_s)],
             cwd=ROOT,

@@ -83,7 +83,8 @@ def refuse_changed_graph(
     raise ForeignStoreError(
         f"topology {topology!r} has changed since it was first run ({'; '.join(changes)}). Its "
         "stored positions would not fit. Give the changed topology another name, or start over "
-        "by removing its folder under the waterspout home."
+        "by removing what the coordination store has of it (its folder under the waterspout "
+        "home, or its node in ZooKeeper) and emptying its states."
     )
 
 

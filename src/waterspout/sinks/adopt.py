@@ -9,7 +9,7 @@ from pathlib import Path
 
 from waterspout.config import Config
 from waterspout.coordination.embedded import EmbeddedStore
-from waterspout.errors import StateMismatchError, TopologyError
+from waterspout.errors import ConfigError, StateMismatchError, TopologyError
 from waterspout.sinks.checkpoint import Checkpoint, read_checkpoint
 from waterspout.spouts.files import FileSpout
 from waterspout.state.base import FencedMap
@@ -36,6 +36,11 @@ def adopt(
     is written before everything is checked; run again, it goes on where it was interrupted.
     """
     conf = config or Config()
+    if conf.zookeeper_servers:
+        raise ConfigError(
+            "adopt writes to the embedded coordination store; leave zookeeper_servers out, and "
+            "run the topology without it too"
+        )
     plan = topology.plan(conf)
     spout_id, spout = _one_file_spout(plan)
     stopped = read_checkpoint(checkpoint)
