@@ -420,7 +420,9 @@ class Screen:
             for s in found.sizes
             if s.growth > FLAT
         ]
-        self._console.print("Targets missed:" if lines else "All targets were met.")
+        self._console.print(
+            "Targets missed:" if lines else "Of what was measured, no target was missed."
+        )
         for line in lines:
             self._console.print(f"  {line}", markup=False)
 

@@ -649,7 +649,7 @@ def test_a_second_driver_is_refused_at_once_with_pid_and_host_and_changes_nothin
             store.refuse_if_held()
 
         assert f"process {driver.pid} on host {socket.gethostname()} runs it now" in text
-        assert "after 4 s" in text
+        assert "after 6 s" in text
         assert content(zk, root) == before
         assert driver.ask("save 3") == {"order": "save 3", "value": None}
 

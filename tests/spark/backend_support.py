@@ -25,6 +25,7 @@ TASK_TRIES = 4
 # Above any sum, and with zeros behind it that no key has: 3_0000000004711 are three, of 4711.
 ONE = 10**13
 OVER = ("failed", "idle")
+CUTS_MAX = 10
 
 
 class Numbers(BatchSpout):
@@ -259,7 +260,9 @@ def cuts(
         return
 
     def cut() -> None:
-        while not over.wait(dice.uniform(0, 2 * gap_s)) and spout.done < until * spout.limit:
+        for _ in range(CUTS_MAX):
+            if over.wait(dice.uniform(0, 2 * gap_s)) or spout.done >= until * spout.limit:
+                return
             proxy.cut()
 
     thread = threading.Thread(target=cut, name="cuts")

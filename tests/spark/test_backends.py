@@ -15,7 +15,7 @@ from tests.spark.backend_stores import (
     redis_store,
     sqlite_store,
 )
-from tests.spark.backend_support import Numbers, Storm, Tally, cuts, jobs_of, running_tasks
+from tests.spark.backend_support import Numbers, Storm, Tally, cuts, jobs_of
 from tests.trident.support import wait_for
 from waterspout import Config, faults, submit
 
@@ -35,7 +35,7 @@ STORES = [
 # How many numbers, and how many keys. Cassandra compares and sets row by row, in four rounds
 # between the replicas each: it has fewer of them.
 SIZES = dict.fromkeys((*ON_SERVERS, *IN_FILES), (100000, 5000)) | {"cassandra": (4_000, 200)}
-SOAKED = dict.fromkeys(SIZES, (1_000_000, 100_000)) | {"cassandra": (40_000, 4_000)}
+SOAKED = dict.fromkeys(SIZES, (1_000_000, 100_000)) | {"cassandra": (20_000, 2_000)}
 
 QUICK = Config(
     max_spout_pending=3,
@@ -203,6 +203,6 @@ def test_a_million_numbers_are_exact_through_a_random_storm(spark, store, name, 
     with cuts(store.proxy, spout, gap_s=5.0, until=0.7, seed=seed):
         storm.weather(tally, spark, config_of(store), timeout=400)
 
-    wait_for(lambda: running_tasks(spark) == 0)
+    storm.assert_over(spark)
     assert spout.done == limit
     tally.assert_exact(spark, limit)

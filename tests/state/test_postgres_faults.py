@@ -239,7 +239,7 @@ def test_a_lock_held_too_long_is_waited_for_again(database, monkeypatch):
             if len(slept) == 3:
                 other.commit()
 
-        monkeypatch.setattr(postgres_connections.time, "sleep", sleep)
+        monkeypatch.setattr(postgres_connections, "sleep", sleep)
         batches.write({"a": 10})
 
     assert len(slept) == 3
@@ -251,7 +251,7 @@ def test_a_lock_that_is_never_freed_ends_in_an_error(database, monkeypatch):
     batches.commit({"a": 1})
     batches.claim()
     slept = []
-    monkeypatch.setattr(postgres_connections.time, "sleep", slept.append)
+    monkeypatch.setattr(postgres_connections, "sleep", slept.append)
     with psycopg.connect(database.dsn) as other:
         other.execute("UPDATE word_counts SET _nulls = _nulls WHERE word = 'a'")
         with pytest.raises(StoreError, match="lock timeout"):

@@ -84,6 +84,7 @@ class BatchContext:
 class _Entry(Generic[R]):
     key: Key
     record: R | None
+    start: Any
     value: Any
     writable: bool
     changed: bool = False
@@ -113,8 +114,8 @@ class BatchedMap(MapState[V], HeadedState, Generic[V, R]):
         """Return the value that the batch starts from, and whether it may change it."""
 
     @abstractmethod
-    def _close(self, entry_record: R | None, value: Any, batch: BatchContext, key: Key) -> R:
-        """Return the record to store for a changed value."""
+    def _close(self, start: Any, value: Any, batch: BatchContext) -> R:
+        """Return the record to store for a value that was `start` before the batch."""
 
     @abstractmethod
     def _amend(self, record: R | None, updater: ValueUpdater[V]) -> R:
@@ -145,7 +146,7 @@ class BatchedMap(MapState[V], HeadedState, Generic[V, R]):
         if batch is None or not changed:
             return
         keys = [entry.key for entry in changed]
-        records = [self._close(e.record, e.value, batch, e.key) for e in changed]
+        records = [self._close(e.start, e.value, batch) for e in changed]
         self._pass_point("write.before", batch)
         stamp, fence = self._stamp(batch), self._backing.fence
         if fence is not None and stamp is not None:
@@ -218,7 +219,7 @@ class BatchedMap(MapState[V], HeadedState, Generic[V, R]):
             records = self._backing.multi_get(list(missing.values()))
             for (name, key), record in zip(missing.items(), records, strict=True):
                 value, writable = self._open(record, self._batch, key)
-                self._entries[name] = _Entry(key, record, _own(value), writable)
+                self._entries[name] = _Entry(key, record, value, _own(value), writable)
         return [self._entries[name] for name in names]
 
     def _refuse_after_combine(self) -> None:

@@ -59,10 +59,7 @@ class OpaqueMap(BatchedMap[V, OpaqueValue[V]]):
             return None, True
         return record.before(batch.txid, batch.resolved, key), True
 
-    def _close(
-        self, entry_record: OpaqueValue[V] | None, value: Any, batch: BatchContext, key: Key
-    ) -> OpaqueValue[V]:
-        start, _ = self._open(entry_record, batch, key)
+    def _close(self, start: Any, value: Any, batch: BatchContext) -> OpaqueValue[V]:
         return OpaqueValue(batch.txid, batch.attempt, value, start)
 
     def _amend(self, record: OpaqueValue[V] | None, updater: ValueUpdater[V]) -> OpaqueValue[V]:

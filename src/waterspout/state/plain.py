@@ -21,7 +21,7 @@ class NonTransactionalMap(BatchedMap[V, Any]):
     def _open(self, record: Any, batch: BatchContext, key: Key) -> tuple[Any, bool]:
         return record, True
 
-    def _close(self, entry_record: Any, value: Any, batch: BatchContext, key: Key) -> Any:
+    def _close(self, start: Any, value: Any, batch: BatchContext) -> Any:
         return value
 
     def _amend(self, record: Any, updater: ValueUpdater[V]) -> Any:

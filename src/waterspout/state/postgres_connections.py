@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from time import sleep
 from typing import Any, TypeVar
 
 import psycopg
@@ -252,7 +253,7 @@ class Client:
                 # The others are of the same server, and it may have been restarted.
                 close_idle(self.address)
             # Not in step with the one that we were in conflict with.
-            time.sleep(random.uniform(0, 0.01 * 2**conflicts) if conflicts else 0)  # noqa: S311
+            sleep(random.uniform(0, 0.01 * 2**conflicts) if conflicts else 0)  # noqa: S311
 
     def _connect(self) -> Connection:
         address = self.address

@@ -42,9 +42,7 @@ class TransactionalMap(BatchedMap[V, TransactionalValue[V]]):
             raise StaleBatchError(batch.txid, record.txid, key)
         return record.value, record.txid < batch.txid
 
-    def _close(
-        self, entry_record: TransactionalValue[V] | None, value: Any, batch: BatchContext, key: Key
-    ) -> TransactionalValue[V]:
+    def _close(self, start: Any, value: Any, batch: BatchContext) -> TransactionalValue[V]:
         return TransactionalValue(batch.txid, batch.attempt, value)
 
     def _amend(
