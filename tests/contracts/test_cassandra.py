@@ -7,7 +7,7 @@ import uuid
 import pytest
 
 from waterspout.state.cassandra import CassandraState
-from waterspout.state.cassandra_session import Statement
+from waterspout.state.cassandra.session import Statement
 from waterspout.testing.conformance import StateConformance
 from waterspout.testing.conformance.contract import ContractSuite
 from waterspout.testing.conformance.heads import HeadSuite

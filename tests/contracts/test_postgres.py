@@ -12,7 +12,7 @@ from psycopg.conninfo import make_conninfo
 from waterspout.schema import Schema
 from waterspout.state.cache import CachedMap
 from waterspout.state.postgres import PostgresState
-from waterspout.state.postgres_connections import close_idle
+from waterspout.state.postgres.connections import close_idle
 from waterspout.testing.conformance import StateConformance
 from waterspout.testing.conformance.hooks import StoreHooks
 from waterspout.testing.conformance.network import NetworkSuite

@@ -74,7 +74,7 @@ def postgres_store(server: PostgresServer) -> Iterator[Store]:
     from psycopg.conninfo import make_conninfo
 
     from waterspout.state.postgres import PostgresState
-    from waterspout.state.postgres_connections import close_idle
+    from waterspout.state.postgres.connections import close_idle
 
     direct = server.fresh_database()
 

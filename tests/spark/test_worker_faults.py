@@ -12,7 +12,7 @@ from waterspout.errors import RunFailedError
 from waterspout.faults import Fault, FaultPlan
 from waterspout.spouts.base import SpoutKind
 from waterspout.state.sqlite import SQLiteState
-from waterspout.state.sqlite_sql import Statements
+from waterspout.state.sqlite.sql import Statements
 from waterspout.testing import FixedBatchSpout, MemoryLog
 from waterspout.trident import Count, Function, TridentTopology
 

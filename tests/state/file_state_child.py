@@ -23,9 +23,9 @@ from pathlib import Path
 from typing import Any
 
 from waterspout.config import Config
-from waterspout.state import file_places
 from waterspout.state.batched import BatchedMap
 from waterspout.state.files import FileState
+from waterspout.state.files import places as file_places
 from waterspout.testing.batches import OWNER, Batches
 from waterspout.transactional.ledger import Ledger
 

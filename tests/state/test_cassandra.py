@@ -28,7 +28,7 @@ from waterspout.serde import checksum
 from waterspout.state import cassandra as module
 from waterspout.state.base import StateKind
 from waterspout.state.cassandra import CassandraState
-from waterspout.state.cassandra_session import Client
+from waterspout.state.cassandra.session import Client
 from waterspout.state.opaque import OpaqueMap, OpaqueValue
 from waterspout.testing.proxy import FaultProxy
 

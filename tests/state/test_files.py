@@ -28,12 +28,12 @@ from waterspout.errors import (
     StoreError,
 )
 from waterspout.schema import Schema
-from waterspout.state import file_log
 from waterspout.state.base import StateKind
-from waterspout.state.file_format import Manifest, Name, Shape, _digest, _ending
-from waterspout.state.file_log import first_to_merge
-from waterspout.state.file_places import LocalFolder, local_path, open_folder
 from waterspout.state.files import FileMap, FileState
+from waterspout.state.files import log as file_log
+from waterspout.state.files.format import Manifest, Name, Shape, _digest, _ending
+from waterspout.state.files.log import first_to_merge
+from waterspout.state.files.places import LocalFolder, local_path, open_folder
 from waterspout.state.head import Head, Stamp, Writer
 from waterspout.state.opaque import OpaqueMap, OpaqueValue
 
@@ -468,7 +468,7 @@ def test_a_real_other_process_reads_and_amends(folder):
         "import sys\n"
         "from tests.state_support import Add\n"
         "from waterspout.config import Config\n"
-        "from waterspout.state.files import FileState\n"
+        "from waterspout.state.files.state import FileState\n"
         "state = FileState.opaque(sys.argv[1]).make_state(Config(), 0, 1)\n"
         "print(state.multi_get([('x',)]), state.multi_update([('x',)], [Add(10)]))\n"
     )
@@ -532,7 +532,7 @@ def test_files_that_never_stay_are_given_up_on(folder, fast):
 def test_where_names_are_no_fence_only_the_drivers_process_writes_outside_of_batches(tmp_path):
     from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
-    from waterspout.state.file_places import ArrowFolder
+    from waterspout.state.files.places import ArrowFolder
 
     def process(name):
         filesystem = SubTreeFileSystem(str(tmp_path), LocalFileSystem())

@@ -35,9 +35,9 @@ from waterspout.errors import (
     StoreError,
 )
 from waterspout.schema import Schema
-from waterspout.state import memcached_wire
 from waterspout.state.base import StateKind
 from waterspout.state.memcached import MemcachedState
+from waterspout.state.memcached import wire as memcached_wire
 from waterspout.state.opaque import OpaqueMap
 from waterspout.testing.proxy import FaultProxy
 

@@ -26,7 +26,7 @@ from waterspout.errors import (
 )
 from waterspout.state.head import verify
 from waterspout.state.memcached import MemcachedState
-from waterspout.state.memcached_wire import Server
+from waterspout.state.memcached.wire import Server
 from waterspout.state.opaque import OpaqueMap
 from waterspout.testing.proxy import FaultProxy
 

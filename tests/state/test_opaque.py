@@ -483,3 +483,19 @@ def test_the_sum_is_exact_whatever_attempts_were_lost_before_each_commit(history
     batches.settle()
 
     assert [value or 0 for value in batches.values(*"abcd")] == list(truth.values())
+
+
+def test_a_reader_who_came_before_the_first_claim_sees_nothing_of_the_first_batch(monkeypatch):
+    backing = MemoryMap()
+    batches, reader = Batches(OpaqueMap(backing)), OpaqueMap(backing)
+    real = backing.read_head
+
+    def read_and_let_the_first_batch_write():
+        found = real()
+        monkeypatch.undo()
+        batches.lose({"a": 1_000_000})
+        return found
+
+    monkeypatch.setattr(backing, "read_head", read_and_let_the_first_batch_write)
+
+    assert reader.multi_get([("a",)]) == [None]

@@ -37,8 +37,8 @@ from waterspout.state.base import StateKind
 from waterspout.state.kinds import make_map
 from waterspout.state.memory import MemoryMap
 from waterspout.state.postgres import PostgresState
-from waterspout.state.postgres_columns import PostgresLayout, array_of
-from waterspout.state.postgres_connections import close_idle
+from waterspout.state.postgres.columns import PostgresLayout, array_of
+from waterspout.state.postgres.connections import close_idle
 
 OPAQUE, TRANSACTIONAL, PLAIN = (
     StateKind.OPAQUE,

@@ -18,11 +18,11 @@ from tests.services.servers import PostgresServer, await_condition
 from tests.state.postgres_support import Database
 from tests.state_support import OWNER, Add, Batches, SumUp
 from waterspout.errors import FencedError, StoreError
-from waterspout.state import postgres_connections
 from waterspout.state.base import StateKind
 from waterspout.state.head import Head, Stamp, Writer
 from waterspout.state.opaque import OpaqueValue
-from waterspout.state.postgres_connections import close_idle
+from waterspout.state.postgres import connections as postgres_connections
+from waterspout.state.postgres.connections import close_idle
 from waterspout.testing.proxy import FaultProxy
 
 pytestmark = pytest.mark.services

@@ -15,9 +15,9 @@ from waterspout.errors import (
     ForeignStoreError,
     StateMismatchError,
 )
-from waterspout.state import redis_scripts
 from waterspout.state.head import Head
 from waterspout.state.opaque import OpaqueValue
+from waterspout.state.redis import scripts as redis_scripts
 
 pytestmark = pytest.mark.services
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from datetime import date, datetime
@@ -22,10 +22,18 @@ from waterspout.state.base import (
     StateKind,
     ValueUpdater,
 )
-from waterspout.state.head import NOTHING, Head, Stamp, Writer, claimed, settled
+from waterspout.state.head import (
+    NOTHING,
+    Head,
+    Stamp,
+    Writer,
+    claimed,
+    settled,
+)
 
 __all__ = ["BatchContext", "BatchedMap", "CombinerValueUpdater"]
 
+T = TypeVar("T")
 V = TypeVar("V")
 R = TypeVar("R")
 
@@ -158,9 +166,8 @@ class BatchedMap(MapState[V], HeadedState, Generic[V, R]):
     def multi_get(self, keys: Sequence[Key]) -> list[V | None]:
         """Return the values as this batch finds them; outside of one, the committed ones."""
         if self._batch is None:
-            # Before the records: what they hold of a later batch then counts as not committed.
-            head = self.read_head()
-            return [self._read(record, head) for record in self._backing.uncached.multi_get(keys)]
+            head, records = self._judged(lambda: self._backing.uncached.multi_get(keys))
+            return [self._read(record, head) for record in records]
         return [entry.value for entry in self._load(keys)]
 
     def multi_update(
@@ -233,8 +240,8 @@ class BatchedMap(MapState[V], HeadedState, Generic[V, R]):
         todo = dict(zip(names, keys, strict=True))
         values: list[V | None] = [None] * len(names)
         for _ in range(_AMEND_TRIES):
-            distinct, fence, head = list(todo.values()), self._backing.fence, self.read_head()
-            read = self._backing.uncached.multi_get(distinct)
+            distinct, fence = list(todo.values()), self._backing.fence
+            head, read = self._judged(lambda: self._backing.uncached.multi_get(distinct))  # noqa: B023
             records: dict[str, Any] = dict(zip(todo, read, strict=True))
             for i, (name, updater) in enumerate(zip(names, updaters, strict=True)):
                 if name in todo:
@@ -255,14 +262,31 @@ class BatchedMap(MapState[V], HeadedState, Generic[V, R]):
 
         A key without a value (one that only a lost attempt has written) is left out.
         """
-        head = self.read_head()
-        for chunk in self._backing.uncached.scan(shard, shards):
+        below = self._backing.uncached
+        # Of a state that nobody has claimed yet there is not much to be listed.
+        head, chunks = self._judged(
+            lambda: list(below.scan(shard, shards)) if self.read_head() is None else None
+        )
+        for chunk in below.scan(shard, shards) if chunks is None else chunks:
             values = [(key, self._read(record, head)) for key, record in chunk]
             yield [(key, value) for key, value in values if value is not None]
 
     def records(self, keys: Sequence[Key]) -> list[R | None]:
         """Return what the store holds under these keys: value, batch, attempt, value before."""
         return self._backing.uncached.multi_get(keys)
+
+    def _judged(self, read: Callable[[], T]) -> tuple[Head | None, T]:
+        """Return what was read, and the head by which it is to be judged.
+
+        The head is read first: what the records hold of a later batch then counts as not
+        committed. If there is none, nobody has claimed yet, and every record counts; unless
+        somebody has claimed meanwhile.
+        """
+        while True:
+            head = self.read_head()
+            found = read()
+            if head is not None or self.read_head() is None:
+                return head, found
 
     def _pass_point(self, name: str, batch: BatchContext | Stamp) -> None:
         faults.point(name, txid=batch.txid, attempt=batch.attempt, partition=self._partition)

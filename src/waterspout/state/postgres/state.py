@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any, Self
 
 from waterspout.errors import ConfigError, MissingDependencyError
 from waterspout.schema import Schema
-from waterspout.state.postgres_columns import PostgresLayout
+from waterspout.state.postgres.columns import PostgresLayout
 from waterspout.state.sql import check_name
 from waterspout.state.store import StoreState
 
 if TYPE_CHECKING:
-    from waterspout.state.postgres_connections import Address
-    from waterspout.state.postgres_map import PostgresMap
+    from waterspout.state.postgres.connections import Address
+    from waterspout.state.postgres.map import PostgresMap
 
 __all__ = ["PostgresState"]
 
@@ -82,7 +82,7 @@ class PostgresState(StoreState):
 
     def backing(self) -> PostgresMap:
         """Return the map behind the state."""
-        from waterspout.state.postgres_map import PostgresMap
+        from waterspout.state.postgres.map import PostgresMap
 
         return PostgresMap(
             self._address, self.schema, self.table, self.kind, self.layout, self.title
@@ -102,7 +102,7 @@ class PostgresState(StoreState):
 
     @property
     def _address(self) -> Address:
-        from waterspout.state.postgres_connections import Address
+        from waterspout.state.postgres.connections import Address
 
         return Address(
             self.dsn,

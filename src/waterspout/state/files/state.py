@@ -32,9 +32,9 @@ from waterspout.errors import (
 from waterspout.serde import decode_key, encode_key
 from waterspout.state.base import FencedMap, Key, StateKind
 from waterspout.state.columns import Layout
-from waterspout.state.file_format import Manifest, Shape
-from waterspout.state.file_log import FileLog, OvertakenError, log_at
-from waterspout.state.file_places import Folder, local_path, open_folder
+from waterspout.state.files.format import Manifest, Shape
+from waterspout.state.files.log import FileLog, OvertakenError, log_at
+from waterspout.state.files.places import Folder, local_path, open_folder
 from waterspout.state.head import Head, Stamp, check_stamp
 from waterspout.state.opaque import OpaqueValue
 from waterspout.state.records import decode_record, encode_record

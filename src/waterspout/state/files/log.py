@@ -25,7 +25,7 @@ from itertools import islice
 from weakref import WeakValueDictionary
 
 from waterspout.errors import DamagedStoreError, FencedError, ForeignStoreError, StoreError
-from waterspout.state.file_format import (
+from waterspout.state.files.format import (
     Manifest,
     Name,
     Part,
@@ -34,7 +34,7 @@ from waterspout.state.file_format import (
     encode_records,
     writer_tag,
 )
-from waterspout.state.file_places import Folder
+from waterspout.state.files.places import Folder
 from waterspout.state.head import Head, Writer
 
 __all__ = ["FileLog", "OvertakenError", "first_to_merge", "log_at"]

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from waterspout.errors import ConfigError, ForeignStoreError, MissingDependencyError, StoreError
-from waterspout.state.redis_scripts import Script
+from waterspout.state.redis.scripts import Script
 from waterspout.state.secrets import masked, resolved
 
 __all__ = ["Call", "RedisClient", "address_of", "require_library"]
@@ -26,7 +26,7 @@ _ADDRESS = re.compile(r"(?s)([a-z]+)://(?:.*@)?([^?#]*)")
 def require_library() -> Any:
     """Return the client library, or say how to get it."""
     try:
-        import redis  # the library: this module is `waterspout.state.redis_client`
+        import redis  # the library: this module is `waterspout.state.redis.client`
         import redis.cluster
     except ImportError as error:
         raise MissingDependencyError("redis", "redis") from error

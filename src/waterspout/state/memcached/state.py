@@ -34,7 +34,7 @@ from waterspout.errors import (
 from waterspout.serde import checksum, decode_value, encode_key, encode_value
 from waterspout.state.base import ComparingMap, Key, StateKind
 from waterspout.state.head import Head
-from waterspout.state.memcached_wire import Command, Item, Server, Timeouts
+from waterspout.state.memcached.wire import Command, Item, Server, Timeouts
 from waterspout.state.records import decode_record, encode_record
 from waterspout.state.store import StoreState
 

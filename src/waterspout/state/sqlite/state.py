@@ -31,7 +31,7 @@ from waterspout.state.sql import (
     check_name,
     replaces_attempt,
 )
-from waterspout.state.sqlite_sql import Statements
+from waterspout.state.sqlite.sql import Statements
 from waterspout.state.store import StoreState
 
 __all__ = ["SQLiteMap", "SQLiteState"]

@@ -45,14 +45,14 @@ from waterspout.errors import (
     TopologyError,
 )
 from waterspout.serde import decode_key
-from waterspout.state import redis_scripts as scripts
 from waterspout.state.base import Combiner, FencedMap, Key, StateKind
 from waterspout.state.batched import CombinerValueUpdater
 from waterspout.state.columns import Layout
 from waterspout.state.head import Head, Stamp, check_stamp
 from waterspout.state.kinds import make_map
 from waterspout.state.records import decode_record, encode_record
-from waterspout.state.redis_chunks import (
+from waterspout.state.redis import scripts as scripts
+from waterspout.state.redis.chunks import (
     CHUNK_KEYS,
     Chunk,
     are_exact,
@@ -66,8 +66,8 @@ from waterspout.state.redis_chunks import (
     size_of,
     split,
 )
-from waterspout.state.redis_client import Call, RedisClient, address_of, require_library
-from waterspout.state.redis_header import Headers, fence_of
+from waterspout.state.redis.client import Call, RedisClient, address_of, require_library
+from waterspout.state.redis.header import Headers, fence_of
 from waterspout.state.store import StoreState
 
 __all__ = ["RedisMap", "RedisState"]

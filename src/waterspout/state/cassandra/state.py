@@ -30,7 +30,7 @@ from waterspout.errors import (
 )
 from waterspout.serde import checksum, decode_key, decode_value, encode_key, encode_value
 from waterspout.state.base import ComparingMap, Key, StateKind
-from waterspout.state.cassandra_session import Address, Answer, Client, Statement, require_driver
+from waterspout.state.cassandra.session import Address, Answer, Client, Statement, require_driver
 from waterspout.state.head import Head, Stamp, check_stamp
 from waterspout.state.opaque import OpaqueValue
 from waterspout.state.store import StoreState
