@@ -19,6 +19,8 @@ from waterspout.testing.conformance.semantics import SemanticsSuite
 from waterspout.testing.conformance.zombies import ZombieSuite
 from waterspout.testing.proxy import FaultProxy
 
+pytestmark = pytest.mark.usefixtures("cassandra_sessions")
+
 
 @pytest.fixture(scope="module")
 def keyspace(cassandra_server):

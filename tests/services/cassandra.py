@@ -20,6 +20,7 @@ from tests.services.servers import (
     await_condition,
     free_port,
 )
+from waterspout.state.cassandra.session import close_all
 
 START_TIMEOUT_S = 120.0
 JAVAS = (11, 17)
@@ -90,6 +91,13 @@ def cassandra_server() -> Iterator[CassandraServer]:
     """A Cassandra for all tests; `fresh_keyspace` gives each its own. Takes 10 s or more."""
     with provided("cassandra", CassandraServer) as server:
         yield server
+
+
+@pytest.fixture(scope="module")
+def cassandra_sessions() -> Iterator[None]:
+    """See to it that no thread of a module's sessions goes on in other modules' tests."""
+    yield
+    close_all()
 
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` selects

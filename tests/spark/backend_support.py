@@ -126,8 +126,11 @@ class Tally:
     def assert_exact(self, spark: Any, limit: int) -> None:
         """Compare key by key, with our own eyes and with those of a client from outside."""
         expected = self.expected(limit)
-        assert self.read(spark) == expected
-        assert self.store.raw() == expected
+        for who, found in (("we", self.read(spark)), ("a client", self.store.raw())):
+            keys = found.keys() | expected.keys()
+            wrong = [k for k in sorted(keys) if found.get(k) != expected.get(k)]
+            shown = [(k, found.get(k), expected.get(k)) for k in wrong[:5]]
+            assert not wrong, f"{who} found {len(wrong)} wrong keys: (key, found, expected) {shown}"
 
 
 class Storm(FaultPlan):

@@ -193,7 +193,7 @@ def random_storm(store, folder, batches, seed):
 @pytest.mark.soak
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("seed", [11])
-def test_a_million_numbers_are_exact_through_a_random_storm(spark, store, name, tmp_path, seed):
+def test_many_numbers_are_exact_through_a_random_storm(spark, store, name, tmp_path, seed):
     limit, keys = SOAKED[name]
     spout = Numbers(limit, (limit // 14, limit // 12), (keys // 2, keys * 3 // 4), seed)
     tally = Tally(store, spout, keys)

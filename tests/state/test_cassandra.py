@@ -25,15 +25,17 @@ from waterspout.errors import (
 )
 from waterspout.schema import Schema
 from waterspout.serde import checksum
-from waterspout.state import cassandra as module
 from waterspout.state.base import StateKind
 from waterspout.state.cassandra import CassandraState
+from waterspout.state.cassandra import state as module
 from waterspout.state.cassandra.session import Client
 from waterspout.state.opaque import OpaqueMap, OpaqueValue
 from waterspout.testing.proxy import FaultProxy
 
 A, B = ("a",), ("b",)
 LONG = ("k" * 100_000,)
+
+pytestmark = pytest.mark.usefixtures("cassandra_sessions")
 
 
 def record(value, txid=1, attempt=0, prev=None):

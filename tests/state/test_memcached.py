@@ -179,7 +179,7 @@ def test_a_thousand_keys_are_read_in_one_round_trip_and_written_in_another(serve
 
 
 def test_memory_for_tokens_is_bounded(server, monkeypatch):
-    monkeypatch.setattr("waterspout.state.memcached._TOKENS_MAX", 10)
+    monkeypatch.setattr("waterspout.state.memcached.state._TOKENS_MAX", 10)
     backing = factory(server).backing()
     keys = [(n,) for n in range(25)]
     backing.multi_put(keys, [record(n) for n in range(25)])

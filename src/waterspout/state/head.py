@@ -14,7 +14,16 @@ from dataclasses import dataclass, field
 from waterspout.errors import ConfigError, FencedError, ForeignStoreError, StateMismatchError
 from waterspout.serde import decode_value, encode_value
 
-__all__ = ["Head", "Stamp", "Writer", "check_stamp", "claimed", "settled", "verify"]
+__all__ = [
+    "Head",
+    "Stamp",
+    "Writer",
+    "check_stamp",
+    "claimed",
+    "replaces_attempt",
+    "settled",
+    "verify",
+]
 
 NOTHING: Mapping[int, int] = {}
 
@@ -144,6 +153,16 @@ def settled(head: Head | None, stamp: Stamp, *, state: str) -> Head:
     ):
         raise FencedError(_refusal(state, stamp, head))
     return Head(stamp, committed=True, resolved=head.resolved)
+
+
+def replaces_attempt(expected: Head | None, new: Head) -> bool:
+    """Whether a move of the head leaves behind an attempt at the same batch."""
+    return (
+        expected is not None
+        and not new.committed
+        and expected.stamp.txid == new.stamp.txid
+        and expected.stamp.attempt != new.stamp.attempt
+    )
 
 
 def check_stamp(head: Head | None, stamp: Stamp, *, state: str) -> None:

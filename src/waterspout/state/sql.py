@@ -28,7 +28,6 @@ __all__ = [
     "TableMap",
     "Upsert",
     "check_name",
-    "replaces_attempt",
 ]
 
 FORMAT = 1
@@ -45,16 +44,6 @@ def check_name(name: str, what: str, *, reserved: tuple[str, ...]) -> None:
         raise TopologyError(
             f"{name!r} cannot be a {what} name; use letters, digits and _ (at most 63)"
         )
-
-
-def replaces_attempt(expected: Head | None, new: Head) -> bool:
-    """Whether a move of the head leaves behind an attempt at the same batch."""
-    return (
-        expected is not None
-        and not new.committed
-        and expected.stamp.txid == new.stamp.txid
-        and expected.stamp.attempt != new.stamp.attempt
-    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from waterspout.errors import MissingDependencyError, StoreError
 from waterspout.state.secrets import resolved
 
-__all__ = ["Address", "Answer", "Client", "Statement", "require_driver"]
+__all__ = ["Address", "Answer", "Client", "Statement", "close_all", "require_driver"]
 
 _CONCURRENCY = 100
 _TRIES = 4
@@ -138,6 +138,18 @@ def _renew_lock() -> None:
 
 
 os.register_at_fork(after_in_child=_renew_lock)
+
+
+def close_all() -> None:
+    """Close the sessions of this process, whose threads would else look for lost servers for ever.
+
+    The next use of a state opens a new one.
+    """
+    with _live_lock:
+        mine = [key for key in _live if key[0] == os.getpid()]
+        closing = [_live.pop(key) for key in mine]
+    for live in closing:
+        live.close()
 
 
 @atexit.register

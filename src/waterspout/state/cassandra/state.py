@@ -29,6 +29,7 @@ from waterspout.errors import (
     StoreError,
 )
 from waterspout.serde import checksum, decode_key, decode_value, encode_key, encode_value
+from waterspout.state.addresses import addresses
 from waterspout.state.base import ComparingMap, Key, StateKind
 from waterspout.state.cassandra.session import Address, Answer, Client, Statement, require_driver
 from waterspout.state.head import Head, Stamp, check_stamp
@@ -443,7 +444,9 @@ class CassandraState(StoreState):
             secs: Any = getattr(self, option)
             if isinstance(secs, bool) or not isinstance(secs, int | float) or not secs > 0:
                 raise ConfigError(f"{option} is a number of seconds above 0, not {secs!r}")
-        object.__setattr__(self, "contact_points", _addresses(self.contact_points))
+        object.__setattr__(
+            self, "contact_points", addresses(self.contact_points, port=_PORT, what="contact point")
+        )
 
     @property
     def weakness(self) -> str:  # type: ignore[override]
@@ -484,7 +487,7 @@ class CassandraState(StoreState):
     @property
     def _address(self) -> Address:
         return Address(
-            _addresses(self.contact_points),
+            addresses(self.contact_points, port=_PORT, what="contact point"),
             self.keyspace,
             self.username,
             self.password,
@@ -527,32 +530,3 @@ def _value(text: str | None) -> Any:
     if type(parts) is not list or len(parts) != 1:
         raise SerdeError("a value is not a list of one")
     return parts[0]
-
-
-def _addresses(points: Any) -> tuple[tuple[str, int], ...]:
-    match points:
-        case str():
-            found = [_address(part.strip()) for part in points.split(",")]
-        case (str(host), int(port)):
-            found = [(host, port)]
-        case list() | tuple() if points:
-            found = [address for point in points for address in _addresses(point)]
-        case _:
-            raise ConfigError(_bad_address(points))
-    for host, port in found:
-        if not host or isinstance(port, bool) or not 0 < port < 65536:
-            raise ConfigError(_bad_address(points))
-    return tuple(found)
-
-
-def _address(text: str) -> tuple[str, int]:
-    host, colon, port = text.rpartition(":")
-    if not colon or text.endswith("]"):
-        host, port = text, str(_PORT)
-    if not port.isdecimal():
-        raise ConfigError(_bad_address(text))
-    return host.removeprefix("[").removesuffix("]"), int(port)
-
-
-def _bad_address(points: object) -> str:
-    return f"{points!r} names no contact point; write 'host' or 'host:port', or a list of such"

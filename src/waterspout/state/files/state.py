@@ -35,7 +35,7 @@ from waterspout.state.columns import Layout
 from waterspout.state.files.format import Manifest, Shape
 from waterspout.state.files.log import FileLog, OvertakenError, log_at
 from waterspout.state.files.places import Folder, local_path, open_folder
-from waterspout.state.head import Head, Stamp, check_stamp
+from waterspout.state.head import Head, Stamp, check_stamp, replaces_attempt
 from waterspout.state.opaque import OpaqueValue
 from waterspout.state.records import decode_record, encode_record
 from waterspout.state.secrets import masked
@@ -135,7 +135,7 @@ class FileMap(FencedMap[Any]):
         def write(log: FileLog, head: Head | None) -> tuple[Head | None, Changes]:
             if head != expected:
                 raise FencedError(f"{self._title}: another driver has moved the head to {head}")
-            undoes = self.undoes_lost_attempts and _replaces_attempt(expected, new)
+            undoes = self.undoes_lost_attempts and replaces_attempt(expected, new)
             return new, self._undo(log.records, new.stamp.txid) if undoes else {}
 
         self._write(write, moves=True)
@@ -323,15 +323,6 @@ class FileState(StoreState):
         parts = urlsplit(str(self.path))
         host = parts.netloc.rpartition("@")[2]
         return f"files:{parts.scheme.lower()}://{host}/{parts.path.strip('/')}"
-
-
-def _replaces_attempt(expected: Head | None, new: Head) -> bool:
-    return (
-        expected is not None
-        and not new.committed
-        and expected.stamp.txid == new.stamp.txid
-        and expected.stamp.attempt != new.stamp.attempt
-    )
 
 
 def _refuse_read_only(path: Path) -> None:

@@ -32,6 +32,7 @@ from waterspout.errors import (
     StoreError,
 )
 from waterspout.serde import checksum, decode_value, encode_key, encode_value
+from waterspout.state.addresses import addresses
 from waterspout.state.base import ComparingMap, Key, StateKind
 from waterspout.state.head import Head
 from waterspout.state.memcached.wire import Command, Item, Server, Timeouts
@@ -441,34 +442,10 @@ class MemcachedState(StoreState):
 
 
 def _addresses(servers: Any) -> tuple[tuple[str, int], ...]:
-    match servers:
-        case str():
-            found = [_address(part.strip()) for part in servers.split(",")]
-        case (str(host), int(port)):
-            found = [(host, port)]
-        case list() | tuple() if servers:
-            found = [address for server in servers for address in _addresses(server)]
-        case _:
-            raise ConfigError(_bad_address(servers))
-    for host, port in found:
-        if not host or isinstance(port, bool) or not 0 < port < 65536:
-            raise ConfigError(_bad_address(servers))
+    found = addresses(servers, port=_PORT, what="memcached server")
     if len(set(found)) != len(found):
         raise ConfigError(f"a memcached server stands twice in {servers!r}")
-    return tuple(found)
-
-
-def _address(text: str) -> tuple[str, int]:
-    host, colon, port = text.rpartition(":")
-    if not colon or text.endswith("]"):
-        host, port = text, str(_PORT)
-    if not port.isdecimal():
-        raise ConfigError(_bad_address(text))
-    return host.removeprefix("[").removesuffix("]"), int(port)
-
-
-def _bad_address(servers: object) -> str:
-    return f"{servers!r} names no memcached server; write 'host:port', or a list of such"
+    return found
 
 
 def _title(prefix: str, servers: Sequence[str]) -> str:

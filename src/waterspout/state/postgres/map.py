@@ -30,11 +30,11 @@ from waterspout.errors import (
 )
 from waterspout.state.base import Key, StateKind
 from waterspout.state.columns import Layout
-from waterspout.state.head import Head, Stamp, check_stamp
+from waterspout.state.head import Head, Stamp, check_stamp, replaces_attempt
 from waterspout.state.postgres.columns import array_of
 from waterspout.state.postgres.connections import Address, Client, Connection, pipelined
 from waterspout.state.postgres.sql import PostgresStatements
-from waterspout.state.sql import TableMap, Upsert, replaces_attempt
+from waterspout.state.sql import TableMap, Upsert
 
 __all__ = ["PostgresMap"]
 

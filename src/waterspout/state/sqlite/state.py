@@ -22,14 +22,13 @@ from typing import Any
 from waterspout.errors import FencedError, SerdeError, StoreError
 from waterspout.state.base import Key, StateKind
 from waterspout.state.columns import Layout
-from waterspout.state.head import Head, check_stamp
+from waterspout.state.head import Head, check_stamp, replaces_attempt
 from waterspout.state.sql import (
     HEAD_COLUMNS,
     HEADS,
     TableMap,
     Upsert,
     check_name,
-    replaces_attempt,
 )
 from waterspout.state.sqlite.sql import Statements
 from waterspout.state.store import StoreState
