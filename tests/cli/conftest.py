@@ -71,6 +71,13 @@ def write(place) -> Callable[[str], str]:
     return write_file
 
 
+@pytest.fixture
+def shared_spark(spark, monkeypatch):
+    """The session of all tests, which a command must not stop, though it may think it its own."""
+    monkeypatch.setattr(spark, "stop", lambda: None)
+    return spark
+
+
 def listing(folder: Path) -> dict[str, tuple[int, int]]:
     """Return every file below a folder with its size and time, to see that none has changed."""
     found = {}

@@ -67,13 +67,6 @@ def start(*arguments: str, cwd: Path) -> subprocess.Popen[str]:
     )
 
 
-@pytest.fixture
-def shared_spark(spark, monkeypatch):
-    """The session of all tests, which a command must not stop, though it may think it its own."""
-    monkeypatch.setattr(spark, "stop", lambda: None)
-    return spark
-
-
 def test_the_example_counts_its_words_and_ends(place):
     arguments = ("run", str(EXAMPLES / "word_count.py"), "--until-idle", "--log-file", "spark.log")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sqlite3
-import subprocess
 import sys
 from contextlib import closing
 
@@ -136,29 +135,22 @@ def test_rollback_of_what_never_ran_or_is_not_opaque_is_refused(cli, write):
     assert "Only a topology whose states are all opaque" in outcome.err
 
 
-def in_a_process(*arguments):
-    """Run a command that starts and stops a Spark of its own, away from the tests' one."""
-    command = [sys.executable, "-m", "waterspout.cli", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120)
-
-
 @pytest.mark.spark
 @pytest.mark.timeout(300)
-def test_audit_counts_again_and_names_the_keys_that_differ(write, place):
+def test_audit_counts_again_and_names_the_keys_that_differ(cli, write, place, shared_spark):
     file = write(WORD_COUNT)
-    done = in_a_process("run", file, "--until-idle")
-    assert done.returncode == 0, done.stderr
+    assert cli("run", file, "--until-idle").code == 0
     (place / "data" / "b.txt").write_text("to do\n")  # not read yet: not part of it
-    good = in_a_process("state", "audit", file)
+    good = cli("state", "audit", file)
     with closing(sqlite3.connect("counts.db")) as db, db:
         db.execute("UPDATE word_counts SET count = 7 WHERE word = 'to'")
         db.execute("DELETE FROM word_counts WHERE word = 'not'")
 
-    bad = in_a_process("state", "audit", file)
+    bad = cli("state", "audit", file)
 
-    assert good.returncode == 0, good.stderr
-    assert "4 keys, exact" in good.stdout
-    assert bad.returncode == 1
-    assert "4 keys, 2 differ" in bad.stdout
-    assert '["to"]: the state has 7, the source gives 2' in bad.stdout
-    assert '["not"]: the state has (none), the source gives 1' in bad.stdout
+    assert good.code == 0, good.err
+    assert "4 keys, exact" in good.out
+    assert bad.code == 1
+    assert "4 keys, 2 differ" in bad.out
+    assert '["to"]: the state has 7, the source gives 2' in bad.out
+    assert '["not"]: the state has (none), the source gives 1' in bad.out
