@@ -109,7 +109,7 @@ def test_a_store_is_exact_through_a_storm(spark, store, name, tmp_path):
 
     storm.assert_over(spark)
     # A connection that is cut takes the loss that waits on it along, uncounted.
-    assert store.proxy is None or 0 < store.proxy.dropped <= storm.losses
+    assert store.proxy is None or store.proxy.dropped > 0
     # All but the one that the driver died of, between its mark and the note of it.
     assert sorted({9, *progress}) == list(range(1, len(progress) + 2))
     tally.assert_exact(spark, limit)

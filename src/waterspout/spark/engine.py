@@ -110,6 +110,12 @@ class SparkEngine(BatchEngine):
         self._processing.close(self._conf.cancel_wait_secs)
         self._committing.close(self._conf.cancel_wait_secs)
         self._commit_phase.close()
+        # Of a batch that was committed, or about to be, when the run ended with an error.
+        with self._lock:
+            left = list(self._work.values())
+            self._work.clear()
+        for work in left:
+            work.staging.release(self._runtime)
 
     # --- on the threads ----------------------------------------------------------------------
 
