@@ -8,8 +8,12 @@ from uuid import uuid4
 
 import pytest
 
+from waterspout.errors import StaleBatchError
 from waterspout.schema import Schema
+from waterspout.state.base import StateKind
+from waterspout.state.kinds import make_map
 from waterspout.state.redis import RedisState
+from waterspout.testing.batches import Batches, SumUp, committed
 from waterspout.testing.conformance import StateConformance
 from waterspout.testing.conformance.hooks import StoreHooks
 from waterspout.testing.conformance.network import NetworkSuite
@@ -58,8 +62,22 @@ class TestHash(_OneServer, StateConformance):
 class _InSlots:
     """What holds for each slot does not hold for all at once: they are scripts of their own."""
 
-    def test_combining_a_batch_behind_a_record_is_refused_and_changes_nothing(self):
-        pytest.skip("a slot without the newer record is written; the record says by which attempt")
+    @pytest.mark.parametrize("kind", [StateKind.OPAQUE, StateKind.TRANSACTIONAL])
+    def test_combining_a_batch_behind_a_record_is_refused_and_changes_nothing(self, kind):
+        """Here: changes nothing in the slot of that record, and says who wrote in another."""
+        fence = self.make_int_backing(kind)
+        batches = Batches(make_map(kind, fence, name="slots"), combine=SumUp())
+        batches.commit({"a": 1})
+        committed(make_map(kind, fence, name="slots"), 9, {"b": 1})
+        attempt = batches.claim()
+        before = fence.multi_get([("a",), ("b",)])
+
+        with pytest.raises(StaleBatchError, match=r"batch 2 .*\('b',\).* batch 9"):
+            batches.write({"a": 1, "b": 1})
+
+        a, b = fence.multi_get([("a",), ("b",)])
+        assert b == before[1]
+        assert a == before[0] or (a.txid, a.attempt, a.value) == (2, attempt, 2)
 
 
 @pytest.mark.soak

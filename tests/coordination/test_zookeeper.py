@@ -522,7 +522,8 @@ def test_a_topology_of_storm_of_the_same_name_is_foreign(store, zk, root):
         zk.create(f"{root}/{TOPOLOGY}/{name}", b"7", makepath=True)
     zk.set(f"{root}/{TOPOLOGY}", b"7")
 
-    refused(store, ForeignStoreError)
+    assert "was not written by waterspout" in refused(store, ForeignStoreError)
+    assert zk.get(f"{root}/{TOPOLOGY}")[0] == b"7"
 
 
 def test_a_node_without_content_but_with_something_below_is_not_a_fresh_start(store, zk, root):
@@ -539,9 +540,11 @@ def test_a_ledger_that_is_gone_is_damage_and_not_made_anew(stored, zk, root):
 
 
 def test_a_ledger_of_something_else_is_damage(stored, zk, root):
-    zk.set(f"{root}/{TOPOLOGY}/ledger", b"\x80\x04\x95 a pickle")
+    pickle = b"\x80\x04\x95 a pickle"
+    zk.set(f"{root}/{TOPOLOGY}/ledger", pickle)
 
-    refused(stored, DamagedStoreError)
+    assert f"{root}/{TOPOLOGY}/ledger" in refused(stored, DamagedStoreError)
+    assert zk.get(f"{root}/{TOPOLOGY}/ledger")[0] == pickle
 
 
 def test_swapped_records_are_damage(stored, zk, root):

@@ -148,6 +148,7 @@ class Storm(FaultPlan):
         self.tokens: list[Path] = []
         self.restarts: list[Path] = []
         self.crashes = 0
+        self.losses = 0
 
     def __call__(self, name: str, context: Mapping[str, object]) -> None:
         for call in self._calls.pop((name, int(str(context["txid"]))), []):
@@ -193,6 +194,7 @@ class Storm(FaultPlan):
             "request": (self._store.write, proxy.drop_next_request),
         }[what]
         self.at(point, txid, lambda: arm(lost))
+        self.losses += 1
 
     def cut(self, point: str, txid: int) -> None:
         """Cut all connections when the driver passes a point."""

@@ -256,6 +256,21 @@ def test_a_reply_is_not_lost_before_the_server_gave_it(server, proxy, client):
     assert server.got == [b"wait\n"]
 
 
+def test_a_reply_that_was_to_be_lost_is_counted_however_its_connection_ends(server, proxy, client):
+    proxy.drop_next_reply()
+    client.send(b"wait\n")
+    await_condition(lambda: proxy.bytes_up == 5, TIMEOUT_S)
+
+    proxy.cut()
+
+    assert client.receive(1) == b""
+    assert proxy.dropped == 1
+    with Client(proxy) as other:  # it was the only one
+        other.send(b"a\n")
+        assert other.receive(5) == b"re:a\n"
+    assert proxy.dropped == 1
+
+
 def test_a_lost_reply_to_a_pipeline_is_lost_whole(server, proxy, client):
     proxy.drop_next_reply(b"c")
     lines = [b"a\n", b"b\n", b"c\n", b"d\n"]

@@ -308,7 +308,7 @@ class FaultProxy:
         if link.fault is not None:
             passed = link.fault.passing > 0 and link.passing == 0 and not link.down.held
             if passed or link.down.ended or link.quiet_at(self._quiet_s) <= now:
-                self._tally.dropped += 1
+                self._tally.dropped += link.fault.passing > 0
                 self._sever(link)
             return
         for pipe in (link.up, link.down):
@@ -327,6 +327,9 @@ class FaultProxy:
             return
         link.severed = True
         self._links.remove(link)
+        if link.fault is not None and not link.fault.passing:
+            # However the connection came to its end, this reply will never arrive.
+            self._tally.dropped += 1
         for end in (link.up.source, link.down.source):
             self._listen(end, 0)
             _end(end)
