@@ -416,10 +416,11 @@ def test_nothing_staged_outlives_its_batch(spark, path):
     assert (staged, left) == ({}, 0)
 
 
-def test_nothing_staged_outlives_a_failed_attempt_or_a_stopped_run(running, spark, path):
+@pytest.mark.parametrize("point", ["commit.after_record", "mark.before", "mark.after"])
+def test_nothing_staged_outlives_a_failed_attempt_or_a_stopped_run(running, spark, path, point):
     gc.collect()
     persistent = spark.sparkContext._jsc.sc().getPersistentRDDs
-    faults.install(FaultPlan([Fault("commit.after_record", "fail", where={"txid": 2})]))
+    faults.install(FaultPlan([Fault(point, "fail", where={"txid": 2})]))
     run = running(
         word_count(path, driver_only=False),
         Config(commit_in="tasks", max_spout_pending=3, retry_backoff_millis=1),

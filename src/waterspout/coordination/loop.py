@@ -52,6 +52,8 @@ __all__ = ["BatchLoop", "LoopListener", "Parts", "check_states", "claim_all"]
 
 log = logging.getLogger(__name__)
 
+_SETTLE_AGAIN_S = 1.0
+
 
 class LoopListener:
     """Hears what a loop does; every method may be left out. Called in the loop's thread."""
@@ -140,6 +142,7 @@ class BatchLoop:
         self._ready_failures = 0
         self._commit_facts: dict[TransactionAttempt, Committed] = {}
         self._abandoned: BaseException | None = None
+        self._settle_at: float | None = None
         self.error: BaseException | None = None
         self.is_idle = False
         self.active = True
@@ -190,6 +193,7 @@ class BatchLoop:
             for _ in range(self._parts.config.max_batches):
                 if not self._do_what_is_due():
                     break
+            self._settle_if_due()
             self.is_idle = self._looks_idle()
         except BaseException as error:
             self.error = error
@@ -320,6 +324,7 @@ class BatchLoop:
         """Tell the states that the last batch was marked; they may know already."""
         ledger = self._ledger
         txid, attempt = ledger.current - 1, ledger.committed_attempt
+        self._settle_at = None
         if attempt is None:
             return
         for name, state in self._parts.states.items():
@@ -327,9 +332,16 @@ class BatchLoop:
             try:
                 state.settle(txid, attempt)
             except OutsideError as error:
-                # Readers see the batch a little later: the next claim settles this one too.
+                # Readers see the batch a little later: at the next claim, or the next try.
                 log.warning("state %s was not told that batch %s committed: %s", name, txid, error)
+                self._settle_at = self._clock() + _SETTLE_AGAIN_S
             faults.point("settle.after", txid=txid, state=name)
+
+    def _settle_if_due(self) -> None:
+        """Tell the states again what they could not be told, if no batch is about to."""
+        due = self._settle_at is not None and self._clock() >= self._settle_at
+        if due and not self._coordinator.in_flight:
+            self._settle()
 
     def _settle_after_restart(self) -> None:
         """Finish what a driver left that died between the mark and the settling."""
