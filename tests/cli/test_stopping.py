@@ -12,6 +12,14 @@ from waterspout.cli.stopping import StopSignals
 every_signal = pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 
 
+@pytest.fixture(autouse=True)
+def _hang_up_is_not_ignored():
+    """As in a terminal, though these tests themselves may have been started with nohup."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
 @every_signal
 def test_while_something_starts_a_signal_interrupts(number):
     with StopSignals(), pytest.raises(KeyboardInterrupt):

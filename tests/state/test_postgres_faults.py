@@ -23,6 +23,7 @@ from waterspout.state.head import Head, Stamp, Writer
 from waterspout.state.opaque import OpaqueValue
 from waterspout.state.postgres import connections as postgres_connections
 from waterspout.state.postgres.connections import close_idle
+from waterspout.state.postgres.map import PostgresMap
 from waterspout.testing.proxy import FaultProxy
 
 pytestmark = pytest.mark.services
@@ -347,6 +348,25 @@ def test_many_writers_outside_of_batches_lose_nothing(database):
 
     assert one == two == []
     assert database.counts() == {"a": 31, "b": 30, "new": 30}
+
+
+def test_a_table_that_another_driver_makes_between_two_looks_is_not_foreign(database, monkeypatch):
+    backing, other = database.state()._backing, database.state()
+    look, looks = PostgresMap._exists, []
+
+    def look_and_let_the_other_make_it(self, connection, table):
+        found = look(self, connection, table)
+        if self is backing:
+            looks.append(table)
+            if len(looks) == 1:
+                other.multi_put([("a",)], [1])
+        return found
+
+    monkeypatch.setattr(PostgresMap, "_exists", look_and_let_the_other_make_it)
+
+    assert backing.multi_get([("a",)]) == [None]  # as it was when the look began
+    assert len(looks) > 1
+    assert backing.multi_get([("a",)])[0].value == 1
 
 
 def test_two_drivers_may_make_the_same_new_table(database):

@@ -339,7 +339,11 @@ class PostgresMap(TableMap):
     def _require_own(self, connection: Connection, row: Sequence[Any] | None) -> Head | None:
         """Return the head; refuse a table without one, and one that is another state's."""
         if row is None and self._exists(connection, self._sql.table):
-            raise self._foreign()
+            # Another driver may have made both since the row was looked for, in one transaction.
+            if self._exists(connection, self._sql.heads):
+                row = self._fetch_head(connection).fetchone()
+            if row is None:
+                raise self._foreign()
         return self._opened_head(row)
 
     def _is_as_made(self, connection: Connection) -> bool:
