@@ -21,6 +21,14 @@ DEFAULTS = {
     "max_spout_pending": ("topology.max.spout.pending", None),
     "max_replays": ("waterspout.max.replays", 3),
     "tick_tuple_freq_secs": ("topology.tick.tuple.freq.secs", None),
+    "bolt_errors": ("waterspout.bolt.errors", "fail"),
+    "wave_secs": ("waterspout.wave.secs", 1.0),
+    "wave_budget_secs": ("waterspout.wave.budget.secs", 5.0),
+    "wave_max_tuples": ("waterspout.wave.max.tuples", 100_000),
+    "wave_collapse_tuples": ("waterspout.wave.collapse.tuples", 2_000),
+    "backpressure_high": ("backpressure.disruptor.high.watermark", 0.9),
+    "backpressure_low": ("backpressure.disruptor.low.watermark", 0.4),
+    "dead_letters_max": ("waterspout.dead.letters.max", 100_000),
     "batch_emit_interval_millis": ("topology.trident.batch.emit.interval.millis", 0),
     "batch_timeout_secs": ("waterspout.batch.timeout.secs", 600),
     "spout_max_batch_size": ("topology.spout.max.batch.size", 1000),
@@ -48,6 +56,14 @@ GOOD = {
     "max_spout_pending": [None, 1, 5000],
     "max_replays": [0, 3],
     "tick_tuple_freq_secs": [None, 0.1, 60],
+    "bolt_errors": ["fail", "crash"],
+    "wave_secs": [0.1, 10],
+    "wave_budget_secs": [0.1, 60],
+    "wave_max_tuples": [1, 10**6],
+    "wave_collapse_tuples": [0, 10**6],
+    "backpressure_high": [0.5, 0.9, 4],
+    "backpressure_low": [0, 0.4],
+    "dead_letters_max": [1, 10**6],
     "batch_emit_interval_millis": [0, 0.5, 500],
     "batch_timeout_secs": [0.1, 600],
     "spout_max_batch_size": [1, 1000],
@@ -73,6 +89,14 @@ BAD = {
     "max_spout_pending": [-1, True, 1.5, "4"],
     "max_replays": [-1, False, 0.5],
     "tick_tuple_freq_secs": [0, -1, True, "1"],
+    "bolt_errors": ["Fail", None, True],
+    "wave_secs": [0, None],
+    "wave_budget_secs": [0, "5"],
+    "wave_max_tuples": [0, 1.5],
+    "wave_collapse_tuples": [-1, None],
+    "backpressure_high": [0, "0.9"],
+    "backpressure_low": [-0.1, None],
+    "dead_letters_max": [0, None],
     "batch_emit_interval_millis": [-1, None, False],
     "batch_timeout_secs": [0, None],
     "spout_max_batch_size": [0, 1.0],
@@ -119,7 +143,7 @@ def test_every_option_says_what_it_is_for():
 def test_every_quantity_has_a_unit():
     without = {row.name for row in Config.describe() if not row.unit}
 
-    assert without == {"enable_message_timeouts", "strict", "commit_in"}
+    assert without == {"enable_message_timeouts", "strict", "commit_in", "bolt_errors"}
 
 
 def test_a_row_is_name_key_unit_default_and_doc():
@@ -275,6 +299,11 @@ def test_a_config_survives_pickle_and_hashes_alike(chosen):
     copy = pickle.loads(pickle.dumps(config))
 
     assert (copy, hash(copy)) == (config, hash(config))
+
+
+def test_the_low_mark_stands_below_the_high_one():
+    with pytest.raises(ConfigError, match="'backpressure_low' is 0.9; it must be below"):
+        Config(backpressure_low=0.9)
 
 
 def test_a_config_cannot_be_changed():

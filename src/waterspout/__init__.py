@@ -3,5 +3,18 @@
 from waterspout.config import Config
 from waterspout.errors import FailedException
 from waterspout.run import Run, submit
+from waterspout.topology import BasicBolt, Bolt, Direct, Fields, Spout, TopologyBuilder, Tuple
 
-__all__ = ["Config", "FailedException", "Run", "submit"]
+__all__ = [
+    "BasicBolt",
+    "Bolt",
+    "Config",
+    "Direct",
+    "FailedException",
+    "Fields",
+    "Run",
+    "Spout",
+    "TopologyBuilder",
+    "Tuple",
+    "submit",
+]

@@ -145,6 +145,61 @@ class Config:
         "Time between tick tuples; None: no ticks.",
         unit="seconds",
     )
+    bolt_errors: str = _option(
+        "fail",
+        "waterspout.bolt.errors",
+        _one_of("fail", "crash"),
+        "What an exception in a bolt's execute does: fail that tuple, or end the run.",
+    )
+    wave_secs: float = _option(
+        1.0,
+        "waterspout.wave.secs",
+        _DURATION,
+        "Time that a wave of tuples should take; its size follows from what was measured.",
+        unit="seconds",
+    )
+    wave_budget_secs: float = _option(
+        5.0,
+        "waterspout.wave.budget.secs",
+        _DURATION,
+        "Time after which bolts stop in a wave; what they have not reached waits for the next.",
+        unit="seconds",
+    )
+    wave_max_tuples: int = _option(
+        100_000,
+        "waterspout.wave.max.tuples",
+        _SIZE,
+        "Most tuples that a wave takes from all spouts.",
+        unit="tuples",
+    )
+    wave_collapse_tuples: int = _option(
+        2_000,
+        "waterspout.wave.collapse.tuples",
+        _COUNT,
+        "Waves up to this size run in a single task, without a shuffle.",
+        unit="tuples",
+    )
+    backpressure_high: float = _option(
+        0.9,
+        "backpressure.disruptor.high.watermark",
+        _DURATION,
+        "Waiting tuples, as a share of a wave's size, from which on no spout is asked.",
+        unit="share",
+    )
+    backpressure_low: float = _option(
+        0.4,
+        "backpressure.disruptor.low.watermark",
+        _DELAY,
+        "Share at which the spouts are asked again.",
+        unit="share",
+    )
+    dead_letters_max: int = _option(
+        100_000,
+        "waterspout.dead.letters.max",
+        _SIZE,
+        "Dead letters that are kept; the run stops rather than drop one.",
+        unit="messages",
+    )
     batch_emit_interval_millis: float = _option(
         0,
         "topology.trident.batch.emit.interval.millis",
@@ -269,6 +324,11 @@ class Config:
         for option in dataclasses.fields(self):
             value = _checked(option, getattr(self, option.name), repr(option.name))
             object.__setattr__(self, option.name, value)
+        if self.backpressure_low >= self.backpressure_high:
+            raise ConfigError(
+                f"'backpressure_low' is {self.backpressure_low:g}; it must be below "
+                f"'backpressure_high', which is {self.backpressure_high:g}"
+            )
 
     @classmethod
     def from_dict(cls, options: Mapping[str, object]) -> Config:
@@ -333,6 +393,11 @@ class Config:
             )
             for option in dataclasses.fields(cls)
         ]
+
+    @classmethod
+    def known_keys(cls) -> Mapping[str, object]:
+        """Return every spelling of every option."""
+        return _BY_KEY
 
     def home_path(self) -> Path:
         """Return the folder of the embedded stores, by the environment as it is now."""

@@ -10,7 +10,10 @@
     │   ├── FailedException          user code asks for the batch to be replayed
     │   ├── StaleBatchError          a batch met a record newer than itself
     │   ├── FencedError              a write of an attempt that no longer may write
-    │   └── SerdeError               a key or value has no safe encoding
+    │   ├── SerdeError               a key or value has no safe encoding
+    │   ├── EmitError                a tuple that does not fit its stream
+    │   ├── AckError                 an ack or fail of a tuple that is not open
+    │   └── DeadLettersFullError     no room for a message that cannot be processed
     └── OutsideError               the world around is not as it must be
         ├── JavaError                no usable Java
         ├── SourceError              a spout cannot read what it is told to
@@ -19,6 +22,7 @@
         │   ├── ForeignStoreError      it belongs to something else
         │   └── NewerFormatError       a newer waterspout wrote it
         ├── StateMismatchError       state and coordination store disagree
+        ├── WorkerLostError          a process of Spark died under its work
         ├── LeaseHeldError           another driver runs this topology
         └── LeaseLostError           another driver took this topology over
 
@@ -29,10 +33,13 @@ the above, or the exception of user code.
 from __future__ import annotations
 
 __all__ = [
+    "AckError",
     "BatchError",
     "BuildError",
     "ConfigError",
     "DamagedStoreError",
+    "DeadLettersFullError",
+    "EmitError",
     "FailedException",
     "FencedError",
     "ForeignStoreError",
@@ -51,6 +58,7 @@ __all__ = [
     "StoreError",
     "TopologyError",
     "WaterspoutError",
+    "WorkerLostError",
 ]
 
 
@@ -126,6 +134,18 @@ class SerdeError(BatchError, ValueError):
     """Raised when a key or a value cannot be encoded or decoded safely."""
 
 
+class EmitError(BatchError, ValueError):
+    """Raised in a component that emits what its streams do not allow."""
+
+
+class AckError(BatchError, ValueError):
+    """Raised in a bolt that acks or fails a tuple twice, or one that is not its own."""
+
+
+class DeadLettersFullError(BatchError):
+    """Raised when a message must be put aside and the dead letters are full."""
+
+
 class OutsideError(WaterspoutError):
     """Raised when something outside this process is not as it must be."""
 
@@ -156,6 +176,10 @@ class NewerFormatError(StoreError):
 
 class StateMismatchError(OutsideError):
     """Raised when a state and the coordination store tell different histories."""
+
+
+class WorkerLostError(OutsideError):
+    """Raised when processes of Spark die again and again under the same work."""
 
 
 class LeaseHeldError(OutsideError):

@@ -19,6 +19,13 @@ The points, in the order in which a batch passes them:
     mark.before, mark.after          the batch is marked as committed
     settle.before, settle.after      a state's head is told that the batch has committed
     cleanup                old metadata, staged blocks and spout positions are dropped
+
+and those that a wave of a core topology passes:
+
+    wave.execute           (task) the tuples of one bolt task are about to be executed
+    wave.done              (driver) the wave is over; no message was acked yet
+    letters.before, letters.after    messages are put aside as dead letters; not yet acked
+    positions.before, positions.after   positions of logs are stored
 """
 
 from __future__ import annotations
@@ -34,8 +41,10 @@ from pathlib import Path
 from waterspout.errors import ConfigError, FailedException
 
 __all__ = [
+    "BATCH_POINTS",
     "ENVIRONMENT_VARIABLE",
     "POINTS",
+    "WAVE_POINTS",
     "Fault",
     "FaultPlan",
     "InjectedError",
@@ -46,7 +55,7 @@ __all__ = [
 
 ENVIRONMENT_VARIABLE = "WATERSPOUT_FAULTS"
 
-POINTS = (
+BATCH_POINTS = (
     "metadata.before",
     "metadata.after",
     "processing",
@@ -63,6 +72,17 @@ POINTS = (
     "settle.after",
     "cleanup",
 )
+
+WAVE_POINTS = (
+    "wave.execute",
+    "wave.done",
+    "letters.before",
+    "letters.after",
+    "positions.before",
+    "positions.after",
+)
+
+POINTS = (*BATCH_POINTS, *WAVE_POINTS)
 
 ACTIONS = ("kill", "raise", "fail", "stop", "hang")
 

@@ -13,7 +13,7 @@ from tests.semantics.simulation import (
     _start,
 )
 from waterspout import Config, faults
-from waterspout.faults import POINTS
+from waterspout.faults import BATCH_POINTS
 from waterspout.spouts.base import SpoutKind
 from waterspout.state import StateKind
 from waterspout.testing import MemoryLog, SimulatedCrash
@@ -87,7 +87,7 @@ KINDS = [
 
 @pytest.mark.parametrize(("spout", "state"), KINDS)
 def test_every_named_point_is_passed(spout, state):
-    assert set(passes(spout, state, 3)) == set(POINTS)
+    assert set(passes(spout, state, 3)) == set(BATCH_POINTS)
 
 
 @pytest.mark.parametrize(("spout", "state"), KINDS)

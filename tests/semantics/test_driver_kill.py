@@ -16,13 +16,13 @@ from pathlib import Path
 import pytest
 
 from waterspout.coordination.embedded import EmbeddedStore
-from waterspout.faults import ENVIRONMENT_VARIABLE, POINTS
+from waterspout.faults import BATCH_POINTS, ENVIRONMENT_VARIABLE
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 CHILD = Path(__file__).with_name("word_count_child.py")
 WORDS = [f"word{i}" for i in range(50)]
-DRIVER_POINTS = [p for p in POINTS if p != "processing"]
+DRIVER_POINTS = [p for p in BATCH_POINTS if p != "processing"]
 
 
 def write_sentences(folder: Path, files: int, seed: int = 7) -> None:

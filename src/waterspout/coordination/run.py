@@ -4,22 +4,36 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
-from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
-from waterspout.coordination.engine import Committed, Processed
-from waterspout.coordination.loop import BatchLoop, LoopListener, Parts
+from waterspout.config import Config
+from waterspout.coordination.recording import Recorder
+from waterspout.coordination.store import CoordinationStore
 from waterspout.errors import LeaseLostError, RunFailedError
-from waterspout.state.head import Writer
-from waterspout.transactional.attempt import TransactionAttempt
 
-__all__ = ["Run"]
+__all__ = ["Drivable", "Run"]
 
 log = logging.getLogger(__name__)
 
-_KEEP_PROGRESS = 1000
+
+class Drivable(Protocol):
+    """What a run drives: a loop over batches, or over waves, that was started."""
+
+    active: bool
+    is_idle: bool
+
+    def step(self, wait_s: float = 0.0) -> None:
+        """Do what is due; raise what ends the run."""
+
+    def wake(self) -> None:
+        """Make a waiting `step` return."""
+
+    def abandon(self, error: BaseException) -> None:
+        """End with this error at the next step."""
+
+    def close(self) -> None:
+        """Stop what runs and give up the lease."""
 
 
 class Run:
@@ -28,20 +42,21 @@ class Run:
     def __init__(
         self,
         name: str,
-        parts: Parts,
+        loop: Drivable,
+        recorder: Recorder,
+        store: CoordinationStore,
+        config: Config,
         *,
         explain: Callable[[], str],
         close: Callable[[], None],
-        enroll: Callable[[Writer], None],
     ) -> None:
         self.name = name
-        self._parts = parts
+        self._loop = loop
+        self._recorder = recorder
+        self._store = store
+        self._config = config
         self._explain = explain
         self._close = close
-        self._recorder = _Recorder(name)
-        self._loop = BatchLoop(parts, time.monotonic, self._recorder)
-        self._loop.start()
-        enroll(self._loop.writer)
         self._stopping = threading.Event()
         self._changed = threading.Condition()
         self._ended = False
@@ -78,6 +93,11 @@ class Run:
     def timeline(self) -> list[dict[str, Any]]:
         """When phases of recent batches started and ended, in seconds of one clock."""
         return [dict(entry) for entry in list(self._recorder.timeline)]
+
+    @property
+    def errors(self) -> list[dict[str, Any]]:
+        """The latest errors of components and batches, oldest first, each with its count."""
+        return [dict(entry) for entry in list(self._recorder.errors)]
 
     def exception(self) -> BaseException | None:
         """Return what stopped the run, if it stopped by itself."""
@@ -129,7 +149,7 @@ class Run:
     # --- the threads -------------------------------------------------------------------------
 
     def _drive(self) -> None:
-        poll_s = self._parts.config.idle_poll_millis / 1000
+        poll_s = self._config.idle_poll_millis / 1000
         try:
             while not self._stopping.is_set():
                 self._loop.step(wait_s=poll_s)
@@ -155,10 +175,10 @@ class Run:
                 self._changed.notify_all()
 
     def _keep_lease(self) -> None:
-        interval = self._parts.config.lease_secs / 3
+        interval = self._config.lease_secs / 3
         while not self._stopping.wait(interval):
             try:
-                self._parts.store.renew()
+                self._store.renew()
             except LeaseLostError as error:
                 self._loop.abandon(error)
                 return
@@ -169,56 +189,3 @@ class Run:
     def _raise_failure(self) -> None:
         if self._failure is not None:
             raise RunFailedError(f"run {self.name} stopped: {self._failure}") from self._failure
-
-
-class _Recorder(LoopListener):
-    """Turns what the loop does into progress and a timeline."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-        self.recent: deque[dict[str, Any]] = deque(maxlen=_KEEP_PROGRESS)
-        self.timeline: deque[dict[str, Any]] = deque(maxlen=8 * _KEEP_PROGRESS)
-        self._processed: dict[TransactionAttempt, Processed] = {}
-        self._replayed = 0
-        self._failures = 0
-        self._in_flight: set[int] = set()
-
-    def emitted(self, attempt: TransactionAttempt, replay: bool) -> None:
-        self._replayed += replay
-        self._in_flight.add(attempt.txid)
-        self._note("processing starts", attempt)
-
-    def processed(self, event: Processed) -> None:
-        self._processed[event.attempt] = event
-        self._note("processing ends", event.attempt)
-
-    def committing(self, attempt: TransactionAttempt) -> None:
-        self._note("commit starts", attempt)
-
-    def committed(self, event: Committed) -> None:
-        attempt = event.attempt
-        self._note("commit ends", attempt)
-        self._in_flight.discard(attempt.txid)
-        processed = self._processed.pop(attempt, Processed(attempt))
-        self._processed = {a: p for a, p in self._processed.items() if a.txid > attempt.txid}
-        self.recent.append(
-            {
-                "name": self._name,
-                "txid": attempt.txid,
-                "attempt": attempt.attempt_id,
-                "timestamp": time.time(),
-                "in_flight": len(self._in_flight),
-                "replayed": self._replayed,
-                "failures": self._failures,
-                **processed.facts,
-                **event.facts,
-            }
-        )
-
-    def failed(self, attempt: TransactionAttempt, error: BaseException) -> None:
-        self._failures += 1
-        self._note("failed", attempt, error=f"{type(error).__name__}: {error}")
-
-    def _note(self, what: str, attempt: TransactionAttempt, **more: Any) -> None:
-        entry = {"event": what, "txid": attempt.txid, "attempt": attempt.attempt_id}
-        self.timeline.append({**entry, "time": time.monotonic(), **more})

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from pyspark.errors import PythonException
 
-from waterspout.errors import FailedException, OutsideError
+from waterspout.errors import FailedException, OutsideError, WorkerLostError
 from waterspout.spark.session import SparkRuntime
 from waterspout.spark.tasks import FAILED_MARK
+from waterspout.waves.bolts import BoltCrash
 
 __all__ = ["UserCodeError", "translate"]
+
+_BOLT_CRASH = f"{BoltCrash.__module__}.{BoltCrash.__name__}: "
+_WORKER_DIED = ("Python worker exited unexpectedly", "Python worker failed", "ExecutorLostFailure")
 
 
 class UserCodeError(Exception):
@@ -21,6 +25,9 @@ def translate(error: BaseException, runtime: SparkRuntime) -> BaseException:
     if FAILED_MARK in text:
         reason = text.split(FAILED_MARK, 1)[1].strip().splitlines()[0]
         return FailedException(reason)
+    if _BOLT_CRASH in text:
+        reason = text.split(_BOLT_CRASH, 1)[1].strip().splitlines()[0]
+        return BoltCrash(reason)
     if isinstance(error, PythonException):
         return UserCodeError(_python_part(text))
     if not runtime.is_alive:
@@ -28,6 +35,8 @@ def translate(error: BaseException, runtime: SparkRuntime) -> BaseException:
             "Spark is gone: its JVM has died or the session was stopped. Nothing is lost; run the "
             "same command again."
         )
+    if any(sign in text for sign in _WORKER_DIED):
+        return WorkerLostError("a Python worker of Spark died under its work, and did so again")
     return error
 
 

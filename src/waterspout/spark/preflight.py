@@ -25,7 +25,7 @@ from waterspout.trident.plan.plan import Plan
 from waterspout.trident.runtime.states import open_state
 from waterspout.trident.topology import TridentTopology
 
-__all__ = ["ZOOKEEPER_AUTH", "Prepared", "prepare"]
+__all__ = ["ZOOKEEPER_AUTH", "Prepared", "coordination_store", "prepare"]
 
 # `user:password` for ZooKeeper; not an option, because options are shown.
 ZOOKEEPER_AUTH = "WATERSPOUT_ZOOKEEPER_AUTH"
@@ -84,31 +84,33 @@ def _store(plan: Plan, conf: Config) -> tuple[CoordinationStore, Path | None]:
         with _memory_lock:
             shared = _memory.setdefault((plan.name, *places), SharedMemory())
         return MemoryCoordinationStore(plan.name, shared), None
-    if conf.zookeeper_servers is not None:
-        return _zookeeper(plan, conf, conf.zookeeper_servers)
-    _check_home(conf)
-    store = EmbeddedStore(conf.home_path(), plan.name, lease_s=conf.lease_secs)
-    return store, store.folder
-
-
-def _zookeeper(
-    plan: Plan, conf: Config, servers: tuple[str, ...]
-) -> tuple[CoordinationStore, Path | None]:
-    """Keep the ledger in ZooKeeper; a list of files that were read stays on this machine."""
     folder = None
+    # A list of files that were read stays on this machine.
     if any(isinstance(node.spout, FileSpout) for node in plan.sources.values()):
-        _check_home(conf)
         folder = conf.home_path().absolute() / plan.name
-    store = ZooKeeperStore(
-        servers,
-        plan.name,
+    store = coordination_store(plan.name, conf, folder)
+    return store, store.folder if isinstance(store, EmbeddedStore) else folder
+
+
+def coordination_store(name: str, conf: Config, folder: Path | None = None) -> CoordinationStore:
+    """Return the durable store of a topology: in ZooKeeper if there is one, else embedded.
+
+    `folder` is what the topology keeps on this machine beside a store in ZooKeeper.
+    """
+    if conf.zookeeper_servers is None:
+        _check_home(conf)
+        return EmbeddedStore(conf.home_path(), name, lease_s=conf.lease_secs)
+    if folder is not None:
+        _check_home(conf)
+    return ZooKeeperStore(
+        conf.zookeeper_servers,
+        name,
         port=conf.zookeeper_port,
         root=conf.zookeeper_root,
         auth=f"${{{ZOOKEEPER_AUTH}}}" if ZOOKEEPER_AUTH in os.environ else None,
         session_s=conf.lease_secs,
         folder=folder,
     )
-    return store, folder
 
 
 def _check_home(conf: Config) -> None:

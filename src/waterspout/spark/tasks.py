@@ -34,6 +34,7 @@ __all__ = [
     "RowsTask",
     "TaskSetting",
     "UpdateTask",
+    "plan_of",
 ]
 
 PARTITION = "_partition"
@@ -57,7 +58,7 @@ class TaskSetting:
 
     def enter(self) -> OperationContext:
         """Take over the driver's kill points; say which partition this is."""
-        faults.install(None if self.plan is None else _plan_of(self.plan))
+        faults.install(None if self.plan is None else plan_of(self.plan))
         context = TaskContext.get()
         return OperationContext(context.partitionId() if context else 0, self.partitions)
 
@@ -65,7 +66,8 @@ class TaskSetting:
 _plans: dict[str, faults.FaultPlan] = {}
 
 
-def _plan_of(text: str) -> faults.FaultPlan:
+def plan_of(text: str) -> faults.FaultPlan:
+    """Return the plan that was shipped as text."""
     # One plan per text, so that its counters live as long as the worker.
     return _plans.setdefault(text, faults.FaultPlan.from_json(text))
 

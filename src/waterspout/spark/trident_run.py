@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from waterspout.config import Config
-from waterspout.coordination.loop import Parts
+from waterspout.coordination.loop import BatchLoop, Parts
+from waterspout.coordination.recording import BatchRecorder
 from waterspout.coordination.run import Run
 from waterspout.spark.checks import dry_compile
 from waterspout.spark.engine import SparkEngine
@@ -48,13 +50,19 @@ def _start(prepared: Prepared, runtime: SparkRuntime, conf: Config) -> Run:
         engine.close()
         prepared.close()
 
+    recorder = BatchRecorder(plan.name)
+    loop = BatchLoop(parts, time.monotonic, recorder)
     try:
+        loop.start()
+        engine.enroll(loop.writer)
         return Run(
             plan.name,
-            parts,
+            loop,
+            recorder,
+            prepared.store,
+            conf,
             explain=lambda: explain(plan, conf),
             close=close,
-            enroll=engine.enroll,
         )
     except BaseException:
         engine.close()

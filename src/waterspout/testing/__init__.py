@@ -7,21 +7,26 @@ from waterspout.spouts.fixed import FixedBatchSpout
 from waterspout.testing.batches import Batches
 from waterspout.testing.engine import InProcessEngine, SimulatedCrash
 from waterspout.testing.faulty import FaultyMap, WriteFault
+from waterspout.testing.feeder import AckFailTracker, FeederSpout
 from waterspout.testing.local import LocalRun, run_in_process
 from waterspout.testing.proxy import FaultProxy
 from waterspout.testing.spouts import MemoryLog
+from waterspout.testing.waves import InProcessWaves
 
 if TYPE_CHECKING:
     from waterspout.testing.conformance import StateConformance
 
 __all__ = [
+    "AckFailTracker",
     "Batches",
     "Fault",
     "FaultPlan",
     "FaultProxy",
     "FaultyMap",
+    "FeederSpout",
     "FixedBatchSpout",
     "InProcessEngine",
+    "InProcessWaves",
     "LocalRun",
     "MemoryLog",
     "SimulatedCrash",

@@ -40,7 +40,8 @@ class Ledger:
     rollback goes. `emitted` holds batches from `current` on.
     `begun` are the attempts of batch `current` that may have written. `resolved` says, for each
     committed txid that had several begun attempts, which one committed: records of the others
-    are void.
+    are void. `positions` belong to a core topology, which has no batches: up to where, by spout
+    and partition, every message is acked.
     """
 
     topology: str
@@ -54,6 +55,7 @@ class Ledger:
     resolved: Mapping[int, int] = field(default_factory=dict)
     earlier_attempt: int | None = None
     earlier_metadata: Metadata | None = None
+    positions: Mapping[str, Any] = field(default_factory=dict)
 
     def emit(self, attempt: TransactionAttempt, metadata: Metadata) -> Ledger:
         """Record an attempt before anything of it is emitted."""
@@ -150,6 +152,7 @@ class Ledger:
             "emitted": [[t, b.attempt, b.metadata] for t, b in sorted(self.emitted.items())],
             "begun": list(self.begun),
             "resolved": sorted(self.resolved.items()),
+            **({"positions": dict(self.positions)} if self.positions else {}),
         }
 
     @classmethod
@@ -168,6 +171,7 @@ class Ledger:
                 emitted=_unique(_emitted(entry) for entry in _of(list, document["emitted"])),
                 begun=tuple(_number(a) for a in _of(list, document["begun"])),
                 resolved=_unique(_resolved(entry) for entry in _of(list, document["resolved"])),
+                positions=_of(dict, document.get("positions", {})),
             )
             ledger._refuse_contradictions()
         except (KeyError, TypeError, ValueError) as error:

@@ -1,0 +1,55 @@
+"""Ids of tuple trees, and how reports about them are combined. Arrays in, arrays out.
+
+The value of a tree is the XOR of the ids of all tuples that were created in it and are not yet
+acked: an id enters when its tuple is emitted and leaves when it is acked, and XOR does not care
+about the order. Zero means that nothing is outstanding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["NO_ROOT", "Ids", "combine", "draw", "generator", "no_ids"]
+
+Ids = npt.NDArray[np.uint64]
+
+NO_ROOT = 0
+"""The root of a tuple that belongs to no tree."""
+
+
+def generator(seed: Sequence[int]) -> np.random.Generator:
+    """Return a source of ids: the same one for the same seed, so that a retried task repeats them.
+
+    Philox is not linear over XOR, as Mersenne Twister and xorshift are: those have sets of outputs
+    whose XOR is always zero.
+    """
+    return np.random.Generator(np.random.Philox(np.random.SeedSequence(list(seed))))
+
+
+def draw(ids: np.random.Generator, count: int) -> Ids:
+    """Return random 64-bit ids, none of them zero."""
+    return ids.integers(1, 2**64, size=count, dtype=np.uint64)
+
+
+def no_ids() -> Ids:
+    """Return an empty array of ids."""
+    return np.empty(0, np.uint64)
+
+
+def combine(roots: Sequence[Ids], values: Sequence[Ids]) -> tuple[Ids, Ids]:
+    """Return each root once, ascending, with the XOR of its values; what is zero is left out."""
+    if not roots:
+        return no_ids(), no_ids()
+    all_roots, all_values = np.concatenate(roots), np.concatenate(values)
+    if not len(all_roots):
+        return no_ids(), no_ids()
+    order = np.argsort(all_roots, kind="stable")
+    all_roots, all_values = all_roots[order], all_values[order]
+    starts = np.flatnonzero(np.r_[True, all_roots[1:] != all_roots[:-1]])
+    combined = np.bitwise_xor.reduceat(all_values, starts)
+    distinct = all_roots[starts]
+    kept = (combined != 0) & (distinct != NO_ROOT)
+    return distinct[kept], combined[kept]

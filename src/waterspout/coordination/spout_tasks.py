@@ -1,0 +1,341 @@
+"""All spout tasks of a run: they are asked, handed over to waves, and told what has become of it.
+
+The order matters: dead letters are stored before their messages are acked, and positions after.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import traceback
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from waterspout import faults
+from waterspout.acking import AckTracker, TreeReport, Trees
+from waterspout.acking.xor import combine, generator
+from waterspout.config import Config
+from waterspout.coordination.dead_letters import DeadLetters
+from waterspout.coordination.store import CoordinationStore
+from waterspout.topology.graph import Topology
+from waterspout.transactional.ledger import Ledger
+from waterspout.waves.bolts import ErrorNote, Failure
+from waterspout.waves.frames import Frame
+from waterspout.waves.log_spouts import LogTask
+from waterspout.waves.logs import LogRead
+from waterspout.waves.part import PartResult
+from waterspout.waves.spouts import Letter, PulledSpout, SpoutCrash, SpoutTask
+
+__all__ = ["Counts", "SpoutTasks"]
+
+log = logging.getLogger(__name__)
+
+_LOOK_FOR_REPLAYS_S = 0.5
+_STORE_POSITIONS_S = 1.0
+
+
+@dataclass(slots=True)
+class Counts:
+    """Totals since the run began."""
+
+    emitted: int = 0
+    acked: int = 0
+    failed: int = 0
+    timed_out: int = 0
+    dead_letters: int = 0
+
+
+class SpoutTasks:
+    """The spouts' side of a wave loop, and the trees of their messages."""
+
+    def __init__(
+        self,
+        topology: Topology,
+        conf: Config,
+        ledger: Ledger,
+        letters: DeadLetters,
+        clock: Callable[[], float],
+        report: Callable[[ErrorNote], None],
+    ) -> None:
+        self._topology = topology
+        self._conf = conf
+        self._ledger = ledger
+        self._letters = letters
+        self._clock = clock
+        self._report = report
+        self._tracked = conf.ackers > 0
+        self._ids = generator([secrets.randbits(128)])
+        timeout = conf.message_timeout_secs if conf.enable_message_timeouts else None
+        self.tracker = AckTracker(max(1, conf.ackers), timeout, clock())
+        self._tasks: dict[int, SpoutTask] = {}
+        self._crashes: dict[int, int] = {}
+        self._asleep_until: dict[int, float] = {}
+        self._replaying: set[int] = set()
+        self._look_at = self._store_at = clock()
+        self.counts = Counts()
+        self.dry = False
+        """Whether the last look found nothing, and nothing was told to a spout since."""
+
+    def open(self, pickled: Mapping[str, bytes]) -> None:
+        """Make the tasks and open their spouts."""
+        conf = self._conf.to_dict()
+        for spec in self._topology.spouts:
+            for task in self._topology.tasks[spec.id]:
+                options: dict[str, Any] = {
+                    "tracked": self._tracked,
+                    "max_replays": self._conf.max_replays,
+                    "report": self._reporter(spec.id, task),
+                }
+                made: SpoutTask
+                if spec.read_on_executors:
+                    stored = self._ledger.positions.get(spec.id, {})
+                    made = LogTask(self._topology, task, conf, stored, **options)
+                else:
+                    made = PulledSpout(self._topology, task, conf, pickled[spec.id], **options)
+                self._tasks[task] = made
+        for each in self._tasks.values():
+            self._guarded(each, each.open)
+
+    def close(self) -> None:
+        """Close the spouts; what they raise is reported."""
+        for each in self._tasks.values():
+            each.close()
+
+    def activate(self, active: bool) -> None:
+        """Tell the spouts that they will, or will not, be asked for a while."""
+        for each in self._tasks.values():
+            self._guarded(each, lambda e=each: e.activate(active))  # type: ignore[misc]
+
+    @property
+    def pending(self) -> int:
+        """Messages that are neither acked nor failed."""
+        return sum(each.pending for each in self._tasks.values()) if self._tracked else 0
+
+    @property
+    def collected(self) -> int:
+        """Tuples that were emitted and are in no wave yet."""
+        return sum(each.emitted for each in self._tasks.values())
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is on the way and nothing was left to be had."""
+        return (
+            self.dry
+            and not self.pending
+            and not self.collected
+            and not self._asleep_until
+            and not self._replaying
+        )
+
+    # --- asking --------------------------------------------------------------------------------
+
+    def ask(self, limit: int) -> bool:
+        """Ask the spouts once around, for `limit` tuples in all; return whether more may come."""
+        more = False
+        for each in self._tasks.values():
+            if not isinstance(each, PulledSpout) or not self._is_awake(each):
+                continue
+            if self.collected >= limit:
+                more = True
+            elif each.has_room:
+                more = bool(self._guarded(each, each.ask)) or more
+        self.dry = not more
+        return more and self.collected < limit
+
+    def plan_reads(self, room: int) -> list[LogRead]:
+        """Return what is to be read on executors: about `room` messages, and all retries."""
+        reads: list[LogRead] = []
+        for each in self._tasks.values():
+            if not isinstance(each, LogTask) or not self._is_awake(each):
+                continue
+            if room > 0 or each.has_retries:
+                read = self._guarded(each, lambda e=each, n=room: e.plan(n))  # type: ignore[misc]
+                if read is not None:
+                    reads.append(read)
+                    room -= sum(end - start for _, start, end in read.ranges)
+        return reads
+
+    def hand_out(self) -> list[Frame]:
+        """Return all that was emitted, as frames, and begin to track its messages."""
+        frames: list[Frame] = []
+        for each in self._tasks.values():
+            if each.emitted:
+                self.counts.emitted += each.emitted
+                emission = each.hand_out(self._ids)
+                frames += emission.frames
+                self._track(each.task, emission.roots, emission.values)
+        return frames
+
+    def _track(self, task: int, roots: Any, values: Any) -> None:
+        if len(roots):
+            tasks = np.full(len(roots), task, np.int32)
+            refused = self.tracker.open(roots, values, tasks)
+            self._fail(refused, lambda root: Failure(root, "__acker", "its random id was taken"))
+
+    def _guarded(self, each: SpoutTask, call: Callable[[], Any]) -> Any:
+        """Call a spout; one that raises is started anew, until it has raised too often."""
+        try:
+            result = call()
+        except SpoutCrash as crash:
+            self._rest(each, crash)
+            return None
+        self._crashes.pop(each.task, None)
+        return result
+
+    def _rest(self, each: SpoutTask, crash: SpoutCrash) -> None:
+        cause = crash.__cause__
+        assert cause is not None
+        text = "".join(traceback.format_exception(cause))
+        self._report(ErrorNote(each.component, each.task, str(crash), text))
+        crashes = self._crashes[each.task] = self._crashes.get(each.task, 0) + 1
+        if crashes > self._conf.max_retries:
+            raise crash
+        pause = self._conf.retry_backoff_millis / 1000 * 2 ** (crashes - 1)
+        longest = self._conf.retry_backoff_max_millis / 1000
+        self._asleep_until[each.task] = self._clock() + min(pause, longest)
+
+    def _is_awake(self, each: SpoutTask) -> bool:
+        """Whether a spout may be asked; one whose pause is over is started anew first."""
+        until = self._asleep_until.get(each.task)
+        if until is None:
+            return True
+        if self._clock() < until:
+            return False
+        del self._asleep_until[each.task]
+        if isinstance(each, PulledSpout):
+            crashes = self._crashes.get(each.task, 0)
+            self._guarded(each, each.restart)
+            # That it can be opened does not say that it works.
+            self._crashes[each.task] = max(crashes, self._crashes.get(each.task, 0))
+        return each.task not in self._asleep_until
+
+    # --- telling -------------------------------------------------------------------------------
+
+    def settle(self, results: Iterable[PartResult]) -> None:
+        """Apply what a wave has done to the trees, and tell the spouts of those that ended."""
+        self.dry = False  # a spout that is told of a failure may have something to emit again
+        failures: dict[int, Failure] = {}
+        reports: list[TreeReport] = []
+        for result in results:
+            for opened in result.opened:
+                task = self._tasks[opened.task]
+                assert isinstance(task, LogTask)
+                self._track(opened.task, *task.opened(opened))
+            failures.update({failure.root: failure for failure in result.failures})
+            reports.append(result.report)
+        roots, values = combine([r.roots for r in reports], [r.values for r in reports])
+        settled = self.tracker.apply(
+            TreeReport(
+                roots,
+                values,
+                np.unique(np.concatenate([r.failed for r in reports])),
+                np.unique(np.concatenate([r.reset for r in reports])),
+            )
+        )
+        self._ack(settled.acked)
+        self._fail(settled.failed, lambda root: failures[root])
+
+    def fail(self, roots: Any, why: str) -> None:
+        """Fail messages because of something that no bolt has said."""
+        trees = self.tracker.apply(TreeReport(failed=np.unique(roots))).failed
+        self._fail(trees, lambda root: Failure(root, "", why))
+
+    def expire(self) -> None:
+        """Fail the messages whose time is over."""
+        trees = self.tracker.expire(self._clock())
+        if len(trees):
+            self.counts.timed_out += len(trees)
+            self._fail(trees, lambda root: Failure(root, "", "timed out"))
+
+    def _ack(self, trees: Trees) -> None:
+        replayed: list[Letter] = []
+        for task, roots in _by_task(trees):
+            self.counts.acked += len(roots)
+            each = self._tasks[task]
+            replayed += self._guarded(each, lambda e=each, r=roots: e.acked(r)) or []  # type: ignore[misc]
+        if replayed:
+            ids = [letter.id for letter in replayed if letter.id is not None]
+            self._letters.remove(ids)
+            self._replaying.difference_update(ids)
+
+    def _fail(self, trees: Trees, reason: Callable[[int], Failure]) -> None:
+        if not len(trees):
+            return
+        self.dry = False
+        letters: list[Letter] = []
+        for task, roots in _by_task(trees):
+            self.counts.failed += len(roots)
+            each = self._tasks[task]
+            for root in roots:
+                failure = reason(root)
+                letter = self._guarded(each, lambda e=each, f=failure: e.failed(f))  # type: ignore[misc]
+                if letter is not None:
+                    letters.append(letter)
+        if letters:
+            self._put_aside(letters)
+
+    def _put_aside(self, letters: list[Letter]) -> None:
+        """Store dead letters durably; only then are their messages acked away."""
+        faults.point("letters.before", count=len(letters))
+        self._letters.add(letters)
+        faults.point("letters.after", count=len(letters))
+        self._replaying.difference_update(letter.id for letter in letters if letter.id is not None)
+        self.counts.dead_letters += sum(letter.id is None for letter in letters)
+        for letter in letters[:10]:
+            log.warning(
+                "message %s of spout %r failed %d times and is now a dead letter: %s%s",
+                *(letter.message_id, letter.component, letter.failures, letter.error),
+                f" in {letter.failed_in!r}" if letter.failed_in else "",
+            )
+        for each in self._tasks.values():
+            self._guarded(each, each.put_aside)
+
+    # --- what is kept --------------------------------------------------------------------------
+
+    def look_for_replays(self) -> None:
+        """Send through again what somebody has asked for in the dead letters."""
+        if self._clock() < self._look_at or not self._tracked:
+            return
+        self._look_at = self._clock() + _LOOK_FOR_REPLAYS_S
+        for letter in self._letters.wanted():
+            tasks = self._topology.tasks.get(letter.component, ())
+            each = self._tasks.get(tasks[0]) if tasks else None
+            if each is not None and letter.id is not None and letter.id not in self._replaying:
+                self._replaying.add(letter.id)
+                each.replay(letter)
+
+    def store_positions(self, store: CoordinationStore, *, now: bool = False) -> None:
+        """Store up to where logs are done, not too often."""
+        logs = [each for each in self._tasks.values() if isinstance(each, LogTask)]
+        if not logs or (self._clock() < self._store_at and not now):
+            return
+        self._store_at = self._clock() + _STORE_POSITIONS_S
+        positions: dict[str, dict[str, int]] = {}
+        for each in logs:
+            positions.setdefault(each.component, {}).update(each.positions())
+        if positions != self._ledger.positions:
+            faults.point("positions.before")
+            self._ledger = replace(self._ledger, positions=positions)
+            store.save(self._ledger)
+            faults.point("positions.after")
+            for each in logs:
+                stored = positions[each.component]
+                self._guarded(each, lambda e=each, s=stored: e.tell_committed(s))  # type: ignore[misc]
+
+    def _reporter(self, component: str, task: int) -> Callable[[BaseException], None]:
+        def report(error: BaseException) -> None:
+            name = f"{type(error).__name__}: {error}"
+            text = "".join(traceback.format_exception(error))
+            self._report(ErrorNote(component, task, name, text))
+
+        return report
+
+
+def _by_task(trees: Trees) -> list[tuple[int, list[int]]]:
+    return [
+        (task, trees.roots[trees.tasks == task].tolist())
+        for task in np.unique(trees.tasks).tolist()
+    ]

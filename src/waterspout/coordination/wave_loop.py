@@ -1,0 +1,389 @@
+"""The wave loop: asks the spouts, runs waves, and tells the spouts what has become of it.
+
+    collect   ask spouts for tuples, while they have room and nothing is in the way
+    run       one wave at a time; meanwhile the next one is collected
+    settle    apply the wave's report to the trees, tell the spouts
+
+One thread calls `step`. A wave that fails as a whole has changed nothing and is run again; one that
+kills its workers again and again is run in pieces, until the tuple that does it stands alone and is
+failed.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from waterspout import faults
+from waterspout.acking import AckTracker
+from waterspout.config import Config
+from waterspout.coordination.dead_letters import DeadLetters
+from waterspout.coordination.spout_tasks import SpoutTasks
+from waterspout.coordination.store import CoordinationStore
+from waterspout.errors import LeaseLostError, WorkerLostError
+from waterspout.topology.graph import SYSTEM_TASK, TICK_STREAM, Topology
+from waterspout.topology.pickling import require_picklable
+from waterspout.waves.bolts import BoltCrash, ErrorNote
+from waterspout.waves.engine import Wave, WaveDone, WaveEngine, WaveFailed, assemble
+from waterspout.waves.frames import Frame, anchored, halves
+from waterspout.waves.logs import LogRead
+from waterspout.waves.pacing import Pacing
+from waterspout.waves.part import TaskState, WaveHeader
+from waterspout.waves.shape import collapsed, spread
+
+__all__ = ["WaveListener", "WaveLoop", "WaveParts"]
+
+log = logging.getLogger(__name__)
+
+# How long the first tuple at hand waits for company while no wave runs.
+_GATHER_S = 0.02
+
+
+class WaveListener:
+    """Hears what a loop does; every method may be left out. Called in the loop's thread."""
+
+    def wave(self, facts: dict[str, Any]) -> None:
+        """A wave is over and its messages were told."""
+
+    def error(self, note: ErrorNote) -> None:
+        """A component raised."""
+
+
+@dataclass(frozen=True, slots=True)
+class WaveParts:
+    """What a loop works on."""
+
+    topology: Topology
+    engine: WaveEngine
+    store: CoordinationStore
+    letters: DeadLetters
+    config: Config
+
+
+@dataclass(frozen=True, slots=True)
+class _Load:
+    """What a wave begins with; kept to run it again."""
+
+    frames: list[Frame]
+    reads: list[LogRead]
+
+    @property
+    def tuples(self) -> int:
+        return sum(map(len, self.frames)) + sum(
+            end - start for read in self.reads for _, start, end in read.ranges
+        )
+
+
+class WaveLoop:
+    """Drives one core topology. `start` takes the lease; `close` gives it up."""
+
+    def __init__(
+        self, parts: WaveParts, clock: Callable[[], float], listener: WaveListener | None = None
+    ) -> None:
+        self._parts = parts
+        self._conf = parts.config
+        self._clock = clock
+        self._listener = listener or WaveListener()
+        self._engine = parts.engine
+        self._pacing = Pacing(parts.config)
+        outline = parts.topology.outline()
+        self._shapes = (collapsed(outline), spread(outline, parts.engine.workers))
+        self._states: dict[int, TaskState] = {}
+        self._waiting: list[Frame] = []
+        self._pieces: list[_Load] = []
+        self._running: tuple[Wave, _Load] | None = None
+        self._gathering_since: float | None = None
+        self._failures = 0
+        self._hopeless = 0
+        self._run_again_at: float | None = None
+        self._ticks = _ticks(parts.topology, parts.config)
+        self._tick_at: dict[int, float] = {}
+        self._abandoned: BaseException | None = None
+        self._was_active = True
+        self.waves = 0
+        self.error: BaseException | None = None
+        self.is_idle = False
+        self.active = True
+
+    def start(self) -> None:
+        """Take the lease, open the spouts, and go on from the stored positions."""
+        parts = self._parts
+        parts.store.acquire(parts.topology.fingerprint())
+        try:
+            now = self._clock()
+            self._tick_at = {task: now + period for task, period in self._ticks.items()}
+            self._header = self._make_header()
+            self.spouts = SpoutTasks(
+                parts.topology,
+                parts.config,
+                parts.store.load(),
+                parts.letters,
+                self._clock,
+                self._listener.error,
+            )
+            self.spouts.open(self._header.components)
+        except BaseException:
+            parts.store.release()
+            raise
+
+    def step(self, wait_s: float = 0.0) -> None:
+        """Do what is due, waiting at most `wait_s` if that is nothing.
+
+        Whatever ends the run is raised and kept in `error`; nothing is lost by it.
+        """
+        try:
+            if self._abandoned is not None:
+                raise self._abandoned
+            self._pass_on_activation()
+            self.spouts.expire()
+            at_once = self._collect()
+            if self._running is None:
+                at_once = self._start_wave() or at_once
+            ended = self._engine.poll(0.0 if at_once else wait_s)
+            if ended is not None:
+                self._finish(ended)
+            self._start_again_if_due()
+            self.spouts.store_positions(self._parts.store)
+            self.is_idle = (
+                self._running is None
+                and not self._waiting
+                and not self._pieces
+                and (self.spouts.is_idle or self._is_asleep)
+            )
+        except BaseException as error:
+            self.error = error
+            raise
+
+    def abandon(self, error: BaseException) -> None:
+        """End the run with this error at the next step. Callable from any thread."""
+        self._abandoned = error
+        self.wake()
+
+    def wake(self) -> None:
+        """Make a waiting `step` return."""
+        self._engine.wake()
+
+    def close(self) -> None:
+        """End the wave that runs, tell bolts and spouts, give up the lease."""
+        if self._running is not None:
+            self._engine.cancel()
+        elif self.error is None and self._states:
+            self._clean_up()
+        if hasattr(self, "spouts"):
+            self.spouts.close()
+            if self.error is None:
+                try:
+                    self.spouts.store_positions(self._parts.store, now=True)
+                except Exception as error:
+                    log.warning("positions of %s not stored: %s", self._parts.topology.name, error)
+        self._parts.letters.close()
+        self._parts.store.release()
+
+    @property
+    def tracker(self) -> AckTracker:
+        """The ackers, to look at."""
+        return self.spouts.tracker
+
+    @property
+    def _is_asleep(self) -> bool:
+        return not self.active and not self.spouts.pending and not self.spouts.collected
+
+    # --- beginning a wave ----------------------------------------------------------------------
+
+    def _collect(self) -> bool:
+        """Ask the spouts, unless they must wait; return whether to ask again at once."""
+        throttled = self._pacing.look(sum(map(len, self._waiting)))
+        if not self.active or throttled or self._pieces:
+            return False
+        self.spouts.look_for_replays()
+        return self.spouts.ask(self._pacing.size)
+
+    def _start_wave(self) -> bool:
+        """Begin a wave if there is anything to do; return whether to look again at once."""
+        if self._pieces:
+            self._start(self._pieces.pop())
+            return False
+        now = self._clock()
+        collected = self.spouts.collected
+        throttled = not self.active or self._pacing.throttled
+        reads = self.spouts.plan_reads(0 if throttled else self._pacing.size - collected)
+        ticks = [] if throttled and self._waiting else self._due_ticks(now)
+        if not (collected or self._waiting or ticks or reads):
+            return False
+        if reads or self._waiting or ticks or self.spouts.dry or collected >= self._pacing.size:
+            self._gathering_since = None
+        else:
+            # The first tuples of a burst wait a little for company.
+            self._gathering_since = self._gathering_since or now
+            if now - self._gathering_since < _GATHER_S:
+                return True
+            self._gathering_since = None
+        # What waits from earlier waves comes first: order between two tasks is kept.
+        waiting, self._waiting = self._waiting, []
+        self._start(_Load([*waiting, *self.spouts.hand_out(), *ticks], reads))
+        return False
+
+    def _start(self, load: _Load) -> None:
+        self.waves += 1
+        header = replace(self._header, number=self.waves, seed=secrets.randbits(128))
+        small = load.tuples <= self._conf.wave_collapse_tuples
+        shape = self._shapes[0 if small else 1]
+        wave = Wave(shape, header, assemble(shape, load.frames, self._states, load.reads))
+        self._running = (wave, load)
+        self._engine.start(wave)
+
+    def _due_ticks(self, now: float) -> list[Frame]:
+        due = []
+        for task, at in self._tick_at.items():
+            if now >= at:
+                period = self._ticks[task]
+                self._tick_at[task] = now + period
+                due.append(Frame(SYSTEM_TASK, TICK_STREAM, task, [(period,)]))
+        return due
+
+    # --- ending a wave -------------------------------------------------------------------------
+
+    def _finish(self, ended: WaveDone | WaveFailed) -> None:
+        assert self._running is not None
+        if isinstance(ended, WaveFailed):
+            self._fail(ended.error)
+            return
+        wave, load = self._running
+        self._running, self._failures, self._hopeless = None, 0, 0
+        faults.point("wave.done", wave=wave.header.number)
+        for result in ended.results:
+            self._states.update(result.states)
+            self._waiting += result.waiting
+            for note in result.errors:
+                self._listener.error(note)
+        counts = self.spouts.counts
+        acked, failed = counts.acked, counts.failed
+        self.spouts.settle(ended.results)
+        undone = sum(result.undone for result in ended.results)
+        self._pacing.finished(load.tuples, ended.seconds, undone=undone)
+        backlog = sum(map(len, self._waiting))
+        self._pacing.look(backlog)
+        self._listener.wave(
+            {
+                "wave": wave.header.number,
+                "tuples": load.tuples,
+                "executed": _summed(result.executed for result in ended.results),
+                "emitted": _summed(result.emitted for result in ended.results),
+                "acked": counts.acked - acked,
+                "failed": counts.failed - failed,
+                "timed_out": counts.timed_out,
+                "dead_letters": counts.dead_letters,
+                "pending": self.spouts.pending,
+                "backlog": backlog,
+                "throttled": self._pacing.throttled,
+                "next_wave_tuples": self._pacing.size,
+                "stages": len(wave.shape.stages),
+                "state_bytes": sum(len(state.data) for state in self._states.values()),
+                "wave_s": ended.seconds,
+                "busy_s": sum(result.busy_s for result in ended.results),
+            }
+        )
+
+    def _fail(self, error: BaseException) -> None:
+        """Run the wave again, after a pause: its inputs are still here, no state has changed."""
+        assert self._running is not None
+        wave, load = self._running
+        if isinstance(error, BoltCrash | LeaseLostError):
+            raise error
+        self._failures += 1
+        alone = load.tuples <= 1 or self._hopeless > 0
+        if self._failures > (1 if alone else self._conf.max_retries):
+            self._break_up(load, error)
+            return
+        log.warning("wave %d failed and is run again: %s", wave.header.number, error)
+        pause = self._conf.retry_backoff_millis / 1000 * 2 ** (self._failures - 1)
+        longest = self._conf.retry_backoff_max_millis / 1000
+        self._run_again_at = self._clock() + min(pause, longest)
+
+    def _start_again_if_due(self) -> None:
+        if self._run_again_at is None or self._clock() < self._run_again_at:
+            return
+        assert self._running is not None
+        self._run_again_at = None
+        wave, load = self._running
+        # New ids: late tasks of the lost attempt must not be able to meet those of this one.
+        header = replace(wave.header, attempt=wave.header.attempt + 1, seed=secrets.randbits(128))
+        self._running = (replace(wave, header=header), load)
+        self._engine.start(self._running[0])
+
+    def _break_up(self, load: _Load, error: BaseException) -> None:
+        """Look for the tuple that kills its worker by halving; fail it when it is alone."""
+        self._failures = 0
+        if not isinstance(error, WorkerLostError) or load.reads:
+            raise error
+        self._running = None
+        if load.tuples > 1:
+            first, second = halves(load.frames)
+            self._pieces += [_Load(second, []), _Load(first, [])]
+            return
+        self._hopeless += 1
+        if self._hopeless > self._conf.max_replays + 1:
+            raise error  # whatever the tuple: the workers cannot do anything at all
+        (frame,) = load.frames
+        component = self._parts.topology.component_of[frame.target]
+        log.error("a tuple for %r kills its worker and is failed: %s", component, error)
+        self._listener.error(ErrorNote(component, frame.target, str(error), ""))
+        self.spouts.fail(anchored(frame)[0], f"its worker died: {error}")
+
+    # --- around it -----------------------------------------------------------------------------
+
+    def _pass_on_activation(self) -> None:
+        if self.active != self._was_active:
+            self._was_active = self.active
+            self.spouts.activate(self.active)
+
+    def _clean_up(self) -> None:
+        """Let the bolts give up what they hold, in a wave in which nothing is executed."""
+        shape = self._shapes[0]
+        header = replace(self._header, number=self.waves + 1, closing=True)
+        self._engine.start(Wave(shape, header, assemble(shape, [], self._states)))
+        until = self._clock() + self._conf.cancel_wait_secs
+        ended = None
+        while ended is None and (left := until - self._clock()) > 0:
+            ended = self._engine.poll(left)  # may return early: it was woken
+        if isinstance(ended, WaveDone):
+            for result in ended.results:
+                for note in result.errors:
+                    self._listener.error(note)
+
+    def _make_header(self) -> WaveHeader:
+        return WaveHeader(
+            run=secrets.token_hex(8),
+            number=0,
+            attempt=0,
+            seed=0,
+            budget_s=self._conf.wave_budget_secs,
+            crash_on_error=self._conf.bolt_errors == "crash",
+            conf=self._conf.to_dict(),
+            components={
+                spec.id: require_picklable(spec.component, f"component {spec.id!r}")
+                for spec in self._parts.topology.components.values()
+            },
+        )
+
+
+def _ticks(topology: Topology, conf: Config) -> dict[int, float]:
+    """Return the tick period of each bolt task that has one."""
+    key = "topology.tick.tuple.freq.secs"
+    periods = {}
+    for spec in topology.bolts:
+        period = spec.configuration.get(key, conf.tick_tuple_freq_secs)
+        if period is not None:
+            periods.update(dict.fromkeys(topology.tasks[spec.id], float(period)))
+    return periods
+
+
+def _summed(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    total: dict[str, int] = {}
+    for each in counts:
+        for component, n in each.items():
+            total[component] = total.get(component, 0) + n
+    return total

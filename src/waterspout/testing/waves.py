@@ -1,0 +1,57 @@
+"""Waves without Spark: the same parts, frames and packing, in this process."""
+
+from __future__ import annotations
+
+import time
+
+from waterspout.waves.engine import Wave, WaveDone, WaveEngine, WaveFailed
+from waterspout.waves.live import LiveTasks
+from waterspout.waves.rows import first_rows, results_of, run_stage
+
+__all__ = ["InProcessWaves"]
+
+
+class InProcessWaves(WaveEngine):
+    """Runs a wave when it is asked for, stage by stage and part by part.
+
+    `keep_alive=False` makes every bolt anew for each wave, as if its worker had died.
+    """
+
+    def __init__(self, workers: int = 2, *, keep_alive: bool = True) -> None:
+        self._workers = workers
+        self._keep_alive = keep_alive
+        self._live = LiveTasks()
+        self._wave: Wave | None = None
+        self.waves: list[Wave] = []
+
+    @property
+    def workers(self) -> int:
+        """How many parts a large wave has."""
+        return self._workers
+
+    def start(self, wave: Wave) -> None:
+        """Remember the wave."""
+        self._wave = wave
+
+    def poll(self, wait_s: float) -> WaveDone | WaveFailed | None:
+        """Run the wave that was started, if one was."""
+        wave, self._wave = self._wave, None
+        if wave is None:
+            return None
+        began = time.monotonic()
+        rows = first_rows(wave)
+        if not self._keep_alive:
+            self._live = LiveTasks()
+        try:
+            for stage in range(len(wave.shape.stages)):
+                rows = list(run_stage(wave.shape, wave.header, stage, rows, self._live))
+        except Exception as error:
+            return WaveFailed(error)
+        return WaveDone(results_of(rows), time.monotonic() - began)
+
+    def wake(self) -> None:
+        """Nobody waits."""
+
+    def cancel(self) -> None:
+        """Forget the wave."""
+        self._wave = None

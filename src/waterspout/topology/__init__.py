@@ -1,0 +1,25 @@
+"""Describe a topology of spouts and bolts; nothing here runs it."""
+
+from waterspout.topology.builder import TopologyBuilder
+from waterspout.topology.collector import BasicCollector, OutputCollector, SpoutCollector
+from waterspout.topology.component import BasicBolt, Bolt, Direct, Spout
+from waterspout.topology.context import TopologyContext
+from waterspout.topology.graph import Topology
+from waterspout.topology.grouping import CustomGrouping
+from waterspout.tuples import Fields, Tuple
+
+__all__ = [
+    "BasicBolt",
+    "BasicCollector",
+    "Bolt",
+    "CustomGrouping",
+    "Direct",
+    "Fields",
+    "OutputCollector",
+    "Spout",
+    "SpoutCollector",
+    "Topology",
+    "TopologyBuilder",
+    "TopologyContext",
+    "Tuple",
+]

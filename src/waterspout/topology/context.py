@@ -1,0 +1,56 @@
+"""What a task may know about the topology around it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from waterspout.tuples import Fields
+
+__all__ = ["TopologyContext"]
+
+
+@dataclass(frozen=True)
+class TopologyContext:
+    """A task's place in its topology; given to `open` and `prepare`."""
+
+    topology_name: str
+    this_component_id: str
+    this_task_id: int
+    tasks: Mapping[str, tuple[int, ...]]
+    """The task ids of every component."""
+
+    streams: Mapping[str, Mapping[str, Fields]]
+    """The fields of every stream, by component and stream id."""
+
+    @property
+    def this_task_index(self) -> int:
+        """The place of this task among those of its component, from 0."""
+        return self.tasks[self.this_component_id].index(self.this_task_id)
+
+    def component_tasks(self, component: str) -> tuple[int, ...]:
+        """Return the task ids of a component, ascending."""
+        return self.tasks[component]
+
+    def component_id(self, task: int) -> str:
+        """Return the component that a task belongs to."""
+        for component, tasks in self.tasks.items():
+            if task in tasks:
+                return component
+        raise KeyError(f"no task {task} in topology {self.topology_name!r}")
+
+    def component_output_fields(self, component: str, stream: str = "default") -> Fields:
+        """Return the fields of a stream."""
+        return self.streams[component][stream]
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (
+            TopologyContext,
+            (
+                self.topology_name,
+                self.this_component_id,
+                self.this_task_id,
+                dict(self.tasks),
+                {component: dict(streams) for component, streams in self.streams.items()},
+            ),
+        )

@@ -1,0 +1,41 @@
+"""Pickling of components, and finding the attribute that keeps one from being pickled.
+
+What travels to Spark's workers is pickled by the copy of cloudpickle that they have: pyspark's.
+It is loaded when it is needed, so that describing a topology needs no Spark.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+from typing import Any
+
+from waterspout.errors import NotPicklableError
+
+__all__ = ["dumps", "require_picklable"]
+
+
+def dumps(thing: Any) -> bytes:
+    """Pickle anything, functions and classes of `__main__` included."""
+    from pyspark import cloudpickle
+
+    buffer = io.BytesIO()
+    cloudpickle.CloudPickler(buffer, protocol=pickle.HIGHEST_PROTOCOL).dump(thing)  # type: ignore[no-untyped-call]
+    return buffer.getvalue()
+
+
+def require_picklable(thing: Any, title: str) -> bytes:
+    """Return the pickled form of a component, or raise which attribute is in the way."""
+    try:
+        return dumps(thing)
+    except Exception as error:
+        raise NotPicklableError(title, _culprit(thing), str(error)) from error
+
+
+def _culprit(thing: Any) -> str | None:
+    for name, value in getattr(thing, "__dict__", {}).items():
+        try:
+            dumps(value)
+        except Exception:
+            return str(name)
+    return None

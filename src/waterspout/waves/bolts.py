@@ -1,0 +1,291 @@
+"""`BoltTask`: one task of a bolt, over the waves of a run.
+
+Between waves its attributes are pickled. Where the next wave finds the very same object alive in
+its worker it goes on with that; anywhere else it is made anew from the pickled attributes.
+"""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
+
+from waterspout.errors import FailedException, NotPicklableError
+from waterspout.topology.collector import (
+    FAILED,
+    BasicCollector,
+    Outlet,
+    OutputCollector,
+    restoring,
+)
+from waterspout.topology.component import BasicBolt
+from waterspout.topology.context import TopologyContext
+from waterspout.topology.pickling import dumps
+from waterspout.tuples import Fields, Origin, Tuple
+from waterspout.waves.frames import Frame, pack, unpack
+from waterspout.waves.intake import Intake, Outcome
+
+__all__ = ["BoltCrash", "BoltTask", "ErrorNote", "Failure"]
+
+# How many tuples are executed between two looks at the clock.
+_CHUNK = 256
+
+_TEXT_MAX = 4000
+
+
+class BoltCrash(Exception):
+    """Raised where the policy says that an error of a bolt ends the run."""
+
+
+@dataclass(slots=True)
+class ErrorNote:
+    """An error of a component, as people see it."""
+
+    component: str
+    task: int
+    error: str
+    traceback: str
+    count: int = 1
+
+
+@dataclass(slots=True)
+class Failure:
+    """A message that failed, and why."""
+
+    root: int
+    component: str
+    error: str
+
+
+@dataclass(slots=True)
+class _Errors:
+    """The errors of a wave: each kind once with its traceback, the rest counted."""
+
+    component: str
+    task: int
+    notes: dict[str, ErrorNote] = field(default_factory=dict)
+
+    def add(self, error: BaseException) -> str:
+        text = _short(f"{type(error).__name__}: {error}")
+        last = traceback.extract_tb(error.__traceback__)[-1:]
+        where = f"{last[0].filename}:{last[0].lineno}" if last else ""
+        kind = f"{type(error).__name__} {where}"
+        note = self.notes.get(kind)
+        if note is None:
+            trace = "".join(traceback.format_exception(error))
+            self.notes[kind] = ErrorNote(self.component, self.task, text, trace[-_TEXT_MAX:])
+        else:
+            note.count += 1
+        return text
+
+
+class BoltTask:
+    """Runs one task's tuples through its bolt, and knows which of them are open."""
+
+    def __init__(
+        self,
+        make: Callable[[], Any],
+        context: TopologyContext,
+        conf: Mapping[str, Any],
+        *,
+        crash_on_error: bool,
+    ) -> None:
+        self._context = context
+        self._component = context.this_component_id
+        self._task = context.this_task_id
+        self._conf = conf
+        self._crash_on_error = crash_on_error
+        self._make = make
+        self._intakes: list[Intake] = []
+        self.bolt: Any = None
+        self.collector: Any = None
+        self.errors = _Errors(self._component, self._task)
+        self.executed = 0
+
+    # --- its life ------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Make the bolt for the first time."""
+        self.bolt = self._make()
+        self._new_collector()
+        self._prepare()
+
+    def restore(self, state: bytes) -> None:
+        """Make the bolt as it was when `state` was taken."""
+        self.bolt = self._make()
+        self._new_collector()
+        if self.bolt.transient:
+            self._prepare()
+        with restoring(self.collector):
+            attributes, self._intakes = unpack(state)
+        self.bolt.__dict__.update(attributes)
+
+    def state(self) -> bytes:
+        """Return what `restore` needs."""
+        transient = set(self.bolt.transient)
+        attributes = {k: v for k, v in self.bolt.__dict__.items() if k not in transient}
+        try:
+            return _pickled((attributes, self._intakes))
+        except Exception as error:
+            culprit = self._culprit(attributes)
+            raise NotPicklableError(
+                f"bolt {self._component!r} after a wave",
+                culprit,
+                f"{error}. If prepare() can make it again, name it: transient = ({culprit!r},)",
+            ) from error
+
+    def close(self) -> None:
+        """Let the bolt give up what it holds."""
+        self.bolt.cleanup()
+
+    # --- a wave --------------------------------------------------------------------------------
+
+    def run(
+        self,
+        frames: Sequence[Frame],
+        fields: Mapping[int, tuple[str, Mapping[str, Fields]]],
+        outlets: Mapping[str, Outlet],
+        deadline: float,
+    ) -> tuple[Intake, list[Frame]]:
+        """Execute frames until the deadline; return their intake, and what is left of them.
+
+        `fields` has, for each source task, its component and the fields of its streams.
+        """
+        intake = Intake(frames)
+        self.collector._outlets = outlets
+        self.errors = _Errors(self._component, self._task)
+        self.collector._report = self.errors.add
+        basic = isinstance(self.bolt, BasicBolt)
+        if not basic:
+            self.collector._done = intake.done
+            self.collector._specials = []
+        base = 0
+        left: list[Frame] = []
+        for number, frame in enumerate(frames):
+            component, streams = fields[frame.source]
+            origin = Origin(
+                component, frame.stream, frame.source, streams[frame.stream], intake, intake.done
+            )
+            intake.add(origin)
+            execute = self._execute_basic if basic else self._execute
+            done = execute(frame.values, origin, base, deadline)
+            if basic:
+                intake.ack_rest(base, base + done)
+            base += done
+            if done < len(frame):
+                left = [frame.after(done), *frames[number + 1 :]]
+                intake.cut(base)
+                break
+        self.executed = base
+        self._intakes.append(intake)
+        return intake, left
+
+    def settle(self) -> tuple[Outcome, list[Failure], list[int]]:
+        """Return the ids that were acked, the messages that failed, and the resets."""
+        outcome = Outcome()
+        failures: list[Failure] = []
+        resets: list[int] = []
+        still_open = []
+        for intake in self._intakes:
+            reasons = self._reasons if intake is self._intakes[-1] else {}
+            before = len(outcome.failed)
+            resets.extend(intake.resets)
+            intake.resets = []
+            if intake.settle(outcome):
+                still_open.append(intake)
+            failures.extend(
+                Failure(root, self._component, reasons.get(index, "failed by the bolt"))
+                for root, index in outcome.failed[before:]
+            )
+        self._intakes = still_open
+        self._reasons: dict[int, str] = {}
+        return outcome, failures, resets
+
+    _reasons: dict[int, str]
+
+    def _execute(
+        self, rows: list[tuple[Any, ...]], origin: Origin, base: int, deadline: float
+    ) -> int:
+        execute = self.bolt.execute
+        done = 0
+        while done < len(rows):
+            index = base + done
+            for values in islice(rows, done, done + _CHUNK):
+                given = Tuple(values, origin, index)
+                try:
+                    execute(given)
+                except Exception as error:
+                    self._fail(given, error)
+                index += 1
+            done = index - base
+            if time.monotonic() >= deadline:
+                break
+        return done
+
+    def _execute_basic(
+        self, rows: list[tuple[Any, ...]], origin: Origin, base: int, deadline: float
+    ) -> int:
+        execute, collector = self.bolt.execute, self.collector
+        done = 0
+        while done < len(rows):
+            index = base + done
+            for values in islice(rows, done, done + _CHUNK):
+                given = Tuple(values, origin, index)
+                collector._current = index
+                try:
+                    execute(given, collector)
+                except Exception as error:
+                    self._fail(given, error)
+                index += 1
+            done = index - base
+            if time.monotonic() >= deadline:
+                break
+        return done
+
+    def _fail(self, given: Tuple, error: Exception) -> None:
+        """Fail the one tuple whose execution raised; the others go on."""
+        if isinstance(error, FailedException):
+            self._reasons[given._index] = _short(f"FailedException: {error}")
+        elif self._crash_on_error:
+            raise BoltCrash(
+                f"bolt {self._component!r} raised {type(error).__name__}: {error}"
+            ) from error
+        else:
+            self._reasons[given._index] = self.errors.add(error)
+        given._origin.done[given._index] = FAILED
+
+    # --- how it is made ------------------------------------------------------------------------
+
+    def _new_collector(self) -> None:
+        kind = BasicCollector if isinstance(self.bolt, BasicBolt) else OutputCollector
+        self.collector = kind(self._component)
+        self._intakes = []
+        self._reasons = {}
+
+    def _prepare(self) -> None:
+        if isinstance(self.bolt, BasicBolt):
+            self.bolt.prepare(self._conf, self._context)
+        else:
+            self.bolt.prepare(self._conf, self._context, self.collector)
+
+    def _culprit(self, attributes: Mapping[str, Any]) -> str | None:
+        for name, value in attributes.items():
+            try:
+                _pickled(value)
+            except Exception:
+                return name
+        return None
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _TEXT_MAX else f"{text[:_TEXT_MAX]}..."
+
+
+def _pickled(thing: Any) -> bytes:
+    try:
+        return pack(thing)
+    except Exception:
+        return dumps(thing)  # slower, and able to pickle functions and classes by value

@@ -1,0 +1,117 @@
+"""Frames: the tuples that one task sends to another in a wave, by column, and their wire form.
+
+A frame is pickled. It travels only through Spark's own channels, from our driver to our workers
+and back, where the functions that run on it travel in the same way; it is never stored, and
+never read from a file, a socket of ours or a database.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from waterspout.acking.xor import Ids
+
+__all__ = ["Frame", "anchored", "halves", "pack", "unpack"]
+
+
+@dataclass(slots=True)
+class Frame:
+    """Tuples from one task to another, in the order in which they were emitted.
+
+    `roots` and `edges` are None where no tuple is anchored. A tuple in several trees has root 0
+    there and its ids in `shared`.
+    """
+
+    source: int
+    stream: str
+    target: int
+    values: list[tuple[Any, ...]]
+    roots: Ids | None = None
+    edges: Ids | None = None
+    shared: dict[int, dict[int, int]] | None = None
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def after(self, done: int) -> Frame:
+        """Return what is left after the first `done` tuples."""
+        shared = {index - done: ids for index, ids in (self.shared or {}).items() if index >= done}
+        return Frame(
+            self.source,
+            self.stream,
+            self.target,
+            self.values[done:],
+            None if self.roots is None else self.roots[done:],
+            None if self.edges is None else self.edges[done:],
+            shared or None,
+        )
+
+    def before(self, end: int) -> Frame:
+        """Return the first `end` tuples."""
+        shared = {index: ids for index, ids in (self.shared or {}).items() if index < end}
+        return Frame(
+            self.source,
+            self.stream,
+            self.target,
+            self.values[:end],
+            None if self.roots is None else self.roots[:end],
+            None if self.edges is None else self.edges[:end],
+            shared or None,
+        )
+
+    def __getstate__(self) -> tuple[Any, ...]:
+        # By column: a flat list of strings is pickled much faster than a list of tuples.
+        width = len(self.values[0]) if self.values else 0
+        columns = [[row[i] for row in self.values] for i in range(width)]
+        return (
+            *(self.source, self.stream, self.target),
+            *(len(self.values), columns, self.roots, self.edges, self.shared),
+        )
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        self.source, self.stream, self.target, count, columns, *ids = state
+        self.values = list(zip(*columns, strict=True)) if columns else [()] * count
+        self.roots, self.edges, self.shared = ids
+
+
+def pack(thing: Any) -> bytes:
+    """Return the wire form of frames and of what travels with them."""
+    return pickle.dumps(thing, protocol=5)
+
+
+def unpack(data: bytes) -> Any:
+    """Read the wire form back."""
+    return pickle.loads(data)  # noqa: S301  (see the module's docstring)
+
+
+def anchored(frame: Frame) -> tuple[Ids, Ids]:
+    """Return the roots and edges of a frame, all of them, shared ones included."""
+    roots = [] if frame.roots is None else [frame.roots]
+    edges = [] if frame.edges is None else [frame.edges]
+    for ids in (frame.shared or {}).values():
+        roots.append(np.fromiter(ids.keys(), np.uint64, len(ids)))
+        edges.append(np.fromiter(ids.values(), np.uint64, len(ids)))
+    if not roots:
+        return np.empty(0, np.uint64), np.empty(0, np.uint64)
+    return np.concatenate(roots), np.concatenate(edges)
+
+
+def halves(frames: Iterable[Frame]) -> tuple[list[Frame], list[Frame]]:
+    """Return the first and the second half of all tuples; the first is not the smaller one."""
+    given = list(frames)
+    room = (sum(map(len, given)) + 1) // 2
+    first: list[Frame] = []
+    second: list[Frame] = []
+    for frame in given:
+        taken = min(room, len(frame))
+        room -= taken
+        if taken:
+            first.append(frame.before(taken))
+        if taken < len(frame):
+            second.append(frame.after(taken))
+    return first, second

@@ -1,0 +1,163 @@
+"""`Intake`: the tuples that one task gets in one wave, and what has become of them.
+
+While the wave runs, ids are arrays and `done` is a bytearray, one place for each tuple. When it is
+over, tuples that the bolt still holds are kept by index in dicts: few of many, as a rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from waterspout.acking.xor import NO_ROOT, Ids, no_ids
+from waterspout.errors import AckError
+from waterspout.topology.collector import ACKED, FAILED, OPEN
+from waterspout.tuples import Origin, Tuple
+from waterspout.waves.frames import Frame
+
+__all__ = ["Intake", "Outcome"]
+
+
+class _Untracked:
+    """Stands for `done` where no tree waits: acks and fails change nothing."""
+
+    def __getitem__(self, index: int) -> int:
+        return OPEN
+
+    def __setitem__(self, index: int, code: int) -> None:
+        pass
+
+
+class Outcome:
+    """Ids of the tuples that a bolt has acked and failed since it was asked last."""
+
+    __slots__ = ("acked_edges", "acked_roots", "failed")
+
+    def __init__(self) -> None:
+        self.acked_roots: list[Ids] = []
+        self.acked_edges: list[Ids] = []
+        self.failed: list[tuple[int, int]] = []
+        """Root, and the index of the tuple that failed."""
+
+
+class Intake:
+    """All tuples of one task and wave, numbered through all frames."""
+
+    def __init__(self, frames: Sequence[Frame]) -> None:
+        total = sum(map(len, frames))
+        self.done: Any = bytearray(total)
+        self.roots: Ids | None = None
+        self.edges: Ids | None = None
+        self.shared: dict[int, dict[int, int]] = {}
+        self._kept: dict[int, dict[int, int]] | None = None
+        self._origins: list[Origin] = []
+        self.resets: list[int] = []
+        if any(frame.roots is not None for frame in frames):
+            self.roots = np.concatenate([_or_zeros(f.roots, len(f)) for f in frames])
+            self.edges = np.concatenate([_or_zeros(f.edges, len(f)) for f in frames])
+        base = 0
+        for frame in frames:
+            for index, ids in (frame.shared or {}).items():
+                self.shared[base + index] = ids
+            base += len(frame)
+
+    @property
+    def is_tracked(self) -> bool:
+        """Whether any tuple belongs to a tree."""
+        return self.roots is not None or bool(self.shared) or bool(self._kept)
+
+    def add(self, origin: Origin) -> None:
+        """Remember who points to `done`, to have it moved later."""
+        self._origins.append(origin)
+
+    def cut(self, executed: int) -> None:
+        """Forget tuples that were not delivered after all."""
+        del self.done[executed:]
+        if self.roots is not None and self.edges is not None:
+            self.roots, self.edges = self.roots[:executed], self.edges[:executed]
+        self.shared = {i: ids for i, ids in self.shared.items() if i < executed}
+
+    def roots_of(self, given: Tuple) -> tuple[int, ...]:
+        """Return the roots of a tuple's trees."""
+        index = given._index
+        if self._kept is not None:
+            if index in self._kept:
+                return tuple(self._kept[index])
+            if index in self.done:
+                return ()
+            raise AckError(f"{given!r} was acked or failed in an earlier wave")
+        if index in self.shared:
+            return tuple(self.shared[index])
+        root = NO_ROOT if self.roots is None else int(self.roots[index])
+        return (root,) if root != NO_ROOT else ()
+
+    def reset(self, given: Tuple) -> None:
+        """Note that the time of a tuple's trees is to begin anew."""
+        self.resets.extend(self.roots_of(given))
+
+    def ack_rest(self, start: int, end: int) -> None:
+        """Ack what is neither acked nor failed: what a basic bolt has executed."""
+        codes = np.frombuffer(self.done, np.uint8)[start:end]
+        codes[codes == OPEN] = ACKED
+
+    def settle(self, into: Outcome) -> bool:
+        """Report what was acked and failed, and keep what is open; False: nothing is."""
+        if self._kept is not None:
+            return self._settle_kept(into)
+        if self.roots is None and not self.shared:
+            self._move_done(_Untracked())
+            return False
+        codes = np.frombuffer(self.done, np.uint8)
+        if self.roots is not None and self.edges is not None:
+            acked = codes == ACKED
+            into.acked_roots.append(self.roots[acked])
+            into.acked_edges.append(self.edges[acked])
+            for index in np.flatnonzero(codes == FAILED).tolist():
+                if self.roots[index] != NO_ROOT:
+                    into.failed.append((int(self.roots[index]), index))
+        for index, ids in self.shared.items():
+            _settle_shared(ids, self.done[index], index, into)
+        kept = {
+            index: self.shared.get(index) or self._single(index)
+            for index in np.flatnonzero(codes == OPEN).tolist()
+        }
+        del codes
+        self._kept = {index: ids for index, ids in kept.items() if ids}
+        self.roots = self.edges = None
+        self.shared = {}
+        self._move_done(dict.fromkeys(kept, OPEN))
+        return bool(self._kept)
+
+    def _settle_kept(self, into: Outcome) -> bool:
+        assert self._kept is not None
+        for index in [i for i, code in self.done.items() if code != OPEN]:
+            ids = self._kept.pop(index, {})
+            _settle_shared(ids, self.done.pop(index), index, into)
+        return bool(self._kept)
+
+    def _single(self, index: int) -> dict[int, int]:
+        assert self.roots is not None
+        assert self.edges is not None
+        root = int(self.roots[index])
+        return {} if root == NO_ROOT else {root: int(self.edges[index])}
+
+    def _move_done(self, done: Any) -> None:
+        self.done = done
+        for origin in self._origins:
+            origin.done = done
+
+
+def _settle_shared(ids: dict[int, int], code: int, index: int, into: Outcome) -> None:
+    if code == ACKED:
+        into.acked_roots.append(np.fromiter(ids.keys(), np.uint64, len(ids)))
+        into.acked_edges.append(np.fromiter(ids.values(), np.uint64, len(ids)))
+    elif code == FAILED:
+        into.failed.extend((root, index) for root in ids)
+
+
+def _or_zeros(ids: Ids | None, count: int) -> Ids:
+    if ids is not None:
+        return ids
+    return np.zeros(count, np.uint64) if count else no_ids()

@@ -1,0 +1,74 @@
+"""Reading a log on executors: ranges in, tuples with fresh trees out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from waterspout.acking.xor import Ids, combine, draw, no_ids
+from waterspout.topology.collector import UNANCHORED, Outlet
+from waterspout.waves.sealing import Anchors, Sealed, seal
+
+__all__ = ["LogRange", "LogRead", "OpenedLog", "read_log"]
+
+LogRange = tuple[Any, int, int]
+"""Partition, first offset, offset after the last."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogRead:
+    """What one task of a log's spout has to read in a wave."""
+
+    task: int
+    ranges: tuple[LogRange, ...]
+    tracked: bool
+
+
+@dataclass(slots=True)
+class OpenedLog:
+    """The messages that were read, by range: offsets, roots, and the first value of each tree."""
+
+    task: int
+    partitions: list[Any]
+    offsets: list[npt.NDArray[np.int64]]
+    roots: list[Ids]
+    values: list[Ids]
+
+
+def read_log(
+    spout: Any, read: LogRead, outlets: Mapping[str, Outlet], ids: np.random.Generator
+) -> tuple[OpenedLog, Sealed]:
+    """Emit every message of the ranges, each the root of a tree of its own."""
+    opened = OpenedLog(read.task, [], [], [], [])
+    whole = Sealed()
+    outlet = outlets["default"]
+    for partition, start, end in read.ranges:
+        offsets: list[int] = []
+        for offset, values in spout.read(partition, start, end):
+            fitting = outlet.fit(values)
+            anchor = len(offsets) if read.tracked else UNANCHORED
+            outlet.send(outlet.route(fitting), fitting, anchor)
+            offsets.append(offset)
+        roots = draw(ids, len(offsets)) if read.tracked else no_ids()
+        sealed = seal(read.task, outlets.values(), Anchors(roots), ids)
+        opened.partitions.append(partition)
+        opened.offsets.append(np.array(offsets, np.int64))
+        opened.roots.append(roots)
+        opened.values.append(_first_values(roots, sealed))
+        whole.frames += sealed.frames
+    return opened, whole
+
+
+def _first_values(roots: Ids, sealed: Sealed) -> Ids:
+    """Return, for each root, the XOR of the ids of the tuples that its message began as."""
+    known, values = combine(sealed.roots, sealed.edges)
+    first = np.zeros(len(roots), np.uint64)
+    if len(known):
+        places = np.minimum(np.searchsorted(known, roots), len(known) - 1)
+        found = known[places] == roots
+        first[found] = values[places[found]]
+    return first
