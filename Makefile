@@ -79,7 +79,7 @@ java: ## Install a Java 17 runtime with apt-get, if there is none
 	$$apt update && { $$apt install --no-install-recommends openjdk-17-jre-headless || \
 	$$apt install --no-install-recommends default-jre-headless; } && scripts/check_java
 
-servers: ## Install Redis, memcached and PostgreSQL with apt-get, for the tests that need them
+servers: ## Install Redis, memcached, PostgreSQL and RabbitMQ with apt-get, for the tests that need them
 	@scripts/install_servers
 
 check-java:

@@ -14,6 +14,7 @@ pytest_plugins = (
     "tests.services.fixtures",
     "tests.services.cassandra",
     "tests.services.zookeeper",
+    "tests.services.rabbitmq",
 )
 
 # Whatever else the machine is doing: a slow example is not a wrong one.

@@ -1,0 +1,162 @@
+"""Which message id stands for which delivery of a broker; decides, and talks to nobody.
+
+A broker knows a delivery by a tag, which another connection, or a redelivery, does not share. The
+topology knows a message by an id that has to last: replays are counted by it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import chain
+
+__all__ = ["Deliveries", "Settlement"]
+
+# Numbers of copies are looked for from the last one given; a hint that may be forgotten.
+_HINTS_MAX = 10_000
+
+
+@dataclass(slots=True)
+class Settlement:
+    """What is to be told to the broker, in this order."""
+
+    requeue: list[int] = field(default_factory=list)
+    ack_up_to: int = 0
+    """Ack all up to this tag; 0: none."""
+    ack: list[int] = field(default_factory=list)
+
+
+class Deliveries:
+    """The messages that are being processed, by id, and their deliveries.
+
+    A message is *named* by its content. Its id is the name; a copy that comes while another one
+    of that name is open, or on its way back, gets a number behind it. So an id is never open twice.
+    """
+
+    def __init__(self, remembered_max: int) -> None:
+        self._remembered_max = remembered_max
+        self._open: dict[str, tuple[int, str]] = {}
+        """Tag and name of each open id; tag 0: its delivery was lost with a connection."""
+        self._unsettled: dict[int, None] = {}  # the tags of the open ids, ascending
+        self._acked: list[int] = []
+        self._failed: list[int] = []
+        self._orphans: dict[str, dict[str, None]] = {}
+        """By name, the open ids whose delivery was lost."""
+        self._returning: dict[str, dict[str, None]] = {}
+        """By name, the failed ids that the broker will deliver again, to us or to others."""
+        self._returning_count = 0
+        self._hints: dict[str, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    @property
+    def unsent(self) -> int:
+        """How many settled deliveries the broker does not know about yet."""
+        return len(self._acked) + len(self._failed)
+
+    def deliver(self, name: str, tag: int, redelivered: bool) -> str | None:
+        """Return the id to emit a delivery under; None if its message is being processed."""
+        if redelivered:
+            orphan = _taken(self._orphans, name)
+            if orphan is not None:
+                self._register(orphan, tag, name)
+                return None
+        msg_id = self._known(name) if redelivered else None
+        if msg_id is None:
+            msg_id = name
+            if name in self._open or name in self._returning:
+                msg_id = self._numbered(name)
+        self._register(msg_id, tag, name)
+        return msg_id
+
+    def ack(self, msg_id: str) -> None:
+        """Note that a message is done; one whose delivery was lost, or is unknown, is ignored."""
+        tag = self._settled(msg_id)
+        if tag:
+            self._acked.append(tag)
+
+    def fail(self, msg_id: str) -> None:
+        """Note that a message is to come back; it will have the same id again."""
+        found = self._open.get(msg_id)
+        if found is None:
+            return
+        tag = self._settled(msg_id)
+        if tag:
+            self._failed.append(tag)
+        self._returning.setdefault(found[1], {})[msg_id] = None
+        self._returning_count += 1
+        while self._returning_count > self._remembered_max:
+            # Others got them: a bound, or they would be remembered for ever.
+            oldest = next(iter(self._returning))
+            self._returning_count -= len(self._returning.pop(oldest))
+
+    def settle(self) -> Settlement:
+        """Return what was acked and failed since the last time; it counts as sent."""
+        # Whatever is below the oldest unsettled tag is settled, so one word is enough for it.
+        floor = next(iter(self._unsettled), None)
+        done = Settlement(requeue=self._failed)
+        if floor is None:
+            done.ack_up_to = max(self._acked, default=0)
+        else:
+            done.ack_up_to = max((tag for tag in self._acked if tag < floor), default=0)
+            done.ack = sorted(tag for tag in self._acked if tag > floor)
+        self._acked, self._failed = [], []
+        return done
+
+    def lost(self) -> None:
+        """Forget the tags of a connection that is gone: the broker delivers all of it again."""
+        for msg_id, (tag, name) in self._open.items():
+            if tag:
+                self._open[msg_id] = (0, name)
+                self._orphans.setdefault(name, {})[msg_id] = None
+        self._unsettled = {}
+        self._acked, self._failed = [], []
+
+    def _register(self, msg_id: str, tag: int, name: str) -> None:
+        self._open[msg_id] = (tag, name)
+        self._unsettled[tag] = None
+
+    def _settled(self, msg_id: str) -> int:
+        tag, name = self._open.pop(msg_id, (0, None))
+        if tag:
+            del self._unsettled[tag]
+        elif name is not None:
+            _discard(self._orphans, name, msg_id)
+        return tag
+
+    def _known(self, name: str) -> str | None:
+        msg_id = _taken(self._returning, name)
+        if msg_id is not None:
+            self._returning_count -= 1
+        return msg_id
+
+    def _numbered(self, name: str) -> str:
+        number = self._hints.get(name, 1) + 1
+        returning = self._returning.get(name, ())
+        while (msg_id := f"{name}.{number}") in self._open or msg_id in returning:
+            number += 1
+        if len(self._hints) >= _HINTS_MAX:
+            self._hints.clear()
+        self._hints[name] = number
+        return msg_id
+
+    def __repr__(self) -> str:
+        orphans = sum(1 for _ in chain.from_iterable(self._orphans.values()))
+        return f"<Deliveries: {len(self)} open, {orphans} of them without a delivery>"
+
+
+def _taken(ids_by_name: dict[str, dict[str, None]], name: str) -> str | None:
+    """Remove and return the oldest id of a name."""
+    ids = ids_by_name.get(name)
+    if ids is None:
+        return None
+    msg_id = next(iter(ids))
+    _discard(ids_by_name, name, msg_id)
+    return msg_id
+
+
+def _discard(ids_by_name: dict[str, dict[str, None]], name: str, msg_id: str) -> None:
+    ids = ids_by_name[name]
+    del ids[msg_id]
+    if not ids:
+        del ids_by_name[name]

@@ -1,0 +1,356 @@
+"""Messages of a RabbitMQ queue, each acked there when its tree of tuples is complete."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from hashlib import blake2b
+from typing import Any
+from urllib.parse import urlsplit
+
+from waterspout.errors import SourceError, TopologyError
+from waterspout.spouts._amqp import Consumer, Link, require_pika
+from waterspout.spouts._deliveries import Deliveries
+from waterspout.state.secrets import masked, resolved
+from waterspout.topology.component import Spout
+from waterspout.topology.context import TopologyContext
+
+__all__ = ["RabbitMQSpout", "text_body"]
+
+_PREFETCH_MAX = 65_535
+_BURST_MAX = 100
+_UNSENT_MAX = 1_000
+_OPEN_TIMEOUT_S = 30.0
+_RETRY_MIN_S, _RETRY_MAX_S = 0.1, 10.0
+_PENDING_KEY = "topology.max.spout.pending"
+
+# What was given to the constructor, as attributes.
+_RECIPE = ("output_fields", "_url", "_decode", "_consumer", "_raises")
+
+_ADDRESS = re.compile(r"(?s)([a-z]+)://(?:.*@)?([^?#]*)")
+_PROPERTIES = (
+    *("message_id", "content_type", "content_encoding", "correlation_id", "reply_to", "type"),
+    *("timestamp", "expiration", "priority", "delivery_mode", "app_id", "user_id", "cluster_id"),
+)
+# What the broker notes in the headers when it delivers again, or dead-letters: of the same message.
+_BROKERS_OWN = re.compile(r"x-(death|first-death-.*|last-death-.*|delivery-count|acquired-count)")
+
+
+def text_body(body: bytes, properties: Mapping[str, Any]) -> list[Any]:
+    """Return the body as text: UTF-8, whatever the properties say.
+
+    >>> text_body("caf\u00e9".encode(), {})
+    ['caf\u00e9']
+    """
+    return [body.decode()]
+
+
+class RabbitMQSpout(Spout):
+    """Emit the messages of a queue; at least once, in the order of their delivery.
+
+    A message is acked when its tree is complete and requeued when it fails. What was not acked
+    when the process ends, however it ends, the broker delivers again. A connection that is lost is
+    opened again, for as long as it takes; a message that is being processed meanwhile is
+    recognised when it comes again, and not emitted twice.
+
+    A message id is a string made of the `message_id` property and a digest of all content, so that
+    a message has the same one whenever it comes. Equal messages that are open at the same time are
+    numbered.
+
+    Args:
+        url: `amqp://user:password@host:port/vhost`, or `amqps://...`; `${NAME}` stands for a
+            variable of the driver's environment. The query takes pika's options (`?heartbeat=120`).
+        queue: Its name. Several tasks, and other programs, may consume it at the same time.
+        fields: What `decode` returns a value for.
+        decode: Makes a list of values of `(body, properties)`. The properties are those of AMQP
+            that the message has, and `exchange`, `routing_key` and `redelivered`.
+        prefetch: How many unacked messages the broker lets a task have, 1 to 65535. More than
+            `max_spout_pending`, or the spout waits for the broker after each.
+        declare: Whether to create the queue, `durable` and with these `arguments`, if it is
+            missing. If it is there and otherwise, RabbitMQ refuses.
+        on_bad_message: What to do with a message that `decode` raises for, or makes another number
+            of values of: "reject" it, so that the queue's dead-letter exchange gets it (without
+            one RabbitMQ drops it); or "raise", which ends the run and leaves it in the queue.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        queue: str,
+        *,
+        fields: str | Sequence[str] = ("body",),
+        decode: Callable[[bytes, Mapping[str, Any]], Sequence[Any]] = text_body,
+        prefetch: int = 10_000,
+        declare: bool = False,
+        durable: bool = True,
+        arguments: Mapping[str, Any] | None = None,
+        on_bad_message: str = "reject",
+    ) -> None:
+        require_pika()
+        if "${" not in url:
+            _check_url(url)
+        if not queue or not isinstance(queue, str) or len(queue.encode()) > 255:
+            raise TopologyError(f"a queue has a name of 1 to 255 bytes, not {queue!r}")
+        if type(prefetch) is not int or not 1 <= prefetch <= _PREFETCH_MAX:
+            raise TopologyError(
+                f"prefetch is a number from 1 to {_PREFETCH_MAX}, not {prefetch!r}; without a "
+                "bound the broker would send the whole queue into the driver's memory"
+            )
+        if not callable(decode):
+            raise TopologyError(f"decode is a function of (body, properties), not {decode!r}")
+        if on_bad_message not in ("reject", "raise"):
+            raise TopologyError(f"on_bad_message is 'reject' or 'raise', not {on_bad_message!r}")
+        if arguments is not None and not declare:
+            raise TopologyError("arguments are for a queue that is declared: add declare=True")
+        self.output_fields = (fields,) if isinstance(fields, str) else tuple(fields)
+        self.declared_streams()  # refuses bad names at once
+        self._url = url
+        self._decode = decode
+        self._consumer = Consumer(queue, prefetch, declare, durable, arguments)
+        self._raises = on_bad_message == "raise"
+        self._begin()
+
+    def _begin(self) -> None:
+        """Be as before anything was opened."""
+        self._bad = 0
+        self._parameters: Any = None
+        self._collector: Any = None
+        self._pending_max = _PREFETCH_MAX
+        self._deliveries = Deliveries(self._consumer.prefetch)
+        self._link: Link | None = None
+        self._active = True
+        self._outage = False
+        self._retry_at = 0.0
+        self._retry_s = _RETRY_MIN_S
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A copy has nothing of what was opened; above all not the URL with its secrets filled in.
+        return {name: value for name, value in vars(self).items() if name in _RECIPE}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._begin()
+
+    def __repr__(self) -> str:
+        return f"RabbitMQSpout({_shown(self._url)!r}, queue={self._consumer.queue!r})"
+
+    @property
+    def bad_messages(self) -> int:
+        """How many messages were rejected because they could not be decoded."""
+        return self._bad
+
+    def open(self, conf: Mapping[str, Any], context: TopologyContext, collector: Any) -> None:
+        """Connect, and wait until the broker has agreed to everything."""
+        self.close()
+        self._begin()
+        self._pending_max = conf.get(_PENDING_KEY) or _PREFETCH_MAX
+        self._collector = collector
+        name = f"waterspout {context.topology_name} {context.this_component_id}"
+        self._parameters = _parameters(self._url, f"{name} {context.this_task_id}")
+        link = self._link = Link(self._parameters, self._consumer)
+        if not link.wait(lambda: link.ready, _OPEN_TIMEOUT_S):
+            self._link = None
+            error = self._described(link.error)
+            link.close()
+            raise error
+
+    def next_tuple(self) -> None:
+        """Emit what has arrived, at most 100 messages, and send the acks collected so far."""
+        link = self._connected()
+        if link is None:
+            return
+        room = min(_BURST_MAX, self._pending_max - len(self._deliveries))
+        rejected: list[Exception] = []
+        inbox, emit = link.inbox, self._collector.emit
+        while inbox and room > 0:
+            method, properties, body = inbox[0]
+            try:
+                values = self._values(method, properties, body)
+            except Exception as error:
+                if self._raises:
+                    raise self._undecodable(error) from error
+                link.reject(method.delivery_tag)
+                rejected.append(error)
+                values = None
+            inbox.popleft()
+            if values is None:
+                continue
+            msg_id = self._deliveries.deliver(
+                _name(method, properties, body), method.delivery_tag, method.redelivered
+            )
+            if msg_id is not None:
+                room -= 1
+                emit(values, msg_id)
+        if rejected:
+            self._bad += len(rejected)
+            # One report for all of them: a queue full of bad messages is one trouble.
+            self._collector.report_error(self._undecodable(rejected[0], len(rejected)))
+
+    def ack(self, msg_id: Any) -> None:
+        """Let the broker forget the message, soon; one delivered again meanwhile stays."""
+        self._deliveries.ack(msg_id)
+        if not self._active or self._deliveries.unsent >= _UNSENT_MAX:
+            self._send()
+
+    def fail(self, msg_id: Any) -> None:
+        """Give the message back to the queue, from where it comes again, with the same id."""
+        self._deliveries.fail(msg_id)
+        if not self._active or self._deliveries.unsent >= _UNSENT_MAX:
+            self._send()
+
+    def activate(self) -> None:
+        """Consume again."""
+        self._active = True
+        if self._link is not None:
+            self._link.resume()
+
+    def deactivate(self) -> None:
+        """Stop consuming; messages that were not emitted go back to the queue at once."""
+        self._active = False
+        self._send()
+        link = self._link
+        if link is None:
+            return
+        if link.ready:
+            link.pause()
+        else:
+            # It would begin to consume when it is connected, and nobody would take that.
+            self._link = None
+            link.close()
+
+    def close(self) -> None:
+        """Send what is acked, and disconnect: the broker requeues the rest."""
+        link, self._link = self._link, None
+        if link is not None:
+            link.settle(self._deliveries.settle())
+            link.close()
+        self._parameters = None
+        self._deliveries = Deliveries(self._consumer.prefetch)
+
+    def _connected(self) -> Link | None:
+        """Return the link, kept alive and with its mail fetched, or None while there is none."""
+        if self._link is None:
+            if self._parameters is None or time.monotonic() < self._retry_at:
+                return None
+            self._link = Link(self._parameters, self._consumer)
+        link = self._link
+        self._send()
+        if self._link is None or not link.ready:
+            return None
+        self._outage, self._retry_s = False, _RETRY_MIN_S
+        return link
+
+    def _send(self) -> None:
+        """Settle what is settled, and let the link receive; see whether it is lost."""
+        link = self._link
+        if link is None:
+            return
+        if self._deliveries.unsent:
+            link.settle(self._deliveries.settle())
+        link.poll()
+        if link.error is not None:
+            self._lost(link)
+
+    def _lost(self, link: Link) -> None:
+        error, final = self._described(link.error), link.final
+        self._link = None
+        self._deliveries.lost()
+        link.close()
+        self._retry_at = time.monotonic() + self._retry_s
+        self._retry_s = min(2 * self._retry_s, _RETRY_MAX_S)
+        if final:
+            raise error
+        if not self._outage:
+            self._outage = True
+            self._collector.report_error(error)
+
+    def _values(self, method: Any, properties: Any, body: bytes) -> Sequence[Any]:
+        known = {name: value for name, value in vars(properties).items() if value is not None}
+        known["exchange"], known["routing_key"] = method.exchange, method.routing_key
+        known["redelivered"] = method.redelivered
+        values = self._decode(body, known)
+        if not isinstance(values, list | tuple) or len(values) != len(self.output_fields or ()):
+            raise TypeError(
+                f"decode has to return a list of {len(self.output_fields or ())} values, for the "
+                f"fields {self.output_fields}; it returned {type(values).__name__}"
+            )
+        return values
+
+    def _undecodable(self, error: Exception, count: int = 1) -> SourceError:
+        done = "It stays in the queue" if self._raises else f"Rejected, {self._bad} so far"
+        return SourceError(
+            f"{self!r}: {count} of the messages cannot be decoded, the first because of "
+            # Not the body: it may be anything, and this goes into logs.
+            f"{type(error).__name__}: {_cut(masked(str(error)))}. {done}."
+        )
+
+    def _described(self, error: Exception | None) -> SourceError:
+        said = "no answer in time" if error is None else masked(_reason(error))
+        return SourceError(
+            f"{self!r} cannot be read: {said}. See that the server is there, that user, password "
+            "and vhost of the URL are right, and that the queue exists and the user may read it "
+            "(declare=True creates it)."
+        )
+
+
+def _name(method: Any, properties: Any, body: bytes) -> str:
+    """Return what a message is known by: its `message_id`, and a digest of all that is in it."""
+    headers = properties.headers
+    if headers:
+        headers = sorted((k, repr(v)) for k, v in headers.items() if not _BROKERS_OWN.fullmatch(k))
+    known = [getattr(properties, name) for name in _PROPERTIES]
+    # A repr holds no zero byte, so the parts cannot be confused.
+    head = repr((method.exchange, method.routing_key, known, headers or None)).encode()
+    digest = blake2b(b"%b\0%b" % (head, body), digest_size=16).hexdigest()
+    return f"{properties.message_id}:{digest}" if properties.message_id else digest
+
+
+def _check_url(url: str) -> None:
+    try:
+        parts = urlsplit(url)
+        fits = parts.scheme in ("amqp", "amqps") and parts.hostname and parts.port != 0
+    except ValueError:
+        fits = False
+    if not fits:
+        # It is not quoted: what cannot be read may have its password anywhere.
+        raise TopologyError(
+            "RabbitMQSpout: its URL cannot be read. Write amqp://user:password@host:port/vhost, "
+            "with % signs for odd characters, such as %2F for the vhost '/'."
+        )
+
+
+def _parameters(url: str, connection_name: str) -> Any:
+    pika = require_pika()
+    plain = resolved(url)
+    _check_url(plain)
+    try:
+        parameters = pika.URLParameters(plain)
+    except (ValueError, TypeError, KeyError, SyntaxError, OSError) as error:
+        raise TopologyError(
+            f"RabbitMQSpout: an option in the query of its URL cannot be read by pika "
+            f"({type(error).__name__}), at {_shown(url)}"
+        ) from None
+    parameters.client_properties = {"connection_name": connection_name}
+    return parameters
+
+
+def _shown(url: str) -> str:
+    """Return where a URL points to, without what opens the door there.
+
+    >>> _shown("amqp://me:p@ss@mq:5672/orders?heartbeat=9"), _shown("${MQ_URL}")
+    ('amqp://mq:5672/orders', '${MQ_URL}')
+    """
+    match = _ADDRESS.match(url)
+    return f"{match[1]}://{match[2]}" if match else masked(url)
+
+
+def _reason(error: BaseException) -> str:
+    """Return what went wrong at the bottom of pika's errors, which have no text of their own."""
+    text = str(error) or repr(error)
+    found = re.search(r"last exception - (.*); first exception", text)
+    return _cut(found[1] if found else text)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= 300 else f"{text[:300]}..."
