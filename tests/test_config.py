@@ -302,7 +302,7 @@ def test_a_config_survives_pickle_and_hashes_alike(chosen):
 
 
 def test_the_low_mark_stands_below_the_high_one():
-    with pytest.raises(ConfigError, match="'backpressure_low' is 0.9; it must be below"):
+    with pytest.raises(ConfigError, match=r"'backpressure_low' is 0\.9; it must be below"):
         Config(backpressure_low=0.9)
 
 

@@ -40,6 +40,13 @@ class LogSpout(Component, ABC):
         """Return the offset to start at where nothing is committed yet. Called in the driver."""
         return 0
 
+    def advance(self, partition: int | str, start: int, messages: int) -> int:
+        """Return the offset after about so many messages. Called in the driver, for each wave.
+
+        To be overridden where offsets do not count messages (byte positions, say).
+        """
+        return start + messages
+
     @abstractmethod
     def read(
         self, partition: int | str, start: int, end: int

@@ -101,13 +101,15 @@ class LogTask(SpoutTask):
         mine = self._looked_up() if room > retried else []
         for position, (partition, state) in enumerate(mine):
             share = (room - retried) // (len(mine) - position)
-            available = self._call("end", partition) - state.next
-            count = min(share, available)
-            if count <= 0:
+            end = self._call("end", partition)
+            if share <= 0 or end <= state.next:
                 continue
-            ranges.append((partition, state.next, state.next + count))
+            stop = min(end, self._call("advance", partition, state.next, share))
+            # Offsets may be sparse: what they cannot tell is bounded by what was asked for.
+            count = min(share, stop - state.next)
+            ranges.append((partition, state.next, stop))
             state.reading = state.next
-            state.next += count
+            state.next = stop
             room -= count
             self._reading += count
         return LogRead(self.task, tuple(ranges), self._tracked) if ranges else None

@@ -30,6 +30,10 @@ __all__ = ["Emission", "Letter", "PulledSpout", "ReplayId", "SpoutCrash", "Spout
 _CALLS_PER_LOOK = 64
 
 
+# Messages whose failures are counted at once.
+_FAILING_MAX = 100_000
+
+
 class SpoutCrash(Exception):
     """Raised when a method of a spout has raised; its cause is what it raised."""
 
@@ -181,8 +185,12 @@ class SpoutTask(ABC):
         if message is None:
             return None
         key = message[0]
-        failing = self._failing.setdefault(key, _Failing())
+        failing = self._failing.pop(key, None) or _Failing()
         failing.count += 1
+        self._failing[key] = failing
+        if len(self._failing) > _FAILING_MAX:
+            # Messages that went elsewhere after they failed here; the oldest first.
+            del self._failing[next(iter(self._failing))]
         if failing.count <= self._max_replays:
             if isinstance(key, ReplayId):
                 self.replay(key.letter)
