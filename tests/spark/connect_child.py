@@ -1,4 +1,4 @@
-"""A word count over Spark Connect, committed by the driver and by tasks: prints both tables."""
+"""Word counts over Spark Connect: committed by the driver, by tasks, and as a core topology."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from waterspout import Config, submit
+from tests.spark.core_components import Count as CountBolt
+from tests.spark.core_components import Split, counted
+from waterspout import Config, TopologyBuilder, submit
 from waterspout.state.sqlite import SQLiteState
-from waterspout.testing import FixedBatchSpout
+from waterspout.testing import FeederSpout, FixedBatchSpout
 from waterspout.trident import Count, Function, TridentTopology
 
 
@@ -47,6 +49,25 @@ def count(spark, folder: Path, mode: str) -> dict[str, int]:
         return dict(db.execute("SELECT word, count FROM word_counts"))
 
 
+def count_by_bolts(spark, folder: Path) -> dict[str, int]:
+    feeder = FeederSpout("sentence")
+    for number in range(6):
+        rows = ["the cow jumped over the moon", "the man went to the store"]
+        feeder.feed([rows[number % 2]], msg_id=number)
+    builder = TopologyBuilder()
+    builder.set_spout("sentences", feeder)
+    builder.set_bolt("split", Split(), 2).shuffle_grouping("sentences")
+    (folder / "bolts").mkdir()
+    count = builder.set_bolt("count", CountBolt(folder / "bolts"), 3)
+    count.fields_grouping("split", "word")
+    config = Config(home=str(folder / "home"), wave_collapse_tuples=0)
+    run = submit(builder.create_topology("over-connect-core"), spark, config)
+    run.process_all_available(timeout=100)
+    run.stop()
+    assert feeder.tracker.acks == dict.fromkeys(range(6), 1)
+    return counted(folder / "bolts")
+
+
 def main() -> None:
     folder = Path(sys.argv[1])
     os.environ["PYSPARK_PYTHON"] = sys.executable
@@ -56,6 +77,7 @@ def main() -> None:
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
     found = {mode: count(spark, folder, mode) for mode in ("driver", "tasks")}
+    found["bolts"] = count_by_bolts(spark, folder)
     (folder / "result.json").write_text(json.dumps(found))
     spark.stop()
 

@@ -97,7 +97,7 @@ class Log(BasicBolt):
         append(Path(self._folder, f"{os.getpid()}.log"), value)
 
     def _fails_for_now(self, value):
-        if hash(("once", int(value))) % self._fails_once_in:
+        if int(value) * 7919 % 10_007 % self._fails_once_in:
             return False
         mark = Path(self._folder, f"failed-{value}")
         try:

@@ -313,7 +313,8 @@ class SpoutTasks:
         if not logs or (self._clock() < self._store_at and not now):
             return
         self._store_at = self._clock() + _STORE_POSITIONS_S
-        positions: dict[str, dict[str, int]] = {}
+        # Over those stored before: a partition may be out of sight for a while.
+        positions = {component: dict(p) for component, p in self._ledger.positions.items()}
         for each in logs:
             positions.setdefault(each.component, {}).update(each.positions())
         if positions != self._ledger.positions:

@@ -132,9 +132,8 @@ class LogTask(SpoutTask):
         return np.concatenate(log.roots), np.concatenate(log.values)
 
     def positions(self) -> dict[str, int]:
-        """Return, by partition, the offset before which everything is done."""
-        known = {_key(p): state.committed for p, state in self._partitions.items()}
-        return {**self._stored, **known}
+        """Return, by partition of this task, the offset before which everything is done."""
+        return {_key(p): state.committed for p, state in self._partitions.items()}
 
     def tell_committed(self, stored: Mapping[str, int]) -> None:
         """Tell the spout of positions that are stored now and were not told before."""
