@@ -18,7 +18,7 @@ MODULES = sorted(ROOT.rglob("*.py"))
 
 # A part of the library may import itself and what stands before it.
 ORDER = (
-    *("errors", "tuples", "schema", "arrow", "config", "serde", "faults"),
+    *("errors", "texts", "tuples", "schema", "arrow", "config", "serde", "faults"),
     *("topology", "acking", "waves"),
     "transactional",
     "state",

@@ -395,9 +395,9 @@ class Config:
         ]
 
     @classmethod
-    def known_keys(cls) -> Mapping[str, object]:
-        """Return every spelling of every option."""
-        return _BY_KEY
+    def known_keys(cls) -> Mapping[str, str]:
+        """Return the dotted key of every spelling of every option."""
+        return {spelling: option.metadata["key"] for spelling, option in _BY_KEY.items()}
 
     def home_path(self) -> Path:
         """Return the folder of the embedded stores, by the environment as it is now."""

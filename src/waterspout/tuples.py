@@ -21,7 +21,8 @@ class Fields(tuple[str, ...]):
 
     def __new__(cls, *names: str) -> Fields:
         """Take the names one by one, or as one list."""
-        given = names[0] if len(names) == 1 and not isinstance(names[0], str) else names
+        one_list = len(names) == 1 and isinstance(names[0], list | tuple)
+        given: Sequence[Any] = names[0] if one_list else names
         for name in given:
             if not isinstance(name, str) or not name:
                 raise TopologyError(f"a field's name is a non-empty string, not {name!r}")

@@ -16,11 +16,13 @@ from typing import Annotated, Any
 import typer
 
 from waterspout.cli.check import check
+from waterspout.cli.dead_letters import dead_letters
 from waterspout.cli.demo import demo
 from waterspout.cli.doctor import doctor
 from waterspout.cli.failures import INTERRUPTED, exit_code, paragraph
 from waterspout.cli.run import run
 from waterspout.cli.state import state
+from waterspout.cli.texts import harmless
 
 __all__ = ["main"]
 
@@ -33,6 +35,7 @@ app = typer.Typer(
 for command in (demo, run, check, doctor):
     app.command()(command)
 app.add_typer(state)
+app.add_typer(dead_letters)
 
 
 @app.callback(invoke_without_command=True)
@@ -65,7 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         if debug:
             traceback.print_exc()
-        _complain(f"error: {paragraph(error)}")
+        _complain(f"error: {harmless(paragraph(error))}")
         return exit_code(error)
 
 

@@ -22,7 +22,7 @@ from waterspout.cli.demo_layout import (
     SENTENCES,
     TABLE,
 )
-from waterspout.cli.watching import Watcher, start_waiting
+from waterspout.cli.watching import BatchWatcher, start_waiting
 from waterspout.config import Config
 from waterspout.run import submit
 from waterspout.spark.starting import open_session
@@ -56,7 +56,7 @@ def main(folder: Path) -> int:
     session = open_session(folder / LOG)
     try:
         run = submit(word_count(folder), session, conf)
-        watcher, done = Watcher(run), start_waiting(run)
+        watcher, done = BatchWatcher(run), start_waiting(run)
         _tell("started")
         while not done.wait(_LOOK_EVERY_S):
             _tell("progress", **asdict(watcher.look()))

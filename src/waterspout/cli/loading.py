@@ -13,14 +13,16 @@ from types import ModuleType
 from typing import Any
 
 from waterspout.errors import TopologyError, WaterspoutError
+from waterspout.topology.builder import TopologyBuilder
+from waterspout.topology.graph import Topology
 from waterspout.trident.topology import TridentTopology
 
-__all__ = ["load_topology"]
+__all__ = ["load_topology", "load_trident", "names_a_file"]
 
 _DEFAULT_NAME = "topology"
 
 
-def load_topology(target: str) -> TridentTopology:
+def load_topology(target: str) -> Topology | TridentTopology:
     """Run the file, with its folder importable, and return the topology of that name."""
     path, name = _split(target)
     if not path.is_file():
@@ -30,9 +32,26 @@ def load_topology(target: str) -> TridentTopology:
     found = getattr(module, name, None)
     if inspect.isroutine(found):
         found = _call(found, path, name)
-    if not isinstance(found, TridentTopology):
+    if not isinstance(found, Topology | TridentTopology):
         raise TopologyError(_not_found(module, path, name, found))
     return found
+
+
+def load_trident(target: str) -> TridentTopology:
+    """Load a topology that must have states, which one of spouts and bolts has not."""
+    found = load_topology(target)
+    if isinstance(found, Topology):
+        raise TopologyError(
+            f"{found.name!r} is a topology of spouts and bolts: it has no states. What its bolts "
+            "hold in memory ends with the run."
+        )
+    return found
+
+
+def names_a_file(target: str) -> bool:
+    """Tell whether a target means a file, or a topology in one, rather than a bare name."""
+    path, _ = _split(target)
+    return path.suffix == ".py" or path.is_file()
 
 
 def _split(target: str) -> tuple[Path, str]:
@@ -122,13 +141,17 @@ def _place(error: BaseException, path: Path) -> str:
 def _not_found(module: ModuleType, path: Path, name: str, found: object) -> str:
     if name in vars(module):
         what = f"a {type(found).__name__}" if found is not None else "None"
-        said = f"{name} in {path} is {what}, not a TridentTopology."
+        said = f"{name} in {path} is {what}, not a topology."
     else:
         said = f"{path} has nothing named {name}."
-    topologies = [k for k, v in vars(module).items() if isinstance(v, TridentTopology)]
+    topologies = _names_of(module, Topology | TridentTopology)
     if topologies:
         choices = " or ".join(f"{path}:{k}" for k in topologies)
         return f"{said} It has {_listed(topologies)}: use {choices}."
+    builders = _names_of(module, TopologyBuilder)
+    if builders or isinstance(found, TopologyBuilder):
+        made = f"{name} = {(builders or ['builder'])[0]}.create_topology(...)"
+        return f"{said} A builder is not a topology yet: call create_topology, as in {made}"
     makers = [
         k
         for k, v in vars(module).items()
@@ -137,7 +160,14 @@ def _not_found(module: ModuleType, path: Path, name: str, found: object) -> str:
     if makers:
         has = f"It has no topology, and the functions {_listed(makers)}"
         return f"{said} {has}; if one of them returns a topology, use {path}:{makers[-1]}."
-    return f"{said} It has no topology: assign a TridentTopology to a variable named {name}."
+    return (
+        f"{said} It has no topology: assign a TridentTopology, or what create_topology() returns, "
+        f"to a variable named {name}."
+    )
+
+
+def _names_of(module: ModuleType, kind: Any) -> list[str]:
+    return [name for name, value in vars(module).items() if isinstance(value, kind)]
 
 
 def _listed(names: list[str]) -> str:

@@ -9,6 +9,8 @@ from pathlib import Path
 
 from waterspout.cli.failures import one_line
 from waterspout.cli.screen import Screen
+from waterspout.cli.texts import counted
+from waterspout.cli.throttling import Throttle
 
 __all__ = ["logging_to"]
 
@@ -31,19 +33,36 @@ def logging_to(file: Path, screen: Screen) -> Iterator[None]:
         yield
     finally:
         ours.removeHandler(to_screen)
+        to_screen.finish()
         logging.getLogger().removeHandler(to_file)
         ours.setLevel(before)
         to_file.close()
 
 
 class _ScreenHandler(logging.Handler):
-    """Prints warnings above the changing line, each on one line of its own."""
+    """Prints warnings above the changing line, each on one line of its own, not too many alike."""
 
     def __init__(self, screen: Screen) -> None:
         super().__init__(logging.WARNING)
         self._screen = screen
+        self._throttles: dict[str, Throttle] = {}
 
     def emit(self, record: logging.LogRecord) -> None:
         if record.levelno > logging.WARNING:
             return  # what ends a run is raised as well, and told at the end
-        self._screen.say(f"warning: {one_line(record.getMessage())}", "yellow")
+        throttle = self._throttles.setdefault(str(record.msg), Throttle())
+        if throttle.is_over:
+            self._tell_held_back(throttle)
+        if throttle.passes():
+            self._screen.say(f"warning: {one_line(record.getMessage())}", "yellow")
+
+    def finish(self) -> None:
+        """Say what was held back until now."""
+        for throttle in self._throttles.values():
+            self._tell_held_back(throttle)
+
+    def _tell_held_back(self, throttle: Throttle) -> None:
+        count = throttle.take_held_back()
+        if count:
+            what = counted(count, "more warning like it", "more warnings like it")
+            self._screen.say(f"warning: {what}; the log has them", "yellow")

@@ -5,17 +5,19 @@ from __future__ import annotations
 import contextlib
 import tempfile
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from waterspout.cli.kinds import kind_of
 from waterspout.cli.loading import load_topology
 from waterspout.cli.logs import logging_to
 from waterspout.cli.options import ConfigFile, Settings, Target, read_config
 from waterspout.cli.screen import Screen
 from waterspout.cli.stopping import StopSignals
-from waterspout.cli.watching import Rate, Seen, Watcher, start_waiting
+from waterspout.cli.watching import Watcher, start_waiting
 from waterspout.errors import ConfigError
 from waterspout.run import Run, submit
 
@@ -46,14 +48,14 @@ def run(
 
     Ctrl-C or SIGTERM ends it; the same command goes on where it was.
     """
-    from waterspout.spark.preflight import prepare
     from waterspout.spark.starting import open_session
 
     if master is not None and remote is not None:
         raise ConfigError("--master and --remote exclude each other; give one of them")
     conf = read_config(config, setting)
     topology = load_topology(target)
-    prepare(topology, conf).close()
+    kind = kind_of(topology)
+    kind.check(conf)  # before a JVM is started
     log = (log_file or _new_log_file(topology.name)).absolute()
     with StopSignals() as stop, Screen(every_s=10.0) as screen, logging_to(log, screen):
         screen.say(f"{topology.name}: starting; Spark logs to {log}")
@@ -67,7 +69,7 @@ def run(
                 screen.say(f"{topology.name}: stopped before it began")
                 return
             stop.be_patient()
-            _watch(running, stop, screen, until_idle=until_idle)
+            _watch(running, kind.watch(running, conf), stop, screen, until_idle=until_idle)
         finally:
             stop.be_patient()
             if session is not None:
@@ -79,27 +81,28 @@ def _new_log_file(name: str) -> Path:
     return Path(tempfile.mkdtemp(prefix="waterspout-")) / f"{name}.log"
 
 
-def _watch(running: Run, stop: StopSignals, screen: Screen, *, until_idle: bool) -> None:
-    watcher, rate, began = Watcher(running), Rate(), time.monotonic()
+def _watch(
+    running: Run, watcher: Watcher, stop: StopSignals, screen: Screen, *, until_idle: bool
+) -> None:
+    began = time.monotonic()
     caught_up = start_waiting(running) if until_idle else None
     try:
         while not stop.wait(_LOOK_EVERY_S) and running.exception() is None:
-            seen = watcher.look()
-            speed = f"{seen.in_flight} in flight, {rate.at(seen.rows):,.0f} rows/s"
-            screen.show(f"{running.name}: {running.status}, {_sum(seen)}, {speed}")
+            _tell(watcher.news(), screen)
+            screen.show(f"{running.name}: {running.status}, {watcher.now()}")
             if caught_up is not None and caught_up.is_set():
                 break
     finally:
         running.stop()
+    _tell(watcher.news(last=True), screen)
     running.await_termination()
-    seen = watcher.look()
     why = "stopped" if stop.is_set else "done"
-    screen.say(f"{running.name}: {why}; {_sum(seen)} in {time.monotonic() - began:.1f} s")
+    took = f"{time.monotonic() - began:.1f} s"
+    screen.say(f"{running.name}: {why}; {watcher.total()} in {took}")
+    for line in watcher.afterwards():
+        screen.say(line)
 
 
-def _sum(seen: Seen) -> str:
-    at = "" if seen.txid is None else f" (up to {seen.txid})"
-    replayed = f", {seen.replayed} replayed" if seen.replayed else ""
-    batches = "1 batch" if seen.batches == 1 else f"{seen.batches:,} batches"
-    rows = "1 row" if seen.rows == 1 else f"{seen.rows:,} rows"
-    return f"{batches} committed{at}{replayed}, {rows} written"
+def _tell(lines: Iterable[str], screen: Screen) -> None:
+    for line in lines:
+        screen.say(line, "yellow")

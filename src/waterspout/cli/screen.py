@@ -5,16 +5,22 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Collection, Sequence
 from types import TracebackType
 from typing import TextIO
 
-from rich.console import Console, RenderableType
+from rich.console import Console, JustifyMethod, RenderableType
 from rich.live import Live
 from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-__all__ = ["Screen"]
+from waterspout.cli.texts import harmless
+
+__all__ = ["Screen", "print_table"]
+
+
+_UNLIMITED = 10_000
 
 
 class Screen:
@@ -64,12 +70,12 @@ class Screen:
         return min(100, self._console.width) if self.is_live else 100
 
     def say(self, text: str, style: str = "") -> None:
-        """Print a line that stays."""
-        self._console.print(Text(text, style=style))
+        """Print a line that stays; what cannot be printed is spelled out."""
+        self._console.print(Text(harmless(text), style=style))
 
     def show(self, text: str, drawn: RenderableType | None = None) -> None:
         """Show how things stand: `drawn` (or `text`) on a terminal, else `text` at times."""
-        self.draw(Text(text) if drawn is None else drawn)
+        self.draw(Text(harmless(text)) if drawn is None else drawn)
         now = time.monotonic()
         if not self.is_live and text != self._shown and now - self._shown_at >= self._every_s:
             self._shown, self._shown_at = text, now
@@ -94,6 +100,26 @@ class Screen:
         """Show nothing for now, and let the next state be shown at once."""
         self._shown_at = float("-inf")
         self.draw(Text(""))
+
+
+def print_table(
+    columns: Sequence[str], rows: Sequence[Sequence[str]], right: Collection[str] = ()
+) -> None:
+    """Print a table: folded to fit on a terminal, anywhere else a line for each row."""
+    terminal = sys.stdout.isatty()
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for column in columns:
+        justify: JustifyMethod = "right" if column in right else "left"
+        table.add_column(column, justify=justify, no_wrap=not terminal, overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(harmless(cell)) for cell in row))
+    console = Console(
+        force_terminal=terminal, highlight=False, width=None if terminal else _UNLIMITED
+    )
+    with console.capture() as drawn:
+        console.print(table)
+    # Rich fills up to the width of the table.
+    sys.stdout.write("".join(f"{line.rstrip()}\n" for line in drawn.get().splitlines()))
 
 
 def _own_stdout() -> TextIO:

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
-from waterspout.cli.loading import load_topology
+from waterspout.cli.loading import load_trident
 from waterspout.cli.options import ConfigFile, Settings, Target, read_config
 from waterspout.config import Config
 from waterspout.errors import ConfigError
@@ -55,7 +55,7 @@ def get(
     setting: Settings = None,
 ) -> None:
     """Print the committed value of a key."""
-    topology, conf = load_topology(target), read_config(config, setting)
+    topology, conf = load_trident(target), read_config(config, setting)
     plan = topology.plan(conf)
     chosen = _choose(plan, name)
     with _open(plan, chosen, conf) as found:
@@ -77,7 +77,7 @@ def explain(
     """Say what a key holds, which batch and attempt wrote it, and from which source ranges."""
     from waterspout.spark.preflight import prepare
 
-    topology, conf = load_topology(target), read_config(config, setting)
+    topology, conf = load_trident(target), read_config(config, setting)
     prepared = prepare(topology, conf)
     try:
         plan = prepared.plan
@@ -128,7 +128,7 @@ def rollback(
     from waterspout.spark.preflight import prepare
 
     conf = read_config(config, setting)
-    prepared = prepare(load_topology(target), conf)
+    prepared = prepare(load_trident(target), conf)
     try:
         plan = prepared.plan
         updated = {spec.name: spec.factory.kind for spec in plan.states.values() if not spec.static}
@@ -155,7 +155,7 @@ def audit(
     from waterspout.spark.preflight import prepare
     from waterspout.spark.starting import open_session
 
-    topology, conf = load_topology(target), read_config(config, setting)
+    topology, conf = load_trident(target), read_config(config, setting)
     prepare(topology, conf).close()  # before a JVM is started
     log = Path(tempfile.mkdtemp(prefix="waterspout-")) / "audit.log"
     session = open_session(log, master=master)

@@ -7,6 +7,7 @@ table, which the running driver finds.
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -23,6 +24,7 @@ from waterspout.errors import (
     StoreError,
 )
 from waterspout.serde import decode_value, encode_value
+from waterspout.texts import shown
 from waterspout.waves.spouts import Letter
 
 __all__ = ["DeadLetters"]
@@ -33,6 +35,7 @@ _FILE = "dead-letters.db"
 _APPLICATION_ID = 0x5753444C
 _FORMAT = 1
 _BUSY_S = 10.0
+_TEXT_MAX = 10_000
 _SCHEMA = """
 CREATE TABLE letters (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -46,12 +49,13 @@ CREATE TABLE letters (
     failures INTEGER NOT NULL,
     first_failed REAL NOT NULL,
     last_failed REAL NOT NULL,
+    target INTEGER,
     wanted INTEGER NOT NULL DEFAULT 0
 )
 """
 _COLUMNS = (
     "id, component, stream, content, shown, message_id, failed_in, error, failures, "
-    "first_failed, last_failed, wanted"
+    "first_failed, last_failed, target, wanted"
 )
 
 
@@ -86,10 +90,12 @@ class DeadLetters:
         """Remove letters: they were replayed with success, or are not wanted any more."""
         if not self._exists:
             return 0
-        marks = ",".join("?" * len(ids))
 
         def write(db: sqlite3.Connection) -> int:
-            return db.execute(f"DELETE FROM letters WHERE id IN ({marks})", list(ids)).rowcount
+            # One by one: SQLite takes only so many parameters in a statement.
+            return db.executemany(
+                "DELETE FROM letters WHERE id = ?", [(id,) for id in ids]
+            ).rowcount
 
         return self._transaction(write)
 
@@ -99,12 +105,18 @@ class DeadLetters:
             return 0
 
         def write(db: sqlite3.Connection) -> int:
-            some = "" if ids is None else f" AND id IN ({','.join('?' * len(ids))})"
-            return db.execute(
-                f"UPDATE letters SET wanted = 1 WHERE content IS NOT NULL{some}", list(ids or [])
-            ).rowcount
+            mark = "UPDATE letters SET wanted = 1 WHERE content IS NOT NULL"
+            if ids is None:
+                return db.execute(mark).rowcount
+            return db.executemany(f"{mark} AND id = ?", [(id,) for id in ids]).rowcount
 
         return self._transaction(write)
+
+    def unwant(self, ids: Sequence[int]) -> None:
+        """Take back that letters are to be sent through again."""
+        if self._exists:
+            mark = "UPDATE letters SET wanted = 0 WHERE id = ?"
+            self._transaction(lambda db: db.executemany(mark, [(id,) for id in ids]))
 
     def wanted(self) -> list[Letter]:
         """Return the letters that are to be sent through again, oldest first."""
@@ -149,13 +161,18 @@ class DeadLetters:
             content: str | None = encode_value(list(letter.values))
         except SerdeError:
             content = None  # it can be looked at, but not sent through again
-        shown = repr(list(letter.values))
         db.execute(
-            f"INSERT OR REPLACE INTO letters ({_COLUMNS}) VALUES (?,?,?,?,?,?,?,?,?,?,?,0)",
+            f"INSERT OR REPLACE INTO letters ({_COLUMNS}) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,0)",
             (
-                *(letter.id, letter.component, letter.stream, content, shown[:10_000]),
-                *(letter.message_id, letter.failed_in, letter.error, letter.failures),
-                *(letter.first_failed, letter.last_failed),
+                *(
+                    letter.id,
+                    letter.component,
+                    letter.stream,
+                    content,
+                    shown(list(letter.values), _TEXT_MAX),
+                ),
+                *(letter.message_id, letter.failed_in, letter.error),
+                *(letter.failures, letter.first_failed, letter.last_failed, letter.target),
             ),
         )
 
@@ -185,6 +202,8 @@ class DeadLetters:
         else:
             if create:
                 self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+                # Messages are for this user alone, as all else that a topology keeps.
+                os.close(os.open(self._path, os.O_CREAT | os.O_WRONLY, 0o600))
             where, uri = f"{self._path.absolute().as_uri()}?mode={'rwc' if create else 'rw'}", True
         db = sqlite3.connect(
             where, uri=uri, timeout=_BUSY_S, isolation_level=None, check_same_thread=False
@@ -228,7 +247,7 @@ class DeadLetters:
 
 def _letter(row: Sequence[Any]) -> Letter:
     id, component, stream, content, shown, *rest = row
-    message_id, failed_in, error, failures, first_failed, last_failed, wanted = rest
+    message_id, failed_in, error, failures, first_failed, last_failed, target, wanted = rest
     values = () if content is None else tuple(decode_value(content))
     return Letter(
         component,
@@ -240,6 +259,7 @@ def _letter(row: Sequence[Any]) -> Letter:
         failures,
         first_failed,
         last_failed,
+        target,
         id=id,
         shown=shown,
         wanted=bool(wanted),

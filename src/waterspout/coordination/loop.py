@@ -32,7 +32,7 @@ from waterspout.coordination.engine import (
 )
 from waterspout.coordination.store import CoordinationStore, refuse_changed_graph
 from waterspout.errors import LeaseLostError, OutsideError
-from waterspout.spouts.base import BatchPlanner, BatchSpout, SpoutContext, SpoutKind
+from waterspout.spouts.base import BatchPlanner, PlannedSpout, SpoutContext, SpoutKind
 from waterspout.state.base import HeadedState
 from waterspout.state.head import Writer, verify
 from waterspout.transactional.attempt import TransactionAttempt
@@ -80,7 +80,7 @@ class Parts:
 
     topology: str
     fingerprint: Mapping[str, Any]
-    spouts: Mapping[str, BatchSpout]
+    spouts: Mapping[str, PlannedSpout]
     states: Mapping[str, HeadedState]
     store: CoordinationStore
     engine: BatchEngine

@@ -16,10 +16,11 @@ import numpy as np
 
 from waterspout import faults
 from waterspout.acking import AckTracker, TreeReport, Trees
-from waterspout.acking.xor import combine, generator
+from waterspout.acking.xor import combine, generator, no_ids
 from waterspout.config import Config
 from waterspout.coordination.dead_letters import DeadLetters
 from waterspout.coordination.store import CoordinationStore
+from waterspout.errors import EmitError
 from waterspout.topology.graph import Topology
 from waterspout.transactional.ledger import Ledger
 from waterspout.waves.bolts import ErrorNote, Failure
@@ -71,7 +72,7 @@ class SpoutTasks:
         timeout = conf.message_timeout_secs if conf.enable_message_timeouts else None
         self.tracker = AckTracker(max(1, conf.ackers), timeout, clock())
         self._tasks: dict[int, SpoutTask] = {}
-        self._crashes: dict[int, int] = {}
+        self._crashes: dict[tuple[int, str], int] = {}
         self._asleep_until: dict[int, float] = {}
         self._replaying: set[int] = set()
         self._look_at = self._store_at = clock()
@@ -141,7 +142,10 @@ class SpoutTasks:
             if self.collected >= limit:
                 more = True
             elif each.has_room:
-                more = bool(self._guarded(each, each.ask)) or more
+                gave = self._guarded(each, each.ask)
+                if gave is not None:
+                    self._crashes.pop((each.task, "next_tuple"), None)
+                more = bool(gave) or more
         self.dry = not more
         return more and self.collected < limit
 
@@ -178,19 +182,19 @@ class SpoutTasks:
     def _guarded(self, each: SpoutTask, call: Callable[[], Any]) -> Any:
         """Call a spout; one that raises is started anew, until it has raised too often."""
         try:
-            result = call()
+            return call()
         except SpoutCrash as crash:
             self._rest(each, crash)
             return None
-        self._crashes.pop(each.task, None)
-        return result
 
     def _rest(self, each: SpoutTask, crash: SpoutCrash) -> None:
         cause = crash.__cause__
         assert cause is not None
         text = "".join(traceback.format_exception(cause))
         self._report(ErrorNote(each.component, each.task, str(crash), text))
-        crashes = self._crashes[each.task] = self._crashes.get(each.task, 0) + 1
+        # By method: that it can be asked says nothing about a spout whose `ack` raises.
+        key = (each.task, crash.method)
+        crashes = self._crashes[key] = self._crashes.get(key, 0) + 1
         if crashes > self._conf.max_retries:
             raise crash
         pause = self._conf.retry_backoff_millis / 1000 * 2 ** (crashes - 1)
@@ -206,10 +210,7 @@ class SpoutTasks:
             return False
         del self._asleep_until[each.task]
         if isinstance(each, PulledSpout):
-            crashes = self._crashes.get(each.task, 0)
             self._guarded(each, each.restart)
-            # That it can be opened does not say that it works.
-            self._crashes[each.task] = max(crashes, self._crashes.get(each.task, 0))
         return each.task not in self._asleep_until
 
     # --- telling -------------------------------------------------------------------------------
@@ -231,17 +232,18 @@ class SpoutTasks:
             TreeReport(
                 roots,
                 values,
-                np.unique(np.concatenate([r.failed for r in reports])),
-                np.unique(np.concatenate([r.reset for r in reports])),
+                np.unique(np.concatenate([no_ids(), *(r.failed for r in reports)])),
+                np.unique(np.concatenate([no_ids(), *(r.reset for r in reports)])),
             )
         )
         self._ack(settled.acked)
         self._fail(settled.failed, lambda root: failures[root])
 
-    def fail(self, roots: Any, why: str) -> None:
+    def fail(self, roots: Any, component: str, why: str) -> None:
         """Fail messages because of something that no bolt has said."""
-        trees = self.tracker.apply(TreeReport(failed=np.unique(roots))).failed
-        self._fail(trees, lambda root: Failure(root, "", why))
+        settled = self.tracker.apply(TreeReport(failed=np.unique(roots)))
+        self._ack(settled.acked)  # messages that nobody takes, emitted since the last wave
+        self._fail(settled.failed, lambda root: Failure(root, component, why))
 
     def expire(self) -> None:
         """Fail the messages whose time is over."""
@@ -255,7 +257,10 @@ class SpoutTasks:
         for task, roots in _by_task(trees):
             self.counts.acked += len(roots)
             each = self._tasks[task]
-            replayed += self._guarded(each, lambda e=each, r=roots: e.acked(r)) or []  # type: ignore[misc]
+            replayed += each.replayed(roots)
+            if task in self._asleep_until:
+                continue  # its source will give these messages again
+            self._guarded(each, lambda e=each, r=roots: e.acked(r))  # type: ignore[misc]
         if replayed:
             ids = [letter.id for letter in replayed if letter.id is not None]
             self._letters.remove(ids)
@@ -270,6 +275,8 @@ class SpoutTasks:
             self.counts.failed += len(roots)
             each = self._tasks[task]
             for root in roots:
+                if task in self._asleep_until and not each.is_replay(root):
+                    continue  # its source will give this message again
                 failure = reason(root)
                 letter = self._guarded(each, lambda e=each, f=failure: e.failed(f))  # type: ignore[misc]
                 if letter is not None:
@@ -304,8 +311,14 @@ class SpoutTasks:
             tasks = self._topology.tasks.get(letter.component, ())
             each = self._tasks.get(tasks[0]) if tasks else None
             if each is not None and letter.id is not None and letter.id not in self._replaying:
-                self._replaying.add(letter.id)
-                each.replay(letter)
+                try:
+                    each.replay(letter)
+                    self._replaying.add(letter.id)
+                except EmitError as error:
+                    # It does not fit the topology as it is now; it stays where it is.
+                    self._letters.unwant([letter.id])
+                    text = f"dead letter {letter.id} cannot be replayed: {error}"
+                    self._report(ErrorNote(letter.component, each.task, text, text))
 
     def store_positions(self, store: CoordinationStore, *, now: bool = False) -> None:
         """Store up to where logs are done, not too often."""

@@ -21,7 +21,7 @@ from waterspout import faults
 from waterspout.acking import AckTracker
 from waterspout.config import Config
 from waterspout.coordination.dead_letters import DeadLetters
-from waterspout.coordination.spout_tasks import SpoutTasks
+from waterspout.coordination.spout_tasks import Counts, SpoutTasks
 from waterspout.coordination.store import CoordinationStore
 from waterspout.errors import LeaseLostError, WorkerLostError
 from waterspout.topology.graph import SYSTEM_TASK, TICK_STREAM, Topology
@@ -104,6 +104,7 @@ class WaveLoop:
         self._abandoned: BaseException | None = None
         self._was_active = True
         self.waves = 0
+        self._told = Counts()
         self.error: BaseException | None = None
         self.is_idle = False
         self.active = True
@@ -111,6 +112,7 @@ class WaveLoop:
     def start(self) -> None:
         """Take the lease, open the spouts, and go on from the stored positions."""
         parts = self._parts
+        _check(parts.topology, parts.config)
         parts.store.acquire(parts.topology.fingerprint())
         try:
             now = self._clock()
@@ -153,6 +155,7 @@ class WaveLoop:
                 and not self._pieces
                 and (self.spouts.is_idle or self._is_asleep)
             )
+            self._tell_if_changed()
         except BaseException as error:
             self.error = error
             raise
@@ -259,33 +262,49 @@ class WaveLoop:
             self._waiting += result.waiting
             for note in result.errors:
                 self._listener.error(note)
-        counts = self.spouts.counts
-        acked, failed = counts.acked, counts.failed
         self.spouts.settle(ended.results)
         undone = sum(result.undone for result in ended.results)
         self._pacing.finished(load.tuples, ended.seconds, undone=undone)
         backlog = sum(map(len, self._waiting))
         self._pacing.look(backlog)
+        self._tell(
+            wave=wave.header.number,
+            tuples=load.tuples,
+            executed=_summed(result.executed for result in ended.results),
+            emitted=_summed(result.emitted for result in ended.results),
+            backlog=backlog,
+            stages=len(wave.shape.stages),
+            wave_s=ended.seconds,
+            busy_s=sum(result.busy_s for result in ended.results),
+        )
+
+    def _tell(self, **facts: Any) -> None:
+        """Report progress; acks and fails are those since the last report."""
+        counts, before = self.spouts.counts, self._told
+        self._told = replace(counts)
         self._listener.wave(
             {
-                "wave": wave.header.number,
-                "tuples": load.tuples,
-                "executed": _summed(result.executed for result in ended.results),
-                "emitted": _summed(result.emitted for result in ended.results),
-                "acked": counts.acked - acked,
-                "failed": counts.failed - failed,
+                **facts,
+                "acked": counts.acked - before.acked,
+                "failed": counts.failed - before.failed,
                 "timed_out": counts.timed_out,
                 "dead_letters": counts.dead_letters,
                 "pending": self.spouts.pending,
-                "backlog": backlog,
                 "throttled": self._pacing.throttled,
                 "next_wave_tuples": self._pacing.size,
-                "stages": len(wave.shape.stages),
                 "state_bytes": sum(len(state.data) for state in self._states.values()),
-                "wave_s": ended.seconds,
-                "busy_s": sum(result.busy_s for result in ended.results),
             }
         )
+
+    def _tell_if_changed(self) -> None:
+        """Report what happened between waves, where no wave follows: timeouts, as a rule."""
+        if self.is_idle and self.spouts.counts != self._told:
+            nothing: dict[str, int] = {}
+            times = {"wave_s": 0.0, "busy_s": 0.0}
+            self._tell(
+                wave=self.waves, tuples=0, executed=nothing, emitted=nothing, backlog=0, stages=0,
+                **times,
+            )  # fmt: skip
 
     def _fail(self, error: BaseException) -> None:
         """Run the wave again, after a pause: its inputs are still here, no state has changed."""
@@ -331,7 +350,7 @@ class WaveLoop:
         component = self._parts.topology.component_of[frame.target]
         log.error("a tuple for %r kills its worker and is failed: %s", component, error)
         self._listener.error(ErrorNote(component, frame.target, str(error), ""))
-        self.spouts.fail(anchored(frame)[0], f"its worker died: {error}")
+        self.spouts.fail(anchored(frame)[0], component, f"its worker died: {error}")
 
     # --- around it -----------------------------------------------------------------------------
 
@@ -368,6 +387,14 @@ class WaveLoop:
                 for spec in self._parts.topology.components.values()
             },
         )
+
+
+def _check(topology: Topology, conf: Config) -> None:
+    """Let every component refuse options that it cannot work with."""
+    options = conf.to_dict()
+    for spec in topology.components.values():
+        context = topology.context(topology.tasks[spec.id][0])
+        spec.component._check_place(context, {**options, **spec.configuration})
 
 
 def _ticks(topology: Topology, conf: Config) -> dict[int, float]:

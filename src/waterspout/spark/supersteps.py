@@ -26,10 +26,10 @@ from waterspout.waves.part import WaveHeader
 from waterspout.waves.rows import Row, first_rows, results_of, run_stage
 from waterspout.waves.shape import WaveShape
 
-__all__ = ["SparkWaves"]
+__all__ = ["ROWS_DDL", "SparkWaves", "rows_of", "table_of"]
 
 _SCHEMA = pa.schema([("stage", pa.int32()), ("part", pa.int32()), ("data", pa.binary())])
-_DDL = "stage int, part int, data binary"
+ROWS_DDL = "stage int, part int, data binary"
 
 # Bolts of this worker process, alive between waves; and descriptions it has read before.
 _live = LiveTasks()
@@ -54,7 +54,7 @@ class _StageTask:
         shape, header = self._description()
         context = TaskContext.get()
         token = "" if context is None else str(context.taskAttemptId())
-        for row in run_stage(shape, header, self.stage, _rows(batches), _live, token):
+        for row in run_stage(shape, header, self.stage, rows_of(batches), _live, token):
             yield _batch([row])
 
     def _description(self) -> tuple[WaveShape, WaveHeader]:
@@ -123,7 +123,7 @@ class SparkWaves(WaveEngine):
             self._ended.put(WaveFailed(translate(error, self._runtime)))
 
     def _run(self, wave: Wave) -> Iterator[Row]:
-        frame = self._runtime.spark.createDataFrame(_table(first_rows(wave)))
+        frame = self._runtime.spark.createDataFrame(table_of(first_rows(wave)))
         key, described = self._description(wave)
         header = wave.header
         numbers = (header.number, header.attempt, header.seed, header.closing)
@@ -135,8 +135,8 @@ class SparkWaves(WaveEngine):
             task = _StageTask(
                 key, described, numbers, number, None if plan is None else plan.to_json()
             )
-            frame = frame.mapInArrow(task, _DDL)
-        return _rows(frame.toArrow().to_batches())
+            frame = frame.mapInArrow(task, ROWS_DDL)
+        return rows_of(frame.toArrow().to_batches())
 
     def _description(self, wave: Wave) -> tuple[str, bytes]:
         """Pickle what stays the same once for each shape."""
@@ -147,7 +147,8 @@ class SparkWaves(WaveEngine):
         return self._described[shape]
 
 
-def _table(rows: list[Row]) -> pa.Table:
+def table_of(rows: list[Row]) -> pa.Table:
+    """Return rows in the form in which Spark takes them."""
     return pa.Table.from_batches([_batch(rows)], _SCHEMA)
 
 
@@ -162,7 +163,8 @@ def _batch(rows: list[Row]) -> pa.RecordBatch:
     )
 
 
-def _rows(batches: Iterable[pa.RecordBatch]) -> Iterator[Row]:
+def rows_of(batches: Iterable[pa.RecordBatch]) -> Iterator[Row]:
+    """Read rows back."""
     for batch in batches:
         columns = [column.to_pylist() for column in batch.columns]
         for stage, part, data in zip(*columns, strict=True):

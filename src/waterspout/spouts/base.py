@@ -18,7 +18,7 @@ from waterspout.config import Config
 from waterspout.schema import Schema
 from waterspout.spouts.reads import Read
 
-__all__ = ["BatchPlanner", "BatchSpout", "SpoutContext", "SpoutKind"]
+__all__ = ["BatchPlanner", "BatchSpout", "PlannedSpout", "SpoutContext", "SpoutKind"]
 
 
 class SpoutKind(Enum):
@@ -71,19 +71,23 @@ class BatchPlanner(ABC):
         """Give up connections and files. Not called if the process dies."""
 
 
-class BatchSpout(ABC):
-    """Recipe of a source of batches."""
+class PlannedSpout(ABC):
+    """A source of batches as the loop sees it: somebody plans them, somebody else reads them."""
 
     kind: SpoutKind = SpoutKind.TRANSACTIONAL
+
+    @abstractmethod
+    def open(self, context: SpoutContext) -> BatchPlanner:
+        """Start planning. Called once per run, in the driver."""
+
+
+class BatchSpout(PlannedSpout):
+    """Recipe of a source of batches that are read as DataFrames."""
 
     @property
     @abstractmethod
     def schema(self) -> Schema:
         """The fields of the stream, with types."""
-
-    @abstractmethod
-    def open(self, context: SpoutContext) -> BatchPlanner:
-        """Start planning. Called once per run, in the driver."""
 
     @abstractmethod
     def read(self, metadata: Any) -> Read:
@@ -100,5 +104,5 @@ class BatchSpout(ABC):
         """Return what must not change while a topology lives."""
         return {"spout": type(self).__qualname__, "kind": self.kind.value}
 
-    def check(self) -> None:  # noqa: B027  (optional hook)
+    def check(self) -> None:
         """Raise if the source cannot be used as it is. Called before a run."""

@@ -8,7 +8,7 @@ from waterspout.testing.batches import Batches
 from waterspout.testing.engine import InProcessEngine, SimulatedCrash
 from waterspout.testing.faulty import FaultyMap, WriteFault
 from waterspout.testing.feeder import AckFailTracker, FeederSpout
-from waterspout.testing.local import LocalRun, run_in_process
+from waterspout.testing.local import LocalRun, LocalWaves, run_in_process
 from waterspout.testing.proxy import FaultProxy
 from waterspout.testing.spouts import MemoryLog
 from waterspout.testing.waves import InProcessWaves
@@ -28,6 +28,7 @@ __all__ = [
     "InProcessEngine",
     "InProcessWaves",
     "LocalRun",
+    "LocalWaves",
     "MemoryLog",
     "SimulatedCrash",
     "StateConformance",

@@ -4,17 +4,29 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import Any, overload
 
 from waterspout.config import Config
+from waterspout.coordination.dead_letters import DeadLetters
 from waterspout.coordination.loop import BatchLoop, LoopListener, Parts
+from waterspout.coordination.recording import WaveRecorder
 from waterspout.coordination.store import CoordinationStore, MemoryCoordinationStore
+from waterspout.coordination.wave_loop import WaveLoop, WaveParts
+from waterspout.errors import TopologyError
 from waterspout.state.base import HeadedState
+from waterspout.testing.capture import Capture
 from waterspout.testing.engine import InProcessEngine
+from waterspout.testing.waves import InProcessWaves
+from waterspout.topology.graph import Topology
 from waterspout.trident.plan.plan import Plan
 from waterspout.trident.runtime.states import open_state
 from waterspout.trident.topology import TridentTopology
+from waterspout.waves.spouts import Letter
 
-__all__ = ["LocalRun", "run_in_process"]
+__all__ = ["LocalRun", "LocalWaves", "run_in_process"]
+
+# How far the clock of LocalWaves moves at first where nothing happens, and at most.
+_PAUSE_MIN_S, _PAUSE_MAX_S = 0.05, 10.0
 
 
 class LocalRun:
@@ -29,6 +41,10 @@ class LocalRun:
         clock: Callable[[], float] = time.monotonic,
         listener: LoopListener | None = None,
     ) -> None:
+        if isinstance(topology, Topology):
+            raise TopologyError(
+                f"{topology.name!r} is a topology of spouts and bolts; drive it with LocalWaves"
+            )
         conf = config or Config()
         self.plan: Plan = topology.plan(conf)
         self.engine = InProcessEngine(self.plan, conf)
@@ -75,13 +91,139 @@ class LocalRun:
             state.close()
 
 
-def run_in_process(topology: TridentTopology, config: Config | None = None) -> None:
+class LocalWaves:
+    """A topology of spouts and bolts driven by hand, in simulated time.
+
+    What its components emit is kept (`emitted`), and so are the dead letters and the errors, also
+    after `close`. Nobody waits: where nothing happens any more but a timeout or a pause, the clock
+    moves on. A bolt that forgets to ack ends a test at once, with its messages in the letters.
+    `keep_alive=False` makes every bolt anew for each wave, as if its worker had died.
+    """
+
+    def __init__(
+        self,
+        topology: Topology,
+        config: Config | None = None,
+        *,
+        store: CoordinationStore | None = None,
+        letters: DeadLetters | None = None,
+        keep_alive: bool = True,
+        workers: int = 2,
+    ) -> None:
+        conf = config or Config()
+        self.name = topology.name
+        self._now = time.monotonic()
+        self._capture = Capture()
+        if letters is None:  # an empty table is not None
+            letters = DeadLetters(None, limit=conf.dead_letters_max)
+        self._letters = letters
+        self._recorder = WaveRecorder(topology.name)
+        self._kept: list[Letter] | None = None
+        parts = WaveParts(
+            self._capture.added_to(topology),
+            InProcessWaves(workers, keep_alive=keep_alive),
+            store or MemoryCoordinationStore(topology.name),
+            self._letters,
+            conf,
+        )
+        self.loop = WaveLoop(parts, lambda: self._now, self._recorder)
+        self.loop.start()
+
+    def emitted(self, component: str, stream: str = "default") -> list[tuple[Any, ...]]:
+        """Return the values that a component has emitted to a stream, replays included.
+
+        A direct stream shows nothing: only the task that is named gets its tuples.
+        """
+        return self._capture.taken(component, stream)
+
+    @property
+    def letters(self) -> list[Letter]:
+        """The dead letters, oldest first."""
+        return self._letters.all() if self._kept is None else list(self._kept)
+
+    @property
+    def errors(self) -> list[dict[str, Any]]:
+        """The errors of components, oldest first, each with its count, as `Run.errors`."""
+        return [dict(entry) for entry in self._recorder.errors]
+
+    def replay_letters(self, *ids: int) -> int:
+        """Have dead letters sent through again (all, if none is named); return how many."""
+        self.advance(1.0)  # the loop looks for them now and then
+        return self._letters.want(ids or None)
+
+    def step(self) -> None:
+        """Let the loop do once what is due: ask spouts, run a wave, tell the spouts."""
+        self.loop.step()
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass: for timeouts and ticks."""
+        self._now += seconds
+
+    def finish(self, max_steps: int = 1_000_000) -> None:
+        """Step until the spouts have nothing more and every message is acked or put aside."""
+        pause_s = _PAUSE_MIN_S
+        for _ in range(max_steps):
+            before = self.loop.waves
+            self.step()
+            if self.loop.is_idle:
+                return
+            if self.loop.waves > before:
+                pause_s = _PAUSE_MIN_S
+            else:
+                self.advance(pause_s)
+                pause_s = min(2 * pause_s, _PAUSE_MAX_S)
+        raise TimeoutError(f"{self.name} was not done after {max_steps} steps")
+
+    def close(self) -> None:
+        """Close bolts and spouts and give up the lease."""
+        if self._kept is None:
+            self._kept = self._letters.all()
+            self.loop.close()
+            self._capture.close()
+
+
+@overload
+def run_in_process(topology: TridentTopology, config: Config | None = None) -> LocalRun: ...
+
+
+@overload
+def run_in_process(topology: Topology, config: Config | None = None) -> LocalWaves: ...
+
+
+def run_in_process(
+    topology: TridentTopology | Topology, config: Config | None = None
+) -> LocalRun | LocalWaves:
     """Run a topology until its sources have nothing more. Needs no Spark and no Java.
 
-    Read the results from the states: `state.get(key)`.
+    Read the results of a Trident topology from its states: `state.get(key)`. The test of a
+    topology of spouts and bolts looks at what they have emitted:
+
+    >>> from waterspout import BasicBolt, TopologyBuilder
+    >>> from waterspout.testing import FeederSpout
+    >>> class Split(BasicBolt):
+    ...     output_fields = ("word",)
+    ...
+    ...     def execute(self, tuple, collector):
+    ...         for word in tuple["sentence"].split():
+    ...             collector.emit([word])
+    >>> builder, spout = TopologyBuilder(), FeederSpout("sentence", replay=True)
+    >>> _ = builder.set_spout("sentences", spout)
+    >>> _ = builder.set_bolt("split", Split()).shuffle_grouping("sentences")
+    >>> spout.feed(["to be"], msg_id=1)
+    >>> spout.feed([None], msg_id=2)
+    >>> run = run_in_process(builder.create_topology())
+    >>> run.emitted("split"), spout.tracker.acks
+    ([('to',), ('be',)], {1: 1, 2: 1})
+    >>> [(letter.values, letter.failed_in, letter.failures) for letter in run.letters]
+    [((None,), 'split', 4)]
     """
-    run = LocalRun(topology, config)
+    run = (
+        LocalWaves(topology, config)
+        if isinstance(topology, Topology)
+        else LocalRun(topology, config)
+    )
     try:
         run.finish()
     finally:
         run.close()
+    return run

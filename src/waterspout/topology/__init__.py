@@ -6,6 +6,7 @@ from waterspout.topology.component import BasicBolt, Bolt, Direct, Spout
 from waterspout.topology.context import TopologyContext
 from waterspout.topology.graph import Topology
 from waterspout.topology.grouping import CustomGrouping
+from waterspout.topology.windowing import Seconds, Tuples, TupleWindow, WindowedBolt
 from waterspout.tuples import Fields, Tuple
 
 __all__ = [
@@ -16,10 +17,14 @@ __all__ = [
     "Direct",
     "Fields",
     "OutputCollector",
+    "Seconds",
     "Spout",
     "SpoutCollector",
     "Topology",
     "TopologyBuilder",
     "TopologyContext",
     "Tuple",
+    "TupleWindow",
+    "Tuples",
+    "WindowedBolt",
 ]

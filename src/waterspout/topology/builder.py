@@ -14,7 +14,7 @@ from waterspout.topology.log import LogSpout
 from waterspout.topology.pickling import require_picklable
 from waterspout.tuples import Fields
 
-__all__ = ["BoltDeclarer", "SpoutDeclarer", "TopologyBuilder"]
+__all__ = ["BoltDeclarer", "SpoutDeclarer", "TopologyBuilder", "declare"]
 
 
 D = TypeVar("D", bound="SpoutDeclarer")
@@ -40,7 +40,8 @@ class SpoutDeclarer:
         """Set an option of this component alone, by Storm's key or one of your own."""
         if not isinstance(key, str) or not key:
             raise ConfigError(f"{self._id!r}: a configuration key is a string, not {key!r}")
-        self._configuration[key] = _checked_option(self._id, key, value)
+        known, checked = _checked_option(self._id, key, value)
+        self._configuration[known] = checked
         return self
 
     def add_configurations(self, options: Mapping[str, Any]) -> Self:
@@ -54,11 +55,19 @@ class SpoutDeclarer:
         return self.add_configuration("topology.max.spout.pending", n)
 
     def __getattr__(self, name: str) -> Any:
-        if name.endswith("_grouping"):
+        if name.endswith("_grouping") and not isinstance(self, BoltDeclarer):
             raise TopologyError(f"{self._id!r} is a spout: it takes no stream ({name})")
-        raise AttributeError(name)
+        raise AttributeError(f"{type(self).__name__} has no {name!r}")
 
-    def spec(self) -> ComponentSpec:
+    def _options(self) -> dict[str, Any]:
+        # Looked at again: a bolt may have been given its window after it was set.
+        own = self._component.configuration
+        checked = dict(_checked_option(self._id, key, value) for key, value in own.items())
+        return {**checked, **self._configuration}
+
+    def spec(
+        self, *, is_spout: bool | None = None, read_on_executors: bool | None = None
+    ) -> ComponentSpec:
         """Return the component as part of a topology."""
         try:
             streams = self._component.declared_streams()
@@ -69,10 +78,14 @@ class SpoutDeclarer:
             self._component,
             self._tasks,
             streams,
-            is_spout=not isinstance(self, BoltDeclarer),
+            is_spout=not isinstance(self, BoltDeclarer) if is_spout is None else is_spout,
             inputs=tuple(self._inputs),
-            configuration=dict(self._configuration),
-            read_on_executors=isinstance(self._component, LogSpout),
+            configuration=self._options(),
+            read_on_executors=(
+                isinstance(self._component, LogSpout)
+                if read_on_executors is None
+                else read_on_executors
+            ),
         )
 
 
@@ -170,7 +183,12 @@ class TopologyBuilder:
             raise TopologyError(
                 f"spout {id!r} is {_described(spout)}; give an object of a class derived from Spout"
             )
-        return self._declare(id, SpoutDeclarer, spout, parallelism, "spout")
+        if isinstance(spout, LogSpout) and spout.output_fields is None:
+            raise TopologyError(
+                f"spout {id!r} is a {type(spout).__name__}: a LogSpout has one stream; declare "
+                "its fields as output_fields"
+            )
+        return declare(self._declared, id, SpoutDeclarer, spout, parallelism, "spout")
 
     def set_bolt(self, id: str, bolt: Bolt | BasicBolt, parallelism: int = 1) -> BoltDeclarer:
         """Add a bolt that runs as `parallelism` tasks; then say what it takes, by groupings."""
@@ -179,7 +197,7 @@ class TopologyBuilder:
                 f"bolt {id!r} is {_described(bolt)}; give an object of a class derived from Bolt "
                 "or BasicBolt"
             )
-        return self._declare(id, BoltDeclarer, bolt, parallelism, "bolt")
+        return declare(self._declared, id, BoltDeclarer, bolt, parallelism, "bolt")
 
     def create_topology(self, name: str = "topology") -> Topology:
         """Return the checked, frozen topology; its name is where positions are kept."""
@@ -188,19 +206,25 @@ class TopologyBuilder:
         for spec in specs.values():
             kind = "spout" if spec.is_spout else "bolt"
             require_picklable(spec.component, f"{kind} {spec.id!r}")
+            context = topology.context(topology.tasks[spec.id][0])
+            spec.component._check_place(context, spec.configuration)
         return topology
 
-    def _declare(self, id: str, kind: type[D], component: Any, parallelism: int, noun: str) -> D:
-        if not isinstance(id, str) or not id:
-            raise TopologyError(f"a component id is a non-empty string, not {id!r}")
-        if id.startswith("__"):
-            raise TopologyError(f"{id!r} is not a valid component id: '__' is reserved")
-        if id in self._declared:
-            earlier = "bolt" if isinstance(self._declared[id], BoltDeclarer) else "spout"
-            raise TopologyError(f"a {earlier} has already been declared for id {id!r}")
-        tasks = _positive(parallelism, f"the parallelism of {noun} {id!r}")
-        declarer = self._declared[id] = kind(id, component, tasks)
-        return declarer
+
+def declare(
+    declared: dict[str, Any], id: str, kind: type[D], component: Any, parallelism: int, noun: str
+) -> D:
+    """Add a component to those declared, if its id is free and allowed."""
+    if not isinstance(id, str) or not id:
+        raise TopologyError(f"a component id is a non-empty string, not {id!r}")
+    if id.startswith("__"):
+        raise TopologyError(f"{id!r} is not a valid component id: '__' is reserved")
+    if id in declared:
+        earlier = "bolt" if isinstance(declared[id], BoltDeclarer) else "spout"
+        raise TopologyError(f"a {earlier} has already been declared for id {id!r}")
+    tasks = _positive(parallelism, f"the parallelism of {noun} {id!r}")
+    declarer = declared[id] = kind(id, component, tasks)
+    return declarer
 
 
 def _positive(n: Any, what: str) -> int:
@@ -213,12 +237,12 @@ def _described(thing: Any) -> str:
     return f"the class {thing.__name__}" if isinstance(thing, type) else f"a {type(thing).__name__}"
 
 
-def _checked_option(component: str, key: str, value: Any) -> Any:
-    """Refuse a bad value of a known option now, not when the run starts."""
-    if key not in Config.known_keys():
-        return value
+def _checked_option(component: str, key: str, value: Any) -> tuple[str, Any]:
+    """Return a known option under its one key; refuse a bad value now, not when the run starts."""
+    known = Config.known_keys().get(key)
+    if known is None:
+        return key, value
     try:
-        Config.from_dict({key: value})
+        return known, Config.from_dict({key: value}).to_dict()[known]
     except ConfigError as error:
         raise ConfigError(f"{component!r}: {error}") from None
-    return value

@@ -10,13 +10,14 @@ entry of `specials`, the ids of several anchors, or of one kept from an earlier 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from typing import Any
 
 from waterspout.errors import AckError, EmitError
+from waterspout.texts import shown
 from waterspout.topology.grouping import Route
-from waterspout.tuples import Tuple
+from waterspout.tuples import Origin, Tuple
 
 __all__ = [
     "ACKED",
@@ -25,9 +26,11 @@ __all__ = [
     "UNANCHORED",
     "BasicCollector",
     "Box",
+    "Emitter",
     "Outlet",
     "OutputCollector",
     "SpoutCollector",
+    "restored_context",
     "restoring",
 ]
 
@@ -85,41 +88,44 @@ class Outlet:
         """Return the values as a tuple of the right size, or raise what is wrong with them."""
         if isinstance(values, str | bytes) or not hasattr(values, "__iter__"):
             raise EmitError(
-                f"emit takes a list of values, not {values!r}; write [{values!r}] for one value"
+                f"emit takes a list of values, not {shown(values)}; for one value write "
+                f"[{shown(values)}]"
             )
+        if isinstance(values, Mapping | Set):
+            raise EmitError(f"emit takes a list of values, in order, not {shown(values)}")
         fitting = tuple(values)
         if len(fitting) != self.size:
             raise EmitError(
                 f"stream {self.stream!r} has {self.size} fields ({', '.join(self.names)}) but "
-                f"got {len(fitting)} values: {_shown(fitting)}"
+                f"got {len(fitting)} values: {shown(fitting)}"
             )
         return fitting
 
 
-def _shown(values: Sequence[Any]) -> str:
-    text = repr(values)
-    return text if len(text) <= 200 else f"{text[:200]}..."
-
-
 # The collectors that those in a pickled bolt stand for; one, while a bolt is being restored.
-_in_place: list[Any] = []
+_in_place: list[tuple[Any, Any]] = []
 
 
 @contextmanager
-def restoring(collector: Any) -> Iterator[None]:
-    """Let every pickled collector that is read meanwhile become this one."""
-    _in_place.append(collector)
+def restoring(collector: Any, context: Any = None) -> Iterator[None]:
+    """Let every pickled collector (and batch context) that is read meanwhile become this one."""
+    _in_place.append((collector, context))
     try:
         yield
     finally:
         _in_place.pop()
 
 
+def restored_context() -> Any:
+    """Return the context of the task whose bolt is being restored."""
+    return _in_place[-1][1]
+
+
 def _restored() -> Any:
-    return _in_place[-1]
+    return _in_place[-1][0]
 
 
-class _Emitter:
+class Emitter:
     """What all collectors do alike: find the stream, check the values."""
 
     __slots__ = ("_component", "_outlets", "_report")
@@ -173,14 +179,16 @@ def _nobody_listens(error: BaseException) -> None:
     """Before a run has begun."""
 
 
-class OutputCollector(_Emitter):
+class OutputCollector(Emitter):
     """A bolt's way out. Lives as long as the bolt; each wave gives it new outlets."""
 
-    __slots__ = ("_done", "_specials")
+    __slots__ = ("_done", "_intakes", "_specials")
 
     def __init__(self, component: str) -> None:
         super().__init__(component)
         self._done: Any = bytearray()
+        self._intakes: Collection[Any] = ()
+        """What this task has got, in this wave and before, as far as it is open."""
         self._specials: list[tuple[int, ...]] = []
 
     def emit(self, values: Any, anchors: Any = None, stream: str = "default") -> tuple[int, ...]:
@@ -215,9 +223,10 @@ class OutputCollector(_Emitter):
     def ack(self, tuple: Tuple) -> None:
         """Say that a tuple is done: once, and only for a tuple that this task got."""
         try:
-            done = tuple._origin.done
+            origin = tuple._origin
+            done = origin.done
             index = tuple._index
-            if done[index] == 0:
+            if done[index] == 0 and (done is self._done or self._has_got(origin)):
                 done[index] = 1
                 return
         except (AttributeError, KeyError, IndexError):
@@ -227,13 +236,19 @@ class OutputCollector(_Emitter):
     def fail(self, tuple: Tuple) -> None:
         """Say that a tuple cannot be processed: its message fails at the spout."""
         try:
-            done = tuple._origin.done
-            if done[tuple._index] == OPEN:
+            origin = tuple._origin
+            done = origin.done
+            if done[tuple._index] == OPEN and (done is self._done or self._has_got(origin)):
                 done[tuple._index] = FAILED
                 return
         except (AttributeError, KeyError, IndexError):
             pass
         raise self._not_open("fail", tuple)
+
+    def _has_got(self, origin: Origin) -> bool:
+        """Whether a tuple of an earlier wave was this task's; of one in no tree it is no matter."""
+        intake = origin.intake
+        return not intake.is_tracked or any(intake is mine for mine in self._intakes)
 
     def reset_timeout(self, tuple: Tuple) -> None:
         """Let the time of this tuple's messages begin anew when the wave is over."""
@@ -241,7 +256,7 @@ class OutputCollector(_Emitter):
 
     def _not_open(self, verb: str, given: Any) -> AckError:
         if not isinstance(given, Tuple):
-            return AckError(f"{verb} takes a tuple that this bolt has got, not {given!r}")
+            return AckError(f"{verb} takes a tuple that this bolt has got, not {shown(given)}")
         return AckError(
             f"{self._component!r} may not {verb} {given!r}: it was acked or failed already, or "
             "another task got it"
@@ -261,7 +276,7 @@ class OutputCollector(_Emitter):
         roots: dict[int, None] = {}
         for anchor in given:
             if not isinstance(anchor, Tuple):
-                raise EmitError(f"an anchor is a tuple that this bolt has got, not {anchor!r}")
+                raise EmitError(f"an anchor is a tuple that this bolt has got, not {shown(anchor)}")
             roots.update(dict.fromkeys(anchor._origin.intake.roots_of(anchor)))
         if not roots:
             return UNANCHORED
@@ -269,7 +284,7 @@ class OutputCollector(_Emitter):
         return -1 - len(self._specials)
 
 
-class BasicCollector(_Emitter):
+class BasicCollector(Emitter):
     """A basic bolt's way out: every emit is anchored to the tuple at hand."""
 
     __slots__ = ("_current",)
@@ -305,7 +320,7 @@ class BasicCollector(_Emitter):
         tuple._origin.intake.reset(tuple)
 
 
-class SpoutCollector(_Emitter):
+class SpoutCollector(Emitter):
     """A spout's way out. A message id asks for tracking: `ack` or `fail` will follow."""
 
     __slots__ = ("_ack_at_once", "emitted", "messages")
@@ -313,8 +328,8 @@ class SpoutCollector(_Emitter):
     def __init__(self, component: str, ack_at_once: Callable[[Any], None] | None = None) -> None:
         super().__init__(component)
         self._ack_at_once = ack_at_once
-        self.messages: list[tuple[Any, tuple[Any, ...], str]] = []
-        """Of each tracked message since the last seal: id, values, stream."""
+        self.messages: list[tuple[Any, tuple[Any, ...], str, int | None]] = []
+        """Of each tracked message since the last seal: id, values, stream, task if direct."""
         self.emitted = 0
         """Tuples emitted, tracked or not, since the last seal."""
 
@@ -336,9 +351,9 @@ class SpoutCollector(_Emitter):
     ) -> None:
         """Emit a tuple of a direct stream to one task."""
         fitting = self._outlet(stream, direct=True).fit(values)
-        anchor = UNANCHORED if msg_id is None else len(self.messages)
-        self._send_directly(task, fitting, stream, anchor if self._tracks(msg_id) else UNANCHORED)
-        self._track(msg_id, fitting, stream)
+        anchor = len(self.messages) if self._tracks(msg_id) else UNANCHORED
+        self._send_directly(task, fitting, stream, anchor)
+        self._track(msg_id, fitting, stream, task)
         self.emitted += 1
         if msg_id is not None and self._ack_at_once is not None:
             self._ack_at_once(msg_id)
@@ -346,14 +361,16 @@ class SpoutCollector(_Emitter):
     def _tracks(self, msg_id: Any) -> bool:
         return msg_id is not None and self._ack_at_once is None
 
-    def _track(self, msg_id: Any, values: tuple[Any, ...], stream: str) -> int:
+    def _track(
+        self, msg_id: Any, values: tuple[Any, ...], stream: str, task: int | None = None
+    ) -> int:
         if not self._tracks(msg_id):
             return UNANCHORED
         try:
             hash(msg_id)
         except TypeError:
             raise EmitError(
-                f"a message id must be hashable, which {msg_id!r} is not; a tuple would be"
+                f"a message id must be hashable, which {shown(msg_id)} is not; a tuple would be"
             ) from None
-        self.messages.append((msg_id, values, stream))
+        self.messages.append((msg_id, values, stream, task))
         return len(self.messages) - 1

@@ -13,7 +13,7 @@ the class or on the instance:
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -78,10 +78,21 @@ class Component:
             declared[stream] = _schema(stream, fields)
         return declared
 
+    def _check_place(self, context: TopologyContext, conf: Mapping[str, Any]) -> None:
+        """Refuse a place or options that this kind of component cannot work with.
+
+        Called in the driver: when the topology is built, with the component's own options, and
+        when a run starts, with all of them.
+        """
+
 
 def _schema(stream: str, fields: str | Sequence[str]) -> StreamSchema:
     if isinstance(fields, str):
         fields = (fields,)
+    if not isinstance(fields, list | tuple):
+        raise TopologyError(
+            f"stream {stream!r}: its fields are a list of names, in order, not {fields!r}"
+        )
     try:
         return StreamSchema(Fields(*fields), isinstance(fields, Direct))
     except TopologyError as error:
@@ -136,6 +147,17 @@ class Bolt(Component, ABC):
     ) -> None:
         """Get ready; called on an executor, before the first tuple."""
         self.collector = collector
+
+    def _prepare_task(
+        self, conf: Mapping[str, Any], context: TopologyContext, collector: OutputCollector
+    ) -> None:
+        """What is called to prepare it; a kind of bolt may put something before `prepare`."""
+        self.prepare(conf, context, collector)
+
+    @property
+    def _tuple_entry(self) -> Callable[[Tuple], None]:
+        """What is called for each tuple; a kind of bolt may put something before `execute`."""
+        return self.execute
 
     @abstractmethod
     def execute(self, tuple: Tuple) -> None:

@@ -23,6 +23,9 @@ class TopologyContext:
     streams: Mapping[str, Mapping[str, Fields]]
     """The fields of every stream, by component and stream id."""
 
+    this_sources: tuple[tuple[str, str], ...] = ()
+    """The streams that this component takes: component and stream id, each once."""
+
     @property
     def this_task_index(self) -> int:
         """The place of this task among those of its component, from 0."""
@@ -52,5 +55,6 @@ class TopologyContext:
                 self.this_task_id,
                 dict(self.tasks),
                 {component: dict(streams) for component, streams in self.streams.items()},
+                self.this_sources,
             ),
         )

@@ -110,7 +110,10 @@ class Topology:
 
     def context(self, task: int) -> TopologyContext:
         """Return what a task may know."""
-        return TopologyContext(self.name, self.component_of[task], task, self.tasks, self.fields)
+        component = self.component_of[task]
+        taken = [(given.source, given.stream) for given in self.components[component].inputs]
+        sources = tuple(dict.fromkeys(taken))
+        return TopologyContext(self.name, component, task, self.tasks, self.fields, sources)
 
     def fingerprint(self) -> dict[str, Any]:
         """Return what must not change between runs: the spouts and the streams they emit."""

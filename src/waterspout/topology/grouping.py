@@ -7,7 +7,9 @@ that equal values meet at one task in every process and on every machine, for ev
 
 from __future__ import annotations
 
+import copy
 import hashlib
+import math
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -86,7 +88,7 @@ def stable_hash(values: Sequence[Any]) -> int:
     """
     try:
         text = encode_key([_canonical(value) for value in values])
-    except SerdeError as error:
+    except (SerdeError, ArithmeticError, ValueError) as error:
         raise EmitError(f"fields to group by: {error}") from None
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")
 
@@ -97,8 +99,8 @@ def _canonical(value: Any) -> Any:
         return value
     if isinstance(value, int):
         return int(value)
-    if isinstance(value, float | Decimal):
-        if value != value or value in (float("inf"), float("-inf")):
+    if isinstance(value, float | Decimal | Fraction):
+        if not _is_finite(value):
             return float(value)
         exact = Fraction(value)
         if exact.denominator == 1:
@@ -108,6 +110,12 @@ def _canonical(value: Any) -> Any:
         return [_canonical(inner) for inner in value]
     item = getattr(value, "item", None)  # a numpy scalar
     return _canonical(item()) if callable(item) and getattr(value, "shape", None) == () else value
+
+
+def _is_finite(value: float | Decimal | Fraction) -> bool:
+    if isinstance(value, Decimal):
+        return value.is_finite()  # to math, one that is larger than any float is infinite
+    return isinstance(value, Fraction) or math.isfinite(value)
 
 
 def make_route(
@@ -128,8 +136,10 @@ def make_route(
         case GroupingKind.SHUFFLE | GroupingKind.LOCAL_OR_SHUFFLE:
             return _dealt(ordered, turn)
         case GroupingKind.NONE:
+            # Seeded: a task that is retried must send its tuples where it sent them before.
+            choose = random.Random(turn).choice  # noqa: S311
             chosen = [(task,) for task in ordered]
-            return lambda values: random.choice(chosen)  # noqa: S311
+            return lambda values: choose(chosen)
         case GroupingKind.ALL:
             return lambda values: ordered
         case GroupingKind.GLOBAL:
@@ -141,7 +151,7 @@ def make_route(
         case GroupingKind.FIELDS:
             return _by_fields(grouping.fields, fields, ordered)
         case GroupingKind.PARTIAL_KEY:
-            return _by_partial_key(grouping.fields, fields, ordered)
+            return _by_partial_key(grouping.fields, fields, ordered, turn)
         case GroupingKind.CUSTOM:
             return _by_custom(grouping.custom, ordered, context, stream)
     raise AssertionError(f"{grouping.kind} has no route: its emitter names the task")
@@ -202,8 +212,11 @@ def _by_fields(names: Fields, fields: Fields, tasks: tuple[int, ...]) -> Route:
     return by_all
 
 
-def _by_partial_key(names: Fields, fields: Fields, tasks: tuple[int, ...]) -> Route:
-    """Of two tasks that a key may go to, choose the one this producer has used less."""
+def _by_partial_key(names: Fields, fields: Fields, tasks: tuple[int, ...], turn: int) -> Route:
+    """Of two tasks that a key may go to, choose the one this producer has used less.
+
+    What was used is counted within a wave; `turn` says which is the first in one.
+    """
     positions = [fields.position(name) for name in names]
     used = dict.fromkeys(tasks, 0)
 
@@ -214,6 +227,8 @@ def _by_partial_key(names: Fields, fields: Fields, tasks: tuple[int, ...]) -> Ro
         if second == first:
             second = (first + 1) % len(tasks)
         one, other = tasks[first], tasks[second]
+        if turn % 2:
+            one, other = other, one
         task = one if used[one] <= used[other] else other
         used[task] += 1
         return (task,)
@@ -222,6 +237,7 @@ def _by_partial_key(names: Fields, fields: Fields, tasks: tuple[int, ...]) -> Ro
 
 
 def _by_custom(custom: Any, tasks: tuple[int, ...], context: TopologyContext, stream: str) -> Route:
+    custom = copy.deepcopy(custom)  # one object may be given for several streams and bolts
     custom.prepare(context, stream, list(tasks))
     known = frozenset(tasks)
 

@@ -14,6 +14,7 @@ from itertools import islice
 from typing import Any
 
 from waterspout.errors import FailedException, NotPicklableError
+from waterspout.texts import described
 from waterspout.topology.collector import (
     FAILED,
     BasicCollector,
@@ -30,8 +31,9 @@ from waterspout.waves.intake import Intake, Outcome
 
 __all__ = ["BoltCrash", "BoltTask", "ErrorNote", "Failure"]
 
-# How many tuples are executed between two looks at the clock.
-_CHUNK = 256
+# How many tuples are executed between two looks at the clock: fewer where they take long.
+_CHUNK_MAX = 256
+_CHUNK_S = 0.01
 
 _TEXT_MAX = 4000
 
@@ -69,14 +71,14 @@ class _Errors:
     notes: dict[str, ErrorNote] = field(default_factory=dict)
 
     def add(self, error: BaseException) -> str:
-        text = _short(f"{type(error).__name__}: {error}")
+        text = described(error)
         last = traceback.extract_tb(error.__traceback__)[-1:]
         where = f"{last[0].filename}:{last[0].lineno}" if last else ""
         kind = f"{type(error).__name__} {where}"
         note = self.notes.get(kind)
         if note is None:
-            trace = "".join(traceback.format_exception(error))
-            self.notes[kind] = ErrorNote(self.component, self.task, text, trace[-_TEXT_MAX:])
+            trace = "".join(traceback.format_exception(error))[-_TEXT_MAX:]
+            self.notes[kind] = ErrorNote(self.component, self.task, text, trace)
         else:
             note.count += 1
         return text
@@ -121,6 +123,8 @@ class BoltTask:
             self._prepare()
         with restoring(self.collector):
             attributes, self._intakes = unpack(state)
+        for name in set(self.bolt.__dict__) - set(attributes) - set(self.bolt.transient):
+            del self.bolt.__dict__[name]  # the bolt had deleted it
         self.bolt.__dict__.update(attributes)
 
     def state(self) -> bytes:
@@ -162,6 +166,7 @@ class BoltTask:
         if not basic:
             self.collector._done = intake.done
             self.collector._specials = []
+            self.collector._intakes = self._intakes
         base = 0
         left: list[Frame] = []
         for number, frame in enumerate(frames):
@@ -175,8 +180,9 @@ class BoltTask:
             if basic:
                 intake.ack_rest(base, base + done)
             base += done
-            if done < len(frame):
-                left = [frame.after(done), *frames[number + 1 :]]
+            if done < len(frame) or (number + 1 < len(frames) and time.monotonic() >= deadline):
+                rest = [frame.after(done)] if done < len(frame) else []
+                left = [*rest, *frames[number + 1 :]]
                 intake.cut(base)
                 break
         self.executed = base
@@ -190,7 +196,9 @@ class BoltTask:
         resets: list[int] = []
         still_open = []
         for intake in self._intakes:
-            reasons = self._reasons if intake is self._intakes[-1] else {}
+            reasons, intake.reasons = intake.reasons, {}
+            if intake is self._intakes[-1]:
+                reasons |= self._reasons
             before = len(outcome.failed)
             resets.extend(intake.resets)
             intake.resets = []
@@ -209,11 +217,11 @@ class BoltTask:
     def _execute(
         self, rows: list[tuple[Any, ...]], origin: Origin, base: int, deadline: float
     ) -> int:
-        execute = self.bolt.execute
-        done = 0
+        execute = self.bolt._tuple_entry
+        done, chunk, began = 0, 1, time.monotonic()
         while done < len(rows):
             index = base + done
-            for values in islice(rows, done, done + _CHUNK):
+            for values in islice(rows, done, done + chunk):
                 given = Tuple(values, origin, index)
                 try:
                     execute(given)
@@ -221,18 +229,21 @@ class BoltTask:
                     self._fail(given, error)
                 index += 1
             done = index - base
-            if time.monotonic() >= deadline:
+            now = time.monotonic()
+            if now >= deadline:
                 break
+            chunk = _next_chunk(chunk, now - began)
+            began = now
         return done
 
     def _execute_basic(
         self, rows: list[tuple[Any, ...]], origin: Origin, base: int, deadline: float
     ) -> int:
         execute, collector = self.bolt.execute, self.collector
-        done = 0
+        done, chunk, began = 0, 1, time.monotonic()
         while done < len(rows):
             index = base + done
-            for values in islice(rows, done, done + _CHUNK):
+            for values in islice(rows, done, done + chunk):
                 given = Tuple(values, origin, index)
                 collector._current = index
                 try:
@@ -241,18 +252,19 @@ class BoltTask:
                     self._fail(given, error)
                 index += 1
             done = index - base
-            if time.monotonic() >= deadline:
+            now = time.monotonic()
+            if now >= deadline:
                 break
+            chunk = _next_chunk(chunk, now - began)
+            began = now
         return done
 
     def _fail(self, given: Tuple, error: Exception) -> None:
         """Fail the one tuple whose execution raised; the others go on."""
         if isinstance(error, FailedException):
-            self._reasons[given._index] = _short(f"FailedException: {error}")
+            self._reasons[given._index] = described(error)
         elif self._crash_on_error:
-            raise BoltCrash(
-                f"bolt {self._component!r} raised {type(error).__name__}: {error}"
-            ) from error
+            raise BoltCrash(f"bolt {self._component!r} raised {described(error)}") from error
         else:
             self._reasons[given._index] = self.errors.add(error)
         given._origin.done[given._index] = FAILED
@@ -269,7 +281,7 @@ class BoltTask:
         if isinstance(self.bolt, BasicBolt):
             self.bolt.prepare(self._conf, self._context)
         else:
-            self.bolt.prepare(self._conf, self._context, self.collector)
+            self.bolt._prepare_task(self._conf, self._context, self.collector)
 
     def _culprit(self, attributes: Mapping[str, Any]) -> str | None:
         for name, value in attributes.items():
@@ -280,8 +292,8 @@ class BoltTask:
         return None
 
 
-def _short(text: str) -> str:
-    return text if len(text) <= _TEXT_MAX else f"{text[:_TEXT_MAX]}..."
+def _next_chunk(chunk: int, took_s: float) -> int:
+    return max(1, chunk // 2) if took_s > _CHUNK_S else min(_CHUNK_MAX, 2 * chunk)
 
 
 def _pickled(thing: Any) -> bytes:

@@ -6,14 +6,14 @@ from waterspout.config import Config
 from waterspout.topology.graph import ComponentSpec, Topology
 from waterspout.waves.shape import WaveShape, collapsed, spread
 
-__all__ = ["explain"]
+__all__ = ["describe_component", "explain"]
 
 
 def explain(topology: Topology, conf: Config, workers: int) -> str:
     """Return the plan of a topology's waves, and its guarantee."""
     lines = [f"{topology.name}: a topology of spouts and bolts", ""]
     for spec in topology.components.values():
-        lines += _component(topology, spec)
+        lines += describe_component(topology, spec)
     large = spread(topology, workers)
     lines += ["", f"a wave of up to {conf.wave_collapse_tuples:,} tuples: 1 job, 1 stage, 1 task"]
     if collapsed(topology).stages != large.stages:
@@ -22,7 +22,8 @@ def explain(topology: Topology, conf: Config, workers: int) -> str:
     return "\n".join(lines)
 
 
-def _component(topology: Topology, spec: ComponentSpec) -> list[str]:
+def describe_component(topology: Topology, spec: ComponentSpec) -> list[str]:
+    """Return what a component takes and emits, line by line."""
     kind = type(spec.component).__name__
     tasks = "1 task" if spec.num_tasks == 1 else f"{spec.num_tasks} tasks"
     where = ""

@@ -54,6 +54,8 @@ class Intake:
         self._kept: dict[int, dict[int, int]] | None = None
         self._origins: list[Origin] = []
         self.resets: list[int] = []
+        self.reasons: dict[int, str] = {}
+        """Why tuples were failed, where the bolt has said it; until it is settled."""
         if any(frame.roots is not None for frame in frames):
             self.roots = np.concatenate([_or_zeros(f.roots, len(f)) for f in frames])
             self.edges = np.concatenate([_or_zeros(f.edges, len(f)) for f in frames])
@@ -138,8 +140,8 @@ class Intake:
         return bool(self._kept)
 
     def _single(self, index: int) -> dict[int, int]:
-        assert self.roots is not None
-        assert self.edges is not None
+        if self.roots is None or self.edges is None:
+            return {}  # all others are in several trees
         root = int(self.roots[index])
         return {} if root == NO_ROOT else {root: int(self.edges[index])}
 

@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from waterspout.acking.xor import Ids
+from waterspout.acking.xor import Ids, no_ids
 from waterspout.topology.graph import Topology
+from waterspout.topology.grouping import stable_hash
 from waterspout.waves.logs import LogRange, LogRead, OpenedLog
-from waterspout.waves.spouts import SpoutCrash, SpoutTask
+from waterspout.waves.spouts import Message, SpoutTask
 
 __all__ = ["LogTask"]
 
@@ -30,6 +31,8 @@ class _Partition:
 
     done: set[int] = field(default_factory=set)
     retries: list[int] = field(default_factory=list)
+    retrying: set[int] = field(default_factory=set)
+    """Offsets that a wave is reading again now."""
 
     @property
     def committed(self) -> int:
@@ -39,6 +42,11 @@ class _Partition:
         if self.order:
             return self.order[0]
         return self.next if self.reading is None else self.reading
+
+    def opened(self, offsets: list[int]) -> None:
+        """Take note of what a wave has read; what was to be read again may be there no more."""
+        known = self.order[-1] if self.order else -1
+        self.order.extend([n for n in offsets if n > known] if known >= 0 else offsets)
 
 
 class LogTask(SpoutTask):
@@ -55,13 +63,15 @@ class LogTask(SpoutTask):
         max_replays: int,
         report: Callable[[BaseException], None],
     ) -> None:
-        super().__init__(topology, task, conf, tracked=tracked, max_replays=max_replays)
+        super().__init__(
+            topology, task, conf, tracked=tracked, max_replays=max_replays, report=report
+        )
         self._spout = self._spec.component
-        self._report = report
         self._stored = dict(positions)
         self._partitions: dict[Any, _Partition] = {}
         self._told: dict[Any, int] = {}
         self._reading = 0
+        self._first = 0
 
     @property
     def pending(self) -> int:
@@ -73,6 +83,11 @@ class LogTask(SpoutTask):
         """Whether this task opens and closes the spout for all tasks of it."""
         return self._topology.tasks[self.component][0] == self.task
 
+    @property
+    def has_retries(self) -> bool:
+        """Whether messages wait to be read again."""
+        return any(state.retries for state in self._partitions.values())
+
     def open(self) -> None:
         """Open the spout, once for all its tasks."""
         if self.is_first:
@@ -81,54 +96,74 @@ class LogTask(SpoutTask):
     def close(self) -> None:
         """Close the spout, once for all its tasks."""
         if self.is_first:
-            try:
-                self._spout.close()
-            except Exception as error:
-                self._report(error)
+            super().close()
 
     def activate(self, active: bool) -> None:
         """Nothing to tell: it is simply not asked."""
 
     def plan(self, quota: int) -> LogRead | None:
         """Return what to read in the next wave, about `quota` messages at most."""
+        # The source is asked before anything changes: it may raise at any call.
+        new = self._new_ranges(quota)
         ranges: list[LogRange] = []
-        for partition, state in self._looked_up():
+        for partition, state in self._partitions.items():
             ranges += [(partition, offset, offset + 1) for offset in state.retries]
+            state.retrying.update(state.retries)
             state.retries = []
-        retried = len(ranges)
-        quota = max(0, quota)
-        room = quota if self._max_pending is None else min(quota, self._max_pending - self.pending)
-        mine = self._looked_up() if room > retried else []
-        for position, (partition, state) in enumerate(mine):
-            share = (room - retried) // (len(mine) - position)
-            end = self._call("end", partition)
-            if share <= 0 or end <= state.next:
-                continue
+        for (partition, start, stop), count in new:
+            state = self._partitions[partition]
+            ranges.append((partition, start, stop))
+            state.reading, state.next = start, stop
+            self._reading += count
+        return LogRead(self.task, tuple(ranges), self._tracked) if ranges else None
+
+    def _new_ranges(self, quota: int) -> list[tuple[LogRange, int]]:
+        """Return ranges that were never read, each with about how many messages it has."""
+        mine = self._looked_up()
+        retried = sum(len(state.retries) for state in self._partitions.values())
+        room = quota - retried
+        if self._max_pending is not None:
+            room = min(room, self._max_pending - self.pending - retried)
+        if room <= 0:
+            return []
+        behind = [(p, s, end) for p, s in mine if (end := self._call("end", p)) > s.next]
+        if not behind:
+            return []
+        # Each gets its share; who is first, where there is too little for all, changes.
+        self._first = (self._first + 1) % len(behind)
+        ranges: list[tuple[LogRange, int]] = []
+        for number, (partition, state, end) in enumerate(
+            behind[self._first :] + behind[: self._first]
+        ):
+            share = -(-room // (len(behind) - number))
+            if share <= 0:
+                break
             stop = min(end, self._call("advance", partition, state.next, share))
             # Offsets may be sparse: what they cannot tell is bounded by what was asked for.
             count = min(share, stop - state.next)
-            ranges.append((partition, state.next, stop))
-            state.reading = state.next
-            state.next = stop
-            room -= count
-            self._reading += count
-        return LogRead(self.task, tuple(ranges), self._tracked) if ranges else None
+            if count > 0:
+                ranges.append(((partition, state.next, stop), count))
+                room -= count
+        return ranges
 
     def opened(self, log: OpenedLog) -> tuple[Ids, Ids]:
         """Take note of what was read; return the roots and first values of the trees."""
         self._reading = 0
+        for partition, offsets, roots in zip(log.partitions, log.offsets, log.roots, strict=True):
+            numbers = offsets.tolist()
+            state = self._partitions[partition]
+            state.retrying.difference_update(numbers)
+            if self._tracked:
+                state.opened(numbers)
+                messages = [Message((partition, n), None, "default") for n in numbers]
+                self._pending.update(zip(roots.tolist(), messages, strict=True))
         for state in self._partitions.values():
             state.reading = None
-        if not self._tracked:
-            return np.empty(0, np.uint64), np.empty(0, np.uint64)
-        for partition, offsets, roots in zip(log.partitions, log.offsets, log.roots, strict=True):
-            state = self._partitions[partition]
-            numbers = offsets.tolist()
-            last = state.order[-1] if state.order else -1
-            # A retried offset stands in the order already.
-            state.order.extend([n for n in numbers if n > last] if last >= 0 else numbers)
-            messages = [((partition, n), None, "default") for n in numbers]
-            self._pending.update(zip(roots.tolist(), messages, strict=True))
+            # Messages that could not be read again are not in the log any more.
+            state.done |= state.retrying
+            state.retrying = set()
+        if not self._tracked or not log.roots:
+            return no_ids(), no_ids()
         return np.concatenate(log.roots), np.concatenate(log.values)
 
     def positions(self) -> dict[str, int]:
@@ -144,48 +179,40 @@ class LogTask(SpoutTask):
                 self._call("committed", partition, offset)
 
     def _looked_up(self) -> list[tuple[Any, _Partition]]:
-        """Return this task's partitions; new ones begin where they were stored, or at the start."""
+        """Return this task's partitions; new ones begin where they were stored, or at the start.
+
+        A partition belongs to a task by its own value: others may come and go.
+        """
         tasks = self._topology.tasks[self.component]
         index = tasks.index(self.task)
-        everything = sorted(self._call("partitions"), key=lambda p: (str(type(p)), p))
-        for partition in everything[index :: len(tasks)]:
+        found = []
+        for partition in self._call("partitions"):
+            owner = partition if isinstance(partition, int) else stable_hash([partition])
+            if owner % len(tasks) != index:
+                continue
             if partition not in self._partitions:
                 stored = self._stored.get(_key(partition))
                 start = self._call("begin", partition) if stored is None else stored
                 self._partitions[partition] = _Partition(start)
-        return list(self._partitions.items())
+            found.append((partition, self._partitions[partition]))
+        return found
 
-    def _ack(self, message: Any) -> None:
-        key = message[0]
-        self._failing.pop(key, None)
-        partition, offset = key
+    def _ack(self, message: Message) -> None:
+        self._failing.pop(message.id, None)
+        partition, offset = message.id
         self._partitions[partition].done.add(offset)
 
-    def _fail(self, message: Any) -> None:
-        partition, offset = message[0]
+    def _fail(self, message: Message) -> None:
+        partition, offset = message.id
         self._partitions[partition].retries.append(offset)
 
-    @property
-    def has_retries(self) -> bool:
-        """Whether messages wait to be read again."""
-        return any(state.retries for state in self._partitions.values())
-
-    def _values_of(self, message: Any) -> tuple[Any, ...]:
-        if message[1] is not None:
-            return super()._values_of(message)
-        partition, offset = message[0]
+    def _values_of(self, message: Message) -> tuple[Any, ...]:
+        if message.values is not None:
+            return message.values
+        partition, offset = message.id
         for _, values in self._call("read", partition, offset, offset + 1):
             return tuple(values)
         return ()
-
-    def _call(self, method: str, *arguments: Any) -> Any:
-        try:
-            return getattr(self._spout, method)(*arguments)
-        except Exception as error:
-            raise SpoutCrash(
-                f"spout {self.component!r} (task {self.task}) raised in {method}: "
-                f"{type(error).__name__}: {error}"
-            ) from error
 
 
 def _key(partition: Any) -> str:

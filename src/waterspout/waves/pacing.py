@@ -33,7 +33,7 @@ class Pacing:
         done = tuples if undone == 0 else max(1, tuples - undone)
         if tuples and (undone or done >= self.size // 2 or seconds > self._aim_s):
             wanted = done * self._aim_s / max(seconds, 1e-3)
-            self.size = int(max(_SMALLEST, min(wanted, self.size * _GROWTH, self._largest)))
+            self.size = min(int(max(_SMALLEST, min(wanted, self.size * _GROWTH))), self._largest)
 
     def look(self, waiting: int) -> bool:
         """Take in how many tuples wait for a wave; return whether spouts must wait too."""

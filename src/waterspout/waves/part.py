@@ -28,7 +28,7 @@ from waterspout.waves.routing import make_outlets
 from waterspout.waves.sealing import Anchors, seal
 from waterspout.waves.shape import Place, WaveShape
 
-__all__ = ["DRIVER", "PartInput", "PartResult", "TaskState", "WaveHeader", "run_part"]
+__all__ = ["DRIVER", "PartInput", "PartResult", "TaskState", "WaveHeader", "nearby", "run_part"]
 
 DRIVER = -1
 """The stage of what is meant for the driver."""
@@ -113,6 +113,8 @@ class _Part:
         self._header = header
         self._stage, self._part = stage, part
         self._token = token
+        # At random: a bolt that emits in every second wave must not always begin alike.
+        self._turn = header.seed % 1_000_003
         self._ids = generator((header.seed, header.number, stage, part))
         self._inbox: dict[int, list[Frame]] = {}
         self._roots: list[Ids] = []
@@ -159,7 +161,7 @@ class _Part:
     ) -> None:
         component = self._topology.component_of[task]
         place = self._shape.places[task]
-        outlets = make_outlets(self._topology, task, self._header.number, self._near(place))
+        outlets = make_outlets(self._topology, task, self._turn, nearby(self._shape, place))
         bolt = self._take(task, state, live)
         faults.point("wave.execute", wave=self._header.number, component=component)
         intake, left = bolt.run(frames, self._fields, outlets, deadline)
@@ -185,7 +187,7 @@ class _Part:
         """Let a spout that is read here emit its messages."""
         component = self._topology.component_of[read.task]
         place = self._shape.places[read.task]
-        outlets = make_outlets(self._topology, read.task, self._header.number, self._near(place))
+        outlets = make_outlets(self._topology, read.task, self._turn, nearby(self._shape, place))
         spout = unpack(self._header.components[component])
         opened, sealed = read_log(spout, read, outlets, self._ids)
         self.result.opened.append(opened)
@@ -210,18 +212,6 @@ class _Part:
         else:
             bolt.restore(state.data)
         return bolt
-
-    def _near(self, place: Place) -> Callable[[str], Sequence[int]]:
-        def near(component: str) -> Sequence[int]:
-            if not self._shape.is_beside(place, component):
-                return ()
-            return [
-                task
-                for task in self._topology.tasks[component]
-                if self._shape.places[task].part == place.part
-            ]
-
-        return near
 
     def _send(self, component: str, source: Place, frames: Iterable[Frame]) -> None:
         for frame in frames:
@@ -266,6 +256,18 @@ def run_part(
             gc.enable()
     work.result.busy_s = time.monotonic() - began
     return work.result, work.onward
+
+
+def nearby(shape: WaveShape, place: Place) -> Callable[[str], Sequence[int]]:
+    """Return which tasks of a component run behind this place, in the same part."""
+
+    def near(component: str) -> Sequence[int]:
+        if not shape.is_beside(place, component):
+            return ()
+        tasks = shape.topology.tasks[component]
+        return [task for task in tasks if shape.places[task].part == place.part]
+
+    return near
 
 
 def _fields_by_task(topology: Topology) -> dict[int, tuple[str, Mapping[str, Fields]]]:

@@ -11,24 +11,25 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from waterspout.acking.xor import Ids, combine, draw, no_ids
-from waterspout.topology.collector import SpoutCollector
+from waterspout.errors import EmitError
+from waterspout.texts import described, shown
+from waterspout.topology.collector import UNANCHORED, SpoutCollector
 from waterspout.topology.graph import Topology
 from waterspout.waves.bolts import Failure
 from waterspout.waves.frames import Frame, unpack
 from waterspout.waves.routing import make_outlets
 from waterspout.waves.sealing import Anchors, seal
 
-__all__ = ["Emission", "Letter", "PulledSpout", "ReplayId", "SpoutCrash", "SpoutTask"]
+__all__ = ["Emission", "Letter", "Message", "PulledSpout", "ReplayId", "SpoutCrash", "SpoutTask"]
 
 # Calls of next_tuple for one look at a spout: enough that looking costs nothing, few enough that
 # several spouts take turns.
 _CALLS_PER_LOOK = 64
-
 
 # Messages whose failures are counted at once.
 _FAILING_MAX = 100_000
@@ -36,6 +37,22 @@ _FAILING_MAX = 100_000
 
 class SpoutCrash(Exception):
     """Raised when a method of a spout has raised; its cause is what it raised."""
+
+    def __init__(self, component: str, task: int, method: str, cause: BaseException) -> None:
+        super().__init__(
+            f"spout {component!r} (task {task}) raised in {method}: {described(cause)}"
+        )
+        self.method = method
+
+
+class Message(NamedTuple):
+    """A tracked message of a spout. The values of one in a log are read again when needed."""
+
+    id: Any
+    values: tuple[Any, ...] | None
+    stream: str
+    target: int | None = None
+    """The task it was sent to directly."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +68,9 @@ class Letter:
     failures: int
     first_failed: float
     last_failed: float
+    target: int | None = None
+    """The task it was sent to, on a direct stream."""
+
     id: int | None = None
     """Its number in the dead letters; None: it is not there yet."""
 
@@ -63,11 +83,18 @@ class Letter:
     can_be_replayed: bool = True
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class ReplayId:
     """The message id of a dead letter that is sent through again."""
 
     letter: Letter
+
+    # By number: the values of a letter need not be hashable.
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ReplayId) and other.letter.id == self.letter.id
+
+    def __hash__(self) -> int:
+        return hash(("letter", self.letter.id))
 
 
 @dataclass(slots=True)
@@ -99,6 +126,7 @@ class SpoutTask(ABC):
         *,
         tracked: bool,
         max_replays: int,
+        report: Callable[[BaseException], None],
     ) -> None:
         self.task = task
         self.component = topology.component_of[task]
@@ -107,12 +135,16 @@ class SpoutTask(ABC):
         self._conf = {**conf, **self._spec.configuration}
         self._tracked = tracked
         self._max_replays = max_replays
+        self._report = report
         self._max_pending = self._conf.get("topology.max.spout.pending") or None
         self._failing: dict[Any, _Failing] = {}
-        self._pending: dict[int, Any] = {}
-        self._aside: list[Any] = []
+        self._pending: dict[int, Message] = {}
+        self._aside: list[Message] = []
+        self._letters: set[int] = set()
+        """The roots of dead letters that are on the way again."""
         self._collector = SpoutCollector(self.component, None if tracked else self._ack_now)
         self._turn = 0
+        self._spout: Any = None
         self._new_outlets()
 
     @property
@@ -131,30 +163,33 @@ class SpoutTask(ABC):
         return self._max_pending is None or self.pending < self._max_pending
 
     def replay(self, letter: Letter) -> None:
-        """Send a dead letter through again."""
-        outlet = self._collector._outlet(letter.stream, direct=False)
+        """Send a dead letter through again; EmitError if it does not fit any more."""
+        collector = self._collector
+        outlet = collector._outlet(letter.stream, direct=letter.target is not None)
         fitting = outlet.fit(letter.values)
-        messages = self._collector.messages
-        messages.append((ReplayId(letter), fitting, letter.stream))
-        anchor = len(messages) - 1 if self._tracked else -1
-        outlet.send(outlet.route(fitting), fitting, anchor)
-        self._collector.emitted += 1
+        if letter.target is None:
+            targets = outlet.route(fitting)
+        elif letter.target in (outlet.direct_tasks or ()):
+            targets = (letter.target,)
+        else:
+            raise EmitError(f"task {letter.target} does not take stream {letter.stream!r} now")
+        collector.messages.append((ReplayId(letter), fitting, letter.stream, letter.target))
+        outlet.send(targets, fitting, len(collector.messages) - 1 if self._tracked else UNANCHORED)
+        collector.emitted += 1
 
     def hand_out(self, ids: np.random.Generator) -> Emission:
         """Return what was emitted as frames, and begin a tree for each message."""
         collector = self._collector
         messages, collector.messages, collector.emitted = collector.messages, [], 0
-        roots = draw(ids, len(messages)) if self._tracked else no_ids()
-        sealed = seal(
-            self.task,
-            collector._outlets.values(),
-            Anchors(roots if len(roots) else None),
-            ids,
-        )
+        roots = self._new_roots(ids, len(messages)) if self._tracked else no_ids()
+        anchors = Anchors(roots if len(roots) else None)
+        sealed = seal(self.task, collector._outlets.values(), anchors, ids)
         self._turn += 1
         self._new_outlets()
         if self._tracked:
-            self._pending.update(zip(roots.tolist(), messages, strict=True))
+            begun = dict(zip(roots.tolist(), map(Message._make, messages), strict=True))
+            self._pending.update(begun)
+            self._letters.update(r for r, m in begun.items() if m.id.__class__ is ReplayId)
         known, values = combine(sealed.roots, sealed.edges)
         first = np.zeros(len(roots), np.uint64)
         if len(known):
@@ -163,18 +198,33 @@ class SpoutTask(ABC):
             first[found] = values[places[found]]
         return Emission(sealed.frames, roots, first)
 
-    def acked(self, roots: Iterable[int]) -> list[Letter]:
-        """Take note of complete trees; return the letters that were replayed with success."""
-        done: list[Letter] = []
+    def _new_roots(self, ids: np.random.Generator, count: int) -> Ids:
+        roots = draw(ids, count)
+        while not self._pending.keys().isdisjoint(roots.tolist()):
+            roots = draw(ids, count)
+        return roots
+
+    def replayed(self, roots: Iterable[int]) -> list[Letter]:
+        """Take note of letters that were replayed with success, and return them.
+
+        Apart from other messages: no spout has a say in it, even one that is down.
+        """
+        messages = [self._pending.pop(root) for root in self._letters.intersection(roots)]
+        self._letters.intersection_update(self._pending)
+        for message in messages:
+            self._failing.pop(message.id, None)
+        return [message.id.letter for message in messages]
+
+    def is_replay(self, root: int) -> bool:
+        """Whether a tree belongs to a dead letter that is replayed."""
+        return root in self._letters
+
+    def acked(self, roots: Iterable[int]) -> None:
+        """Take note of complete trees, and tell the spout."""
         for root in roots:
             message = self._pending.pop(root, None)
-            if message is None:
-                continue
-            if isinstance(message[0], ReplayId):
-                done.append(message[0].letter)
-            else:
+            if message is not None:
                 self._ack(message)
-        return done
 
     def failed(self, failure: Failure) -> Letter | None:
         """Take note of a failed tree; return a letter if the message has failed too often.
@@ -182,50 +232,49 @@ class SpoutTask(ABC):
         The caller puts the letter aside durably and then calls `put_aside`.
         """
         message = self._pending.pop(failure.root, None)
+        self._letters.discard(failure.root)
         if message is None:
             return None
-        key = message[0]
-        failing = self._failing.pop(key, None) or _Failing()
+        failing = self._failing.pop(message.id, None) or _Failing()
         failing.count += 1
-        self._failing[key] = failing
+        self._failing[message.id] = failing
         if len(self._failing) > _FAILING_MAX:
             # Messages that went elsewhere after they failed here; the oldest first.
             del self._failing[next(iter(self._failing))]
         if failing.count <= self._max_replays:
-            if isinstance(key, ReplayId):
-                self.replay(key.letter)
+            if isinstance(message.id, ReplayId):
+                self.replay(message.id.letter)
             else:
                 self._fail(message)
             return None
+        letter = self._letter(message, failure, failing)
         self._aside.append(message)
-        old = key.letter if isinstance(key, ReplayId) else None
-        return self._letter(message, failure, failing, old)
+        return letter
 
     def put_aside(self) -> None:
         """Ack the messages whose letters are safe now."""
         aside, self._aside = self._aside, []
         for message in aside:
-            self._failing.pop(message[0], None)
-            if not isinstance(message[0], ReplayId):
+            self._failing.pop(message.id, None)
+            if not isinstance(message.id, ReplayId):
                 self._ack(message)
 
-    def _letter(
-        self, message: Any, failure: Failure, failing: _Failing, old: Letter | None
-    ) -> Letter:
-        msg_id, _, stream = message
+    def _letter(self, message: Message, failure: Failure, failing: _Failing) -> Letter:
         letter = Letter(
             self.component,
-            stream,
+            message.stream,
             self._values_of(message),
-            _shown(msg_id),
+            shown(message.id),
             failure.component,
             failure.error,
             failing.count,
             failing.since,
             time.time(),
+            message.target,
         )
-        if old is None:
+        if not isinstance(message.id, ReplayId):
             return letter
+        old = message.id.letter
         return replace(
             letter,
             id=old.id,
@@ -234,34 +283,42 @@ class SpoutTask(ABC):
             failures=old.failures + letter.failures,
         )
 
-    def _values_of(self, message: Any) -> tuple[Any, ...]:
-        values: tuple[Any, ...] = message[1]
-        return values
+    def _values_of(self, message: Message) -> tuple[Any, ...]:
+        assert message.values is not None
+        return message.values
 
     def _new_outlets(self) -> None:
         self._collector._outlets = make_outlets(self._topology, self.task, self._turn)
 
-    def _ack(self, message: Any) -> None:
-        self._failing.pop(message[0], None)
-        self._call("ack", message[0])
+    def _ack(self, message: Message) -> None:
+        self._failing.pop(message.id, None)
+        self._call("ack", message.id)
 
-    def _fail(self, message: Any) -> None:
-        self._call("fail", message[0])
+    def _fail(self, message: Message) -> None:
+        self._call("fail", message.id)
 
     def _ack_now(self, msg_id: Any) -> None:
         self._call("ack", msg_id)
 
-    @abstractmethod
     def _call(self, method: str, *arguments: Any) -> Any:
         """Call a method of the spout; what it raises becomes a SpoutCrash."""
+        try:
+            return getattr(self._spout, method)(*arguments)
+        except SpoutCrash:
+            raise  # of an ack within an emit, where nothing is tracked
+        except Exception as error:
+            raise SpoutCrash(self.component, self.task, method, error) from error
 
     @abstractmethod
     def open(self) -> None:
         """Connect to the source."""
 
-    @abstractmethod
     def close(self) -> None:
-        """Give up the source; never raises."""
+        """Give up the source; what that raises is only reported."""
+        try:
+            self._spout.close()
+        except Exception as error:
+            self._report(error)
 
     @abstractmethod
     def activate(self, active: bool) -> None:
@@ -282,12 +339,13 @@ class PulledSpout(SpoutTask):
         max_replays: int,
         report: Callable[[BaseException], None],
     ) -> None:
-        super().__init__(topology, task, conf, tracked=tracked, max_replays=max_replays)
+        super().__init__(
+            topology, task, conf, tracked=tracked, max_replays=max_replays, report=report
+        )
         self._pickled = pickled
-        self._report = report
         # The first task is the user's own object: it can be looked at, and fed.
         first = topology.tasks[self.component][0] == task
-        self._spout: Any = self._spec.component if first else unpack(pickled)
+        self._spout = self._spec.component if first else unpack(pickled)
 
     def open(self) -> None:
         """Open the spout."""
@@ -295,12 +353,19 @@ class PulledSpout(SpoutTask):
         self._call("open", self._conf, self._topology.context(self.task), self._collector)
 
     def restart(self) -> None:
-        """Go on with a new copy; what the old one had on the way, its source must give again."""
+        """Go on with a new copy; what the old one had on the way, its source must give again.
+
+        Dead letters that are being replayed come from no source: they stay on the way.
+        """
         self.close()
-        self._pending.clear()
-        self._collector.messages.clear()
-        self._collector.emitted = 0
+        collector = self._collector
+        letters = [m[0].letter for m in collector.messages if isinstance(m[0], ReplayId)]
+        self._pending = {r: m for r, m in self._pending.items() if isinstance(m.id, ReplayId)}
+        collector.messages.clear()
+        collector.emitted = 0
         self._new_outlets()
+        for letter in letters:
+            self.replay(letter)
         self._spout = unpack(self._pickled)
         self.open()
 
@@ -315,27 +380,6 @@ class PulledSpout(SpoutTask):
                 return False
         return True
 
-    def close(self) -> None:
-        """Close the spout; what it raises is only reported."""
-        try:
-            self._spout.close()
-        except Exception as error:
-            self._report(error)
-
     def activate(self, active: bool) -> None:
         """Pass it on."""
         self._call("activate" if active else "deactivate")
-
-    def _call(self, method: str, *arguments: Any) -> Any:
-        try:
-            return getattr(self._spout, method)(*arguments)
-        except Exception as error:
-            raise SpoutCrash(
-                f"spout {self.component!r} (task {self.task}) raised in {method}: "
-                f"{type(error).__name__}: {error}"
-            ) from error
-
-
-def _shown(msg_id: Any) -> str:
-    text = repr(msg_id)
-    return text if len(text) <= 200 else f"{text[:200]}..."

@@ -1,0 +1,81 @@
+"""The kinds of topologies that commands take: how each is checked, and watched as it runs."""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+
+from waterspout.cli.watching import BatchWatcher, Watcher, WaveWatcher
+from waterspout.config import Config
+from waterspout.coordination.dead_letters import DeadLetters
+from waterspout.run import Run
+from waterspout.topology.graph import Topology
+from waterspout.trident.plan.explain import explain as explain_batches
+from waterspout.trident.topology import TridentTopology
+from waterspout.waves.explain import explain as explain_waves
+
+__all__ = ["Kind", "kind_of"]
+
+
+class Kind(ABC):
+    """What a command must know of a topology, whatever is in it."""
+
+    checked: str
+    """What was looked at, as a list in words."""
+
+    @abstractmethod
+    def check(self, conf: Config) -> str:
+        """Return the plan and what it promises, or raise what is wrong; runs nothing."""
+
+    @abstractmethod
+    def watch(self, run: Run, conf: Config) -> Watcher:
+        """Return what tells how far a run of the topology is."""
+
+
+class _Trident(Kind):
+    checked = "fields, names, pickling, sources and stores"
+
+    def __init__(self, topology: TridentTopology) -> None:
+        self._topology = topology
+
+    def check(self, conf: Config) -> str:
+        from waterspout.spark.preflight import prepare
+
+        prepared = prepare(self._topology, conf)
+        try:
+            return explain_batches(prepared.plan, conf)
+        finally:
+            prepared.close()
+
+    def watch(self, run: Run, conf: Config) -> Watcher:
+        return BatchWatcher(run)
+
+
+class _Core(Kind):
+    checked = "streams, groupings, names, pickling and the coordination store"
+
+    def __init__(self, topology: Topology) -> None:
+        self._topology = topology
+
+    def check(self, conf: Config) -> str:
+        from waterspout.spark.core_run import prepare_core
+
+        store, _ = prepare_core(self._topology, conf)
+        store.release()
+        # The embedded Spark has as many workers; another one tells when it is there.
+        return explain_waves(self._topology, conf, os.cpu_count() or 2)
+
+    def watch(self, run: Run, conf: Config) -> Watcher:
+        def count() -> int:
+            letters = DeadLetters(conf.home_path().absolute() / self._topology.name)
+            try:
+                return len(letters)
+            finally:
+                letters.close()
+
+        return WaveWatcher(run, count)
+
+
+def kind_of(topology: Topology | TridentTopology) -> Kind:
+    """Return how to treat a topology."""
+    return _Trident(topology) if isinstance(topology, TridentTopology) else _Core(topology)

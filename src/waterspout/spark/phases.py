@@ -1,0 +1,133 @@
+"""Phases of batches as jobs on threads of a bounded pool: what all engines on Spark do alike."""
+
+from __future__ import annotations
+
+import threading
+from abc import abstractmethod
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any
+
+from waterspout.config import Config
+from waterspout.coordination.engine import (
+    BatchEngine,
+    CommitOrder,
+    Committed,
+    Ended,
+    Failed,
+    Processed,
+)
+from waterspout.spark.failures import translate
+from waterspout.spark.pool import DaemonPool
+from waterspout.spark.session import SparkRuntime
+from waterspout.spark.staging import Staging
+from waterspout.transactional.attempt import TransactionAttempt
+from waterspout.transactional.ledger import Metadata
+
+__all__ = ["PhaseEngine", "Work"]
+
+
+@dataclass(slots=True)
+class Work:
+    """An attempt's threads and what it has staged so far."""
+
+    results: dict[Any, Any] = field(default_factory=dict)
+    staging: Staging = field(default_factory=lambda: Staging([]))
+    running: Future[None] | None = None
+    cancelled: bool = False
+
+
+class PhaseEngine(BatchEngine):
+    """Several batches process at once, one commits; each phase runs on a thread."""
+
+    def __init__(self, runtime: SparkRuntime, name: str, conf: Config) -> None:
+        self._runtime = runtime
+        self._name = name
+        self._conf = conf
+        self._processing = DaemonPool(conf.max_batches, "waterspout-process")
+        self._committing = DaemonPool(1, "waterspout-commit")
+        self._work: dict[TransactionAttempt, Work] = {}
+        self._lock = threading.Lock()
+
+    @abstractmethod
+    def process(self, attempt: TransactionAttempt, metadata: Metadata, work: Work) -> Processed:
+        """Run a processing phase; called on a thread of its own, its jobs under a tag."""
+
+    @abstractmethod
+    def commit(self, order: CommitOrder, work: Work) -> Committed:
+        """Run a commit phase; called on the one thread for commits."""
+
+    def start_processing(self, attempt: TransactionAttempt, metadata: Metadata) -> None:
+        work = Work()
+        with self._lock:
+            self._work[attempt] = work
+        work.running = self._processing.submit(
+            lambda: self._guard(
+                attempt, work, "processing", lambda: self.process(attempt, metadata, work)
+            )
+        )
+
+    def start_commit(self, order: CommitOrder) -> None:
+        attempt = order.attempt
+        with self._lock:
+            work = self._work[attempt]
+        work.running = self._committing.submit(
+            lambda: self._guard(attempt, work, "commit", lambda: self.commit(order, work))
+        )
+
+    def cancel(self, attempt: TransactionAttempt) -> None:
+        with self._lock:
+            work = self._work.pop(attempt, None)
+        if work is None:
+            self.report(Ended(attempt))
+            return
+        work.cancelled = True
+        running = work.running
+        if running is None or running.cancel() or running.done():
+            self._end(attempt, work)
+            return
+        running.add_done_callback(lambda _: self._end(attempt, work))
+        for phase in ("processing", "commit"):
+            self._runtime.cancel(self._tag(attempt, phase))
+
+    def release(self, attempt: TransactionAttempt) -> None:
+        with self._lock:
+            work = self._work.pop(attempt)
+        work.staging.release(self._runtime)
+
+    def close(self) -> None:
+        """Wait for the threads (bounded by the cancelling before) and free what is staged."""
+        self._processing.close(self._conf.cancel_wait_secs)
+        self._committing.close(self._conf.cancel_wait_secs)
+        # Of a batch that was committed, or about to be, when the run ended with an error.
+        with self._lock:
+            left = list(self._work.values())
+            self._work.clear()
+        for work in left:
+            work.staging.release(self._runtime)
+
+    def _guard(
+        self,
+        attempt: TransactionAttempt,
+        work: Work,
+        phase: str,
+        run: Callable[[], Processed | Committed],
+    ) -> None:
+        tag = self._tag(attempt, phase)
+        try:
+            with self._runtime.tagged(tag, f"{self._name} {attempt} {phase}", phase):
+                event = run()
+        except BaseException as error:
+            if not work.cancelled:
+                self.report(Failed(attempt, translate(error, self._runtime)))
+            return
+        if not work.cancelled:
+            self.report(event)
+
+    def _end(self, attempt: TransactionAttempt, work: Work) -> None:
+        work.staging.release(self._runtime)
+        self.report(Ended(attempt))
+
+    def _tag(self, attempt: TransactionAttempt, phase: str) -> str:
+        return f"waterspout-{self._name}-{attempt.txid}-{attempt.attempt_id}-{phase}"

@@ -1,0 +1,127 @@
+"""Transactional spouts as sources of batches: how their metadata is chosen, in the driver."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from waterspout.errors import FailedException, SourceError, TopologyError
+from waterspout.spouts.base import BatchPlanner, PlannedSpout, SpoutContext, SpoutKind
+from waterspout.topology.context import TopologyContext
+from waterspout.transactional.attempt import TransactionAttempt
+from waterspout.transactional.collector import BatchCollector
+from waterspout.transactional.spouts import (
+    OpaquePartitionedTransactionalSpout,
+    TransactionalSpout,
+)
+
+__all__ = ["EmittedSpout"]
+
+log = logging.getLogger(__name__)
+
+
+class EmittedSpout(PlannedSpout):
+    """Any of the three transactional spouts, planned here and emitted on the executors."""
+
+    def __init__(self, spout: Any, context: TopologyContext) -> None:
+        self._spout = spout
+        self._context = context
+        is_opaque = isinstance(spout, OpaquePartitionedTransactionalSpout)
+        self.kind = SpoutKind.OPAQUE if is_opaque else SpoutKind.TRANSACTIONAL
+
+    def open(self, context: SpoutContext) -> BatchPlanner:
+        """Ask the spout for its coordinator."""
+        conf = context.conf.to_dict()
+        if isinstance(self._spout, TransactionalSpout):
+            return _Whole(self._spout, conf, self._context)
+        return _ByPartition(self._spout, conf, self._context, opaque=self.kind is SpoutKind.OPAQUE)
+
+
+class _Planner(BatchPlanner):
+    """What a coordinator and an emitter have in common for all kinds."""
+
+    def __init__(self, spout: Any, conf: Mapping[str, Any], context: TopologyContext) -> None:
+        self._name = context.this_component_id
+        self._coordinator = spout.get_coordinator(conf, context)
+        self._emitter = spout.get_emitter(conf, context)
+
+    def succeeded(self, txid: int, metadata: Any) -> None:
+        self._emitter.cleanup_before(txid)
+
+    def close(self) -> None:
+        for each in (self._coordinator, self._emitter):
+            each.close()
+
+    def _plain(self, metadata: Any) -> Any:
+        """Return metadata as it will be read back, or say that it is not JSON."""
+        try:
+            return json.loads(json.dumps(metadata))
+        except (TypeError, ValueError) as error:
+            raise TopologyError(
+                f"spout {self._name!r} gave metadata that is not JSON: {error}. Use numbers, text, "
+                "lists, dicts and None."
+            ) from None
+
+
+class _Whole(_Planner):
+    """A `TransactionalSpout`: its coordinator says it all."""
+
+    def is_ready(self, previous: Any) -> bool:
+        return bool(self._coordinator.is_ready())
+
+    def plan(self, txid: int, previous: Any) -> Any:
+        return self._plain(self._coordinator.initialize_transaction(txid, previous))
+
+
+class _ByPartition(_Planner):
+    """Metadata of a batch: for each partition, where the last batch ended and what this one has.
+
+    A partition that has nothing (or is down) keeps its last position for the batches to come.
+    """
+
+    def __init__(
+        self, spout: Any, conf: Mapping[str, Any], context: TopologyContext, *, opaque: bool
+    ) -> None:
+        super().__init__(spout, conf, context)
+        self._opaque = opaque
+        self._looked: tuple[str, list[Any]] | None = None
+
+    def is_ready(self, previous: Any) -> bool:
+        if not self._coordinator.is_ready():
+            return False
+        planned = self._all(0, previous)
+        self._looked = (json.dumps(previous), planned)
+        return any(metadata is not None for _, metadata in planned)
+
+    def plan(self, txid: int, previous: Any) -> Any:
+        looked, self._looked = self._looked, None
+        if looked is not None and looked[0] == json.dumps(previous):
+            return looked[1]
+        return self._all(txid, previous)
+
+    def _all(self, txid: int, previous: Any) -> list[Any]:
+        owner = self._emitter if self._opaque else self._coordinator
+        planned = []
+        for partition in range(owner.num_partitions()):
+            before = previous or []
+            last, metadata = before[partition] if partition < len(before) else (None, None)
+            start = last if metadata is None else metadata
+            planned.append([start, self._plain(self._next(txid, partition, start))])
+        return planned
+
+    def _next(self, txid: int, partition: int, last: Any) -> Any:
+        choose = getattr(self._emitter, "next_metadata", None)
+        try:
+            if choose is not None:
+                return choose(txid, partition, last)
+            nowhere = BatchCollector.counting()
+            attempt = TransactionAttempt(txid, 0)
+            metadata = self._emitter.emit_partition_batch(attempt, nowhere, partition, last)
+        except (FailedException, SourceError) as error:
+            if not self._opaque:
+                raise
+            log.warning("partition %d of %r gives nothing: %s", partition, self._name, error)
+            return None
+        return metadata if nowhere.count else None

@@ -1,0 +1,17 @@
+"""Windows for core topologies: bolts that get many tuples at once."""
+
+from waterspout.topology.windowing.bolt import WindowedBolt
+from waterspout.topology.windowing.buffer import TupleWindow, WindowBuffer
+from waterspout.topology.windowing.collector import WindowCollector
+from waterspout.topology.windowing.measures import Seconds, Tuples
+from waterspout.topology.windowing.watermarks import Watermark
+
+__all__ = [
+    "Seconds",
+    "TupleWindow",
+    "Tuples",
+    "Watermark",
+    "WindowBuffer",
+    "WindowCollector",
+    "WindowedBolt",
+]

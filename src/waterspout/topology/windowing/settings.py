@@ -1,0 +1,151 @@
+"""`WindowSettings`: what was said of a windowed bolt, and whether it fits together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from waterspout.errors import TopologyError
+from waterspout.topology.context import TopologyContext
+from waterspout.topology.windowing.measures import Measure, Seconds, Tuples
+from waterspout.tuples import Tuple
+
+__all__ = ["TICKS", "WindowSettings"]
+
+TICKS = "topology.tick.tuple.freq.secs"
+
+_WATERMARK_S = 1.0
+
+# How late a window by time may be executed while no tuple comes.
+_LOOK_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class WindowSettings:
+    """The window of a bolt; None: not said."""
+
+    length: Measure | None = None
+    slide: Measure | None = None
+    timestamp_field: str | None = None
+    extractor: Callable[[Tuple], Any] | None = None
+    lag: Seconds | None = None
+    watermark_interval: Seconds | None = None
+    late_stream: str | None = None
+
+    @property
+    def by_event_time(self) -> bool:
+        """Whether tuples bring their timestamps."""
+        return self.timestamp_field is not None or self.extractor is not None
+
+    @property
+    def lag_millis(self) -> int:
+        """How far timestamps may be out of order."""
+        return 0 if self.lag is None else self.lag.millis
+
+    @property
+    def watermark_millis(self) -> int:
+        """The time between two looks at the watermark."""
+        return round(self.watermark_s * 1000)
+
+    @property
+    def watermark_s(self) -> float:
+        """The same in seconds."""
+        return _WATERMARK_S if self.watermark_interval is None else self.watermark_interval.seconds
+
+    @property
+    def tick_s(self) -> float | None:
+        """How often the bolt must be told that time passes; None: time does not matter."""
+        if self.by_event_time:
+            return self.watermark_s
+        paced_by = self.slide if isinstance(self.slide, Seconds) else self.length
+        return min(_LOOK_S, paced_by.seconds) if isinstance(paced_by, Seconds) else None
+
+    def check(self, context: TopologyContext, conf: Mapping[str, Any], *, direct: bool) -> None:
+        """Raise what does not fit; `direct`: the stream for late tuples is a direct one."""
+        where = f"bolt {context.this_component_id!r}"
+        if self.length is None:
+            raise TopologyError(
+                f"{where} has no window: call with_window or with_tumbling_window on it"
+            )
+        self._check_timestamps(where, context)
+        if self.late_stream is not None:
+            if direct:
+                raise TopologyError(
+                    f"{where}: the stream for late tuples, {self.late_stream!r}, must not be direct"
+                )
+            self._check_late_stream(where, self.late_stream, context)
+        if self.tick_s is not None and conf.get(TICKS) is None:
+            raise TopologyError(
+                f"{where} needs ticks: its configuration was replaced after its window was set; "
+                f"add {TICKS!r} to it"
+            )
+        self._check_timeout(where, conf)
+        self._check_pending(where, conf)
+
+    def _check_timestamps(self, where: str, context: TopologyContext) -> None:
+        if not self.by_event_time:
+            idle = {
+                "with_lag": self.lag,
+                "with_watermark_interval": self.watermark_interval,
+                "with_late_tuple_stream": self.late_stream,
+            }
+            for call, value in idle.items():
+                if value is not None:
+                    raise TopologyError(
+                        f"{where}: {call} means nothing without timestamps; call "
+                        "with_timestamp_field or with_timestamp_extractor too"
+                    )
+        if self.timestamp_field is not None:
+            self._check_fields(where, "timestamp", [self.timestamp_field], context)
+
+    def _check_late_stream(self, where: str, stream: str, context: TopologyContext) -> None:
+        declared = context.streams[context.this_component_id]
+        if stream not in declared:
+            known = ", ".join(map(repr, declared)) or "no stream at all"
+            raise TopologyError(
+                f"{where}: the stream for late tuples, {stream!r}, is not declared; it declares "
+                f"{known}"
+            )
+        self._check_fields(where, "late", declared[stream], context)
+
+    def _check_fields(self, where: str, what: str, names: Any, context: TopologyContext) -> None:
+        for source, stream in context.this_sources:
+            known = context.streams[source][stream]
+            for name in names:
+                if name not in known:
+                    raise TopologyError(
+                        f"{where}: there is no {what} field {name!r} in stream {stream!r} of "
+                        f"{source!r}, which has {', '.join(known)}"
+                    )
+
+    def _check_timeout(self, where: str, conf: Mapping[str, Any]) -> None:
+        """Refuse a window that outlasts the trees of its tuples, as Storm does."""
+        timeout = conf.get("topology.message.timeout.secs")
+        times = [m.seconds for m in (self.length, self.slide) if isinstance(m, Seconds)]
+        if timeout is None or not times or not _has_timeouts(conf):
+            return
+        if sum(times) > timeout:
+            raise TopologyError(
+                f"{where}: length and slide of its window are {sum(times):g} s together, but a "
+                f"message times out after {timeout:g} s; raise message_timeout_secs"
+            )
+
+    def _check_pending(self, where: str, conf: Mapping[str, Any]) -> None:
+        """Refuse a window that is never full, as Storm does, which adds the slide to it."""
+        pending = conf.get("topology.max.spout.pending")
+        if not pending or not isinstance(self.length, Tuples) or not _is_tracked(conf):
+            return
+        if self.length.count > pending:
+            raise TopologyError(
+                f"{where}: its window holds {self.length.count} tuples, but a spout stops at "
+                f"{pending} messages that are not acked; raise max_spout_pending"
+            )
+
+
+def _is_tracked(conf: Mapping[str, Any]) -> bool:
+    return bool(conf.get("topology.acker.executors", 1))
+
+
+def _has_timeouts(conf: Mapping[str, Any]) -> bool:
+    return _is_tracked(conf) and bool(conf.get("topology.enable.message.timeouts", True))

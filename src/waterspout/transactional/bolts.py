@@ -1,0 +1,78 @@
+"""`BatchBolt` and `Committer`: what users write for transactional topologies."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+from waterspout.topology.collector import restored_context
+from waterspout.topology.component import Component
+from waterspout.topology.context import TopologyContext
+from waterspout.transactional.attempt import TransactionAttempt
+from waterspout.transactional.collector import BatchCollector
+from waterspout.tuples import Tuple
+
+__all__ = ["BatchBolt", "BatchContext", "Committer"]
+
+
+class BatchContext(TopologyContext):
+    """A task's place in its topology, and what a committer may have to know.
+
+    `resolved` is there in the commit phase: for each txid that more than one attempt had begun to
+    commit, the attempt that did. A record written by another attempt of such a txid is void; the
+    maps of `waterspout.state` take it as an argument of `begin_commit`.
+    """
+
+    resolved: Mapping[int, int]
+
+    @classmethod
+    def of(cls, context: TopologyContext) -> BatchContext:
+        """Return the context with nothing resolved."""
+        made = cls(*(getattr(context, field.name) for field in fields(context)))
+        object.__setattr__(made, "resolved", {})
+        return made
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        # Frozen but for what each phase brings.
+        if name != "resolved":
+            raise AttributeError(f"a context cannot be changed: {name}")
+        object.__setattr__(self, name, value)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (restored_context, ())
+
+
+class BatchBolt(Component, ABC):
+    """Processes one batch: there is one object for each task and attempt, dropped afterwards.
+
+    `FailedException`, from any method, replays the batch and those after it. Between the phases
+    the object may be pickled: connections are to be opened where they are used.
+    """
+
+    def prepare(
+        self,
+        conf: Mapping[str, Any],
+        context: BatchContext,
+        collector: BatchCollector,
+        id: TransactionAttempt,
+    ) -> None:
+        """Get ready for the batch `id`; called on an executor."""
+        self.collector = collector
+        self.id = id
+
+    @abstractmethod
+    def execute(self, tuple: Tuple) -> None:
+        """Process one tuple, in either phase; its first field is the attempt."""
+
+    def finish_batch(self) -> None:
+        """All tuples of the batch were executed here; called once, tuples or not.
+
+        In a committer, and behind one, it runs in the commit phase: batches in txid order, one at
+        a time. A lost worker repeats it, so writes must be made for their txid once.
+        """
+
+
+class Committer:
+    """Marks a `BatchBolt` whose `finish_batch` belongs to the commit phase."""

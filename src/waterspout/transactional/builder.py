@@ -1,0 +1,142 @@
+"""`TransactionalTopologyBuilder`: one transactional spout, batch bolts, committers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from waterspout.errors import TopologyError
+from waterspout.topology.builder import BoltDeclarer, declare
+from waterspout.topology.component import BasicBolt
+from waterspout.topology.graph import ComponentSpec, Topology
+from waterspout.topology.pickling import require_picklable
+from waterspout.transactional.bolts import BatchBolt, Committer
+from waterspout.transactional.spouts import (
+    OpaquePartitionedTransactionalSpout,
+    PartitionedTransactionalSpout,
+    TransactionalSpout,
+)
+
+__all__ = ["TransactionalTopology", "TransactionalTopologyBuilder"]
+
+_SPOUTS = (
+    TransactionalSpout,
+    PartitionedTransactionalSpout,
+    OpaquePartitionedTransactionalSpout,
+)
+
+
+@dataclass(frozen=True)
+class TransactionalTopology(Topology):
+    """A checked topology; `committers` finish in the commit phase, and `late` all behind them."""
+
+    spout_id: str = ""
+    committers: frozenset[str] = frozenset()
+
+    @property
+    def late(self) -> frozenset[str]:
+        """Components that finish in the commit phase: committers and what is behind them."""
+        late = set(self.committers)
+        grown = True
+        while grown:
+            more = {
+                spec.id
+                for spec in self.bolts
+                if spec.id not in late and any(given.source in late for given in spec.inputs)
+            }
+            grown = bool(more)
+            late |= more
+        return frozenset(late)
+
+    def fingerprint(self) -> dict[str, Any]:
+        """Return what must not change while positions are stored: the spout and the committers."""
+        found = super().fingerprint()
+        for name in sorted(self.committers):
+            spec = self.components[name]
+            found[f"committer {name}"] = {
+                "kind": type(spec.component).__name__,
+                "inputs": sorted(f"{i.source}.{i.stream} by {i.grouping}" for i in spec.inputs),
+            }
+        return found
+
+
+class TransactionalTopologyBuilder:
+    """Describes a transactional topology; its id names what is stored about it."""
+
+    def __init__(
+        self, topology_id: str, spout_id: str, spout: Any, parallelism: int | None = None
+    ) -> None:
+        if not isinstance(spout, _SPOUTS):
+            raise TopologyError(
+                f"spout {spout_id!r} is a {type(spout).__name__}; give a TransactionalSpout, a "
+                "PartitionedTransactionalSpout or an OpaquePartitionedTransactionalSpout"
+            )
+        self._id = topology_id
+        self._spout_id = spout_id
+        self._declared: dict[str, BoltDeclarer] = {}
+        self._committers: set[str] = set()
+        tasks = 1 if parallelism is None else parallelism
+        self._spout = declare(self._declared, spout_id, BoltDeclarer, spout, tasks, "spout")
+
+    def set_bolt(self, id: str, bolt: BatchBolt | BasicBolt, parallelism: int = 1) -> BoltDeclarer:
+        """Add a bolt; a BatchBolt that is a `Committer` too finishes in the commit phase."""
+        if not isinstance(bolt, BatchBolt | BasicBolt):
+            raise TopologyError(
+                f"bolt {id!r} is a {type(bolt).__name__}; a transactional topology takes objects "
+                "of classes derived from BatchBolt or BasicBolt"
+            )
+        declarer = declare(self._declared, id, BoltDeclarer, bolt, parallelism, "bolt")
+        if isinstance(bolt, Committer):
+            self._committers.add(id)
+        return declarer
+
+    def set_committer_bolt(self, id: str, bolt: BatchBolt, parallelism: int = 1) -> BoltDeclarer:
+        """Add a BatchBolt that finishes in the commit phase, `Committer` or not."""
+        if not isinstance(bolt, BatchBolt):
+            raise TopologyError(
+                f"committer {id!r} is a {type(bolt).__name__}; give a BatchBolt, which knows when "
+                "its batch is complete"
+            )
+        declarer = self.set_bolt(id, bolt, parallelism)
+        self._committers.add(id)
+        return declarer
+
+    def build_topology(self) -> TransactionalTopology:
+        """Return the checked, frozen topology."""
+        specs: dict[str, ComponentSpec] = {}
+        for name, declarer in self._declared.items():
+            is_spout = name == self._spout_id
+            specs[name] = declarer.spec(is_spout=is_spout, read_on_executors=is_spout)
+        topology = TransactionalTopology(
+            self._id, specs, self._spout_id, frozenset(self._committers)
+        )
+        _refuse_cycles(topology)
+        for spec in specs.values():
+            _require_attempts(spec)
+            kind = "spout" if spec.is_spout else "bolt"
+            require_picklable(spec.component, f"{kind} {spec.id!r}")
+        return topology
+
+
+def _refuse_cycles(topology: TransactionalTopology) -> None:
+    done: set[str] = {topology.spout_id}
+    waiting = {spec.id: {given.source for given in spec.inputs} for spec in topology.bolts}
+    while waiting:
+        ready = [id for id, sources in waiting.items() if sources <= done]
+        if not ready:
+            raise TopologyError(
+                f"the bolts {', '.join(map(repr, sorted(waiting)))} depend on each other in a "
+                "circle: a batch could never be complete"
+            )
+        done.update(ready)
+        for id in ready:
+            del waiting[id]
+
+
+def _require_attempts(spec: ComponentSpec) -> None:
+    for stream, schema in spec.streams.items():
+        if not schema.fields:
+            raise TopologyError(
+                f"{spec.id!r}: stream {stream!r} has no field for the transaction attempt; the "
+                "first field of every stream holds it"
+            )

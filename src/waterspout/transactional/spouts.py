@@ -1,0 +1,174 @@
+"""Sources of batches for transactional topologies: three contracts, as small as Storm's.
+
+Metadata pins what a batch holds. It is chosen in the driver and stored before anything is emitted;
+emitters then run on the executors, and may run again for the same batch: **what an emitter emits
+must be a pure function of its metadata** (and of the partition). Metadata is JSON: numbers, text,
+lists, dicts, None.
+
+*Transactional*: the metadata of a txid is chosen once, and every attempt gets it. *Opaque*: it is
+chosen for each attempt anew, from where the last committed batch ended.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any
+
+from waterspout.topology.component import Component
+from waterspout.topology.context import TopologyContext
+from waterspout.transactional.attempt import TransactionAttempt
+from waterspout.transactional.collector import BatchCollector
+
+__all__ = [
+    "BatchCoordinator",
+    "BatchEmitter",
+    "OpaqueEmitter",
+    "OpaquePartitionedTransactionalSpout",
+    "PartitionCoordinator",
+    "PartitionEmitter",
+    "PartitionedTransactionalSpout",
+    "TransactionalSpout",
+]
+
+
+class _Closing:
+    def close(self) -> None:
+        """Give up connections; not called if the process dies."""
+
+
+class BatchCoordinator(_Closing, ABC):
+    """The driver's side of a `TransactionalSpout`. One thread calls it."""
+
+    def is_ready(self) -> bool:
+        """Whether another batch may begin. Called often; must be quick."""
+        return True
+
+    @abstractmethod
+    def initialize_transaction(self, txid: int, previous: Any) -> Any:
+        """Return the metadata of a new batch; `previous` is that of the batch before, or None.
+
+        Called once for each txid, restarts included; the answer is stored and used for every
+        attempt.
+        """
+
+
+class BatchEmitter(_Closing, ABC):
+    """The executors' side: one for each task of the spout."""
+
+    @abstractmethod
+    def emit_batch(
+        self, attempt: TransactionAttempt, metadata: Any, collector: BatchCollector
+    ) -> None:
+        """Emit this task's share of a batch: `[attempt, ...]`. Every task gets all metadata."""
+
+    def cleanup_before(self, txid: int) -> None:
+        """Batches before this one have committed. Called in the driver, on an emitter there."""
+
+
+class TransactionalSpout(Component, ABC):
+    """A source that knows batches; its coordinator says what is in each."""
+
+    @abstractmethod
+    def get_coordinator(self, conf: Mapping[str, Any], context: TopologyContext) -> Any:
+        """Return the `BatchCoordinator`; called in the driver."""
+
+    @abstractmethod
+    def get_emitter(self, conf: Mapping[str, Any], context: TopologyContext) -> Any:
+        """Return the `BatchEmitter` of a task; called where it runs."""
+
+
+class PartitionCoordinator(_Closing):
+    """The driver's side of a partitioned source."""
+
+    def is_ready(self) -> bool:
+        """Whether another batch may begin."""
+        return True
+
+    def num_partitions(self) -> int:
+        """Return how many partitions there are now. A batch keeps the number it began with."""
+        raise NotImplementedError
+
+
+class PartitionEmitter(_Closing, ABC):
+    """Emits one partition's share of a batch. Implement `emit_partition_batch` and one more.
+
+    With `next_metadata` nothing is read in the driver. With Storm's `emit_partition_batch_new`
+    the driver calls that to learn the metadata, and throws away what it emits: the partition is
+    read twice.
+    """
+
+    def next_metadata(self, txid: int, partition: int, last: Any) -> Any:
+        """Return what comes after `last` (None: from the start), or None if that is nothing.
+
+        Called in the driver, also to see whether there is anything.
+        """
+        nowhere = BatchCollector.counting()
+        attempt = TransactionAttempt(txid, 0)
+        metadata = self.emit_partition_batch_new(attempt, nowhere, partition, last)
+        return metadata if nowhere.count else None
+
+    def emit_partition_batch_new(
+        self, attempt: TransactionAttempt, collector: BatchCollector, partition: int, last: Any
+    ) -> Any:
+        """Emit what comes after `last` and return its metadata."""
+        raise NotImplementedError(
+            f"{type(self).__name__} has neither next_metadata nor emit_partition_batch_new"
+        )
+
+    @abstractmethod
+    def emit_partition_batch(
+        self, attempt: TransactionAttempt, collector: BatchCollector, partition: int, metadata: Any
+    ) -> None:
+        """Emit exactly what the metadata pins."""
+
+    def cleanup_before(self, txid: int) -> None:
+        """Batches before this one have committed. Called in the driver, on an emitter there."""
+
+
+class PartitionedTransactionalSpout(Component, ABC):
+    """A partitioned source that gives the same batch again: the metadata of a txid is fixed."""
+
+    @abstractmethod
+    def get_coordinator(self, conf: Mapping[str, Any], context: TopologyContext) -> Any:
+        """Return the `PartitionCoordinator`; called in the driver."""
+
+    @abstractmethod
+    def get_emitter(self, conf: Mapping[str, Any], context: TopologyContext) -> Any:
+        """Return a `PartitionEmitter`; called in the driver and in every task."""
+
+
+class OpaqueEmitter(_Closing, ABC):
+    """Emits one partition's share of an attempt, from where the last committed batch ended.
+
+    With a method `next_metadata(txid, partition, last)`, as `PartitionEmitter` has it, the range is
+    pinned in the driver and `emit_partition_batch` gets it.
+    Without, `emit_partition_batch` gets `last` and returns the metadata, as in Storm: the driver
+    calls it to pin the range and throws away what it emits; the executors call it again, and an
+    answer that differs fails the attempt.
+    """
+
+    def num_partitions(self) -> int:
+        """Return how many partitions there are now."""
+        raise NotImplementedError
+
+    @abstractmethod
+    def emit_partition_batch(
+        self, attempt: TransactionAttempt, collector: BatchCollector, partition: int, metadata: Any
+    ) -> Any:
+        """Emit what the metadata pins (or, without `next_metadata`, what comes after it)."""
+
+    def cleanup_before(self, txid: int) -> None:
+        """Batches before this one have committed. Called in the driver, on an emitter there."""
+
+
+class OpaquePartitionedTransactionalSpout(Component, ABC):
+    """A partitioned source whose batches may differ between attempts; nothing is skipped."""
+
+    @abstractmethod
+    def get_coordinator(self, conf: Mapping[str, Any], context: TopologyContext) -> Any:
+        """Return an object with `is_ready()` and `close()`; called in the driver."""
+
+    @abstractmethod
+    def get_emitter(self, conf: Mapping[str, Any], context: TopologyContext) -> Any:
+        """Return an `OpaqueEmitter`; called in the driver and in every task."""

@@ -1,0 +1,103 @@
+"""Transactional topologies on Spark: phases, order, replays, restarts."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.transactional.components import (
+    GlobalSum,
+    Once,
+    PartialCount,
+    Record,
+    RecordingCommitter,
+    history,
+    notes,
+    total,
+)
+from waterspout import Config, submit
+from waterspout.transactional import MemoryTransactionalSpout, TransactionalTopologyBuilder
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
+
+DATA = {
+    0: [["cat"], ["dog"], ["chicken"], ["cat"], ["dog"], ["apple"]],
+    1: [["cat"], ["dog"], ["apple"], ["banana"]],
+    2: [["cat"]] * 5 + [["dog"]] * 4,
+}
+
+
+def global_count(path, fail=None, name="global-count", data=DATA):
+    spout = MemoryTransactionalSpout(data, "word", 3)
+    builder = TransactionalTopologyBuilder(name, "words", spout, 3)
+    builder.set_bolt("partial", PartialCount(), 5).none_grouping("words")
+    builder.set_bolt("sum", GlobalSum(path, fail)).global_grouping("partial")
+    return builder.build_topology()
+
+
+def finish(run, timeout=120):
+    try:
+        run.process_all_available(timeout=timeout)
+    finally:
+        run.stop()
+    return run
+
+
+@pytest.mark.parametrize("pending", [1, 3])
+@pytest.mark.parametrize("collapse", [0, 2_000], ids=["spread", "collapsed"])
+def test_the_global_count_of_the_seed(spark, tmp_path, pending, collapse):
+    path = tmp_path / "total.db"
+    config = Config(max_spout_pending=pending, wave_collapse_tuples=collapse)
+
+    run = finish(submit(global_count(path), spark, config))
+
+    assert history(path) == [(1, 9), (2, 16), (3, 19)]
+    assert [entry["txid"] for entry in run.recent_progress] == [1, 2, 3]
+    assert run.exception() is None
+
+
+def test_a_committer_that_fails_after_its_write_is_replayed_and_counts_once(spark, tmp_path):
+    path = tmp_path / "total.db"
+    config = Config(max_spout_pending=3, retry_backoff_millis=10)
+
+    run = finish(submit(global_count(path, Once(tmp_path / "failed")), spark, config))
+
+    assert total(path) == (3, 19)
+    assert history(path) == [(1, 9), (2, 16), (3, 19)]
+    assert (tmp_path / "failed").exists()
+    assert run.recent_progress[0]["attempt"] == 1
+    assert run.exception() is None
+
+
+@pytest.mark.parametrize("collapse", [0, 2_000], ids=["spread", "collapsed"])
+def test_phases_of_a_b_c_d_are_as_described(spark, tmp_path, collapse):
+    """A goes to B* and C, B* to C, C to D*: A finishes in processing, B, C and D in commit."""
+    log = tmp_path / "log"
+    spout = MemoryTransactionalSpout([[["s"], ["t"]]], "path", 2)
+    builder = TransactionalTopologyBuilder("abcd", "spout", spout)
+    builder.set_bolt("a", Record(log)).shuffle_grouping("spout")
+    builder.set_committer_bolt("b", RecordingCommitter(log)).shuffle_grouping("a")
+    builder.set_bolt("c", Record(log)).shuffle_grouping("a").shuffle_grouping("b")
+    builder.set_bolt("d", RecordingCommitter(log)).shuffle_grouping("c")
+
+    finish(submit(builder.build_topology(), spark, Config(wave_collapse_tuples=collapse)))
+
+    calls = [(what, name) for what, name, *_ in notes(log)]
+    finished = [name for what, name in calls if what == "finish"]
+    assert finished == ["a", "b", "c", "d"]
+    executed_before_commit = calls[: calls.index(("finish", "b"))]
+    assert executed_before_commit.count(("execute", "b")) == 2
+    assert executed_before_commit.count(("execute", "c")) == 2
+    assert ("execute", "d") not in executed_before_commit
+    assert notes(log)[-1] == [
+        "finish", "d", "1:0", ["s>a>b>c", "s>a>c", "t>a>b>c", "t>a>c"],
+    ]  # fmt: skip
+
+
+def test_a_restart_goes_on_at_the_next_txid(spark, tmp_path):
+    path = tmp_path / "total.db"
+    head = {p: rows[:3] for p, rows in DATA.items()}
+
+    finish(submit(global_count(path, data=head), spark))
+    finish(submit(global_count(path), spark))
+
+    assert history(path) == [(1, 9), (2, 16), (3, 19)]
