@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv demo test test-fast soak check format bench bench-states java servers check-java lock clean
+.PHONY: help venv demo test test-fast soak check format bench bench-words bench-core bench-transactional bench-states java servers check-java lock clean
 
 PYTHON ?= python3
 ARGS ?=
@@ -23,7 +23,7 @@ NONE_OK := $(if $(strip $(ARGS)),5,0)
 
 help: ## Show this list
 	@while IFS= read -r line; do case $$line in [a-z]*:*'## '*) \
-	printf '  make %-12s %s\n' "$${line%%:*}" "$${line#*'## '}" ;; esac; done < Makefile
+	printf '  make %-20s %s\n' "$${line%%:*}" "$${line#*'## '}" ;; esac; done < Makefile
 
 venv: $(STAMP) ## Make .venv and install waterspout in it; all others do this first
 	@:
@@ -66,8 +66,16 @@ format: $(STAMP) ## Mend what the linter can, and format
 	@$(PY) -m ruff check --fix-only .
 	@$(PY) -m ruff format .
 
-bench: check-java $(STAMP) ## Measure the word count against hand-written streaming (ARGS=...)
+bench: bench-words bench-core bench-transactional ## Measure all three kinds of topologies
+
+bench-words: check-java $(STAMP) ## Measure Trident's word count against hand-written streaming (ARGS=...)
 	@$(PY) -m benchmarks.word_count $(ARGS)
+
+bench-core: check-java $(STAMP) ## Measure spouts and bolts, tracked against untracked (ARGS=...)
+	@$(PY) -m benchmarks.core $(ARGS)
+
+bench-transactional: check-java $(STAMP) ## Measure four batches in flight against one (ARGS=...)
+	@$(PY) -m benchmarks.transactional $(ARGS)
 
 bench-states: $(STAMP) ## Measure the states against the bare clients of their stores (ARGS=...)
 	@$(PY) -m benchmarks.states $(ARGS)

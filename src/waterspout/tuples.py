@@ -126,6 +126,9 @@ class Tuple:
         """Return the values of some fields."""
         return [self[name] for name in names]
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (Tuple, (self.values, self._origin, self._index))
+
     def __contains__(self, field: object) -> bool:
         return field in self._origin.index
 

@@ -22,6 +22,21 @@ words = topology.new_stream("in", FileSpout("data")).each("value", Split(), "wor
 counts = SQLiteState.opaque("counts.db", table="word_counts")
 words.group_by("word").persistent_aggregate(counts, Count(), "count")
 """
+CORE_WORD_COUNT = """
+from waterspout import BasicBolt, TopologyBuilder
+from waterspout.testing import FeederSpout
+
+class Split(BasicBolt):
+    output_fields = ("word",)
+    def execute(self, tuple, collector):
+        for word in tuple["sentence"].split():
+            collector.emit([word])
+
+builder = TopologyBuilder()
+builder.set_spout("sentences", FeederSpout("sentence", replay=True))
+builder.set_bolt("split", Split(), 2).shuffle_grouping("sentences")
+topology = builder.create_topology("words")
+"""
 
 
 class Outcome(NamedTuple):

@@ -36,7 +36,7 @@ def test_help_lists_the_commands(cli, arguments):
     outcome = cli(*arguments)
 
     assert outcome.code == 0
-    for command in ("demo", "run", "check", "doctor"):
+    for command in ("demo", "run", "check", "doctor", "state", "dead-letters"):
         assert command in outcome.out
 
 
@@ -99,6 +99,13 @@ def test_an_error_of_a_worker_comes_to_its_last_line_and_the_users_own_place():
         "run words stopped: AttributeError: 'int' object has no attribute 'upper' "
         "(/home/me/waterspout/job.py, line 12, in shout). Nothing is lost: mend the cause and run "
         "the same command again."
+    )
+
+
+def test_an_error_of_user_code_is_a_sentence_before_what_to_do():
+    assert paragraph(failed(ValueError("bad word"))) == (
+        "run words stopped: ValueError: bad word. Nothing is lost: mend the cause and run the same "
+        "command again."
     )
 
 

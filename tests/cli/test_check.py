@@ -4,7 +4,29 @@ from __future__ import annotations
 
 import pytest
 
-from tests.cli.conftest import WORD_COUNT, listing
+from tests.cli.conftest import CORE_WORD_COUNT, WORD_COUNT, listing
+from waterspout.coordination.embedded import EmbeddedStore
+
+CORE_PLAN = """\
+words: a topology of spouts and bolts
+
+  spout sentences (FeederSpout, 1 task; driver)
+    emits default (sentence) to split
+  bolt split (Split, 2 tasks)
+    from sentences: shuffle grouping
+    emits default (word), which nobody takes
+
+a wave of up to 2,000 tuples: 1 job, 1 stage, 1 task
+a larger one: 1 job, 1 stage, 0 shuffles, on 3 workers
+  stage 1 (2 parts): split
+
+guarantee: at least once for messages with an id, not exactly-once
+  a tree that is not complete fails after 5 to 10 s; after 3 replays a message becomes a dead letter
+  in-memory state of bolts survives lost workers, not the end of the run
+checked: streams, groupings, names, pickling and the coordination store; nothing was run or written
+"""
+
+BUILDER = CORE_WORD_COUNT[: CORE_WORD_COUNT.index("builder.set_bolt")]
 
 
 def test_the_plan_and_the_guarantee_are_printed_and_nothing_is_written(cli, write, place):
@@ -20,6 +42,41 @@ def test_the_plan_and_the_guarantee_are_printed_and_nothing_is_written(cli, writ
     assert "word_counts): exactly-once: spout 'in' is transactional" in outcome.out
     assert outcome.err == ""
     assert listing(place) == before
+
+
+def test_the_plan_of_spouts_and_bolts_is_printed_and_nothing_is_written(
+    cli, write, place, monkeypatch
+):
+    monkeypatch.setattr("os.cpu_count", lambda: 3)
+    file = write(CORE_WORD_COUNT)
+    before = listing(place)
+
+    outcome = cli("check", file, "-c", "message_timeout_secs=5")
+
+    assert outcome == (0, CORE_PLAN, "")
+    assert listing(place) == before
+
+
+def test_a_topology_of_spouts_and_bolts_that_has_changed_since_it_ran_is_refused(cli, write, place):
+    store = EmbeddedStore(place / "home", "words")
+    store.acquire({"spout sentences": "another one"})
+    store.release()
+
+    outcome = cli("check", write(CORE_WORD_COUNT))
+
+    assert outcome.code == 2
+    assert "topology 'words' has changed since it was first run" in outcome.err
+
+
+def test_states_are_not_looked_for_in_a_topology_of_spouts_and_bolts(cli, write):
+    outcome = cli("state", "get", write(CORE_WORD_COUNT), "be")
+
+    assert outcome == (
+        2,
+        "",
+        "error: 'words' is a topology of spouts and bolts: it has no states. What its bolts hold "
+        "in memory ends with the run.\n",
+    )
 
 
 def test_a_pair_that_is_not_exactly_once_is_said_to_be_so(cli, write):
@@ -51,13 +108,30 @@ def test_a_topology_is_found_by_its_name(cli, write, ending, name):
 @pytest.mark.parametrize(
     ("source", "named"),
     [
-        ("x = 1\n", "assign a TridentTopology to a variable named topology"),
+        (
+            "x = 1\n",
+            "assign a TridentTopology, or what create_topology() returns, to a variable named "
+            "topology",
+        ),
         ("def build():\n    pass\n", "the functions build"),
         (WORD_COUNT.replace("topology", "words_topology"), "use words.py:words_topology"),
         ("topology = None\n", "topology in words.py is None"),
         ("def topology(size):\n    pass\n", "topology() in words.py takes arguments"),
-        ("def topology():\n    return 1\n", "is a int, not a TridentTopology"),
+        ("def topology():\n    return 1\n", "is a int, not a topology"),
         ("def topology():\n    return 1 / 0\n", "words.py, line 2: ZeroDivisionError"),
+        (BUILDER, "call create_topology, as in topology = builder.create_topology(...)"),
+        (
+            BUILDER.replace("builder", "topology"),
+            "topology in words.py is a TopologyBuilder, not a topology. A builder is not a "
+            "topology yet: call create_topology, as in topology = topology.create_topology(...)",
+        ),
+        (f"{BUILDER}mine = builder.create_topology('mine')\n", "use words.py:mine"),
+        (
+            f"{BUILDER}builder.set_bolt('split', Split()).shuffle_grouping('sentenses')\n"
+            "topology = builder.create_topology('words')\n",
+            "words.py, line 14: bolt 'split' subscribes to 'sentenses', but there is no such "
+            "component; did you mean 'sentences'?",
+        ),
     ],
 )
 def test_what_is_there_instead_is_named(cli, write, source, named):

@@ -38,10 +38,9 @@ def paragraph(error: BaseException) -> str:
         return _usage(error)
     if isinstance(error, RunFailedError) and error.__cause__ is not None:
         cause = error.__cause__
+        told = f"{str(error).removesuffix(str(cause)).rstrip()} {_named(cause)}"
         # Errors of this library say themselves what to do.
-        remedy = "" if isinstance(cause, WaterspoutError) else _GO_ON
-        prefix = str(error).removesuffix(str(cause)).rstrip()
-        return f"{prefix} {_named(cause)}{remedy}"
+        return told if isinstance(cause, WaterspoutError) else f"{told.rstrip('.')}.{_GO_ON}"
     if isinstance(error, (WaterspoutError, OSError)):
         return one_line(str(error))
     return f"{_named(error)}. This was not foreseen; --debug shows where it happened."

@@ -10,6 +10,8 @@ from waterspout.config import Config
 from waterspout.coordination.dead_letters import DeadLetters
 from waterspout.run import Run
 from waterspout.topology.graph import Topology
+from waterspout.transactional.builder import TransactionalTopology
+from waterspout.transactional.explain import explain as explain_transactions
 from waterspout.trident.plan.explain import explain as explain_batches
 from waterspout.trident.topology import TridentTopology
 from waterspout.waves.explain import explain as explain_waves
@@ -76,6 +78,27 @@ class _Core(Kind):
         return WaveWatcher(run, count)
 
 
+class _Transactional(Kind):
+    checked = "streams, groupings, names, pickling and the coordination store"
+
+    def __init__(self, topology: TransactionalTopology) -> None:
+        self._topology = topology
+
+    def check(self, conf: Config) -> str:
+        from waterspout.spark.core_run import prepare_core
+
+        store, _ = prepare_core(self._topology, conf)
+        store.release()
+        return explain_transactions(self._topology, conf, os.cpu_count() or 2)
+
+    def watch(self, run: Run, conf: Config) -> Watcher:
+        return BatchWatcher(run, fact="executed_tuples", noun="tuple")
+
+
 def kind_of(topology: Topology | TridentTopology) -> Kind:
     """Return how to treat a topology."""
-    return _Trident(topology) if isinstance(topology, TridentTopology) else _Core(topology)
+    if isinstance(topology, TridentTopology):
+        return _Trident(topology)
+    if isinstance(topology, TransactionalTopology):
+        return _Transactional(topology)
+    return _Core(topology)

@@ -59,26 +59,28 @@ class BatchesSeen:
     in_flight: int = 0
     replayed: int = 0
     rows: int = 0
-    """Rows that went into states."""
+    """Rows that went into states, or tuples that were executed."""
 
 
 class BatchWatcher(Watcher):
-    """Adds up the progress of a run of batches."""
+    """Adds up the progress of a run of batches: of rows that are written, or tuples executed."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Run, *, fact: str = "written_rows", noun: str = "row") -> None:
         self._run = run
+        self._fact = fact
+        self._noun = noun
         self._seen = BatchesSeen()
         self._rate = Rate()
 
     def now(self) -> str:
         """Return the batches and rows, what is in flight, and rows a second."""
         seen = self.look()
-        speed = f"{seen.in_flight} in flight, {self._rate.at(seen.rows):,.0f} rows/s"
-        return f"{_sum_of_batches(seen)}, {speed}"
+        speed = f"{seen.in_flight} in flight, {self._rate.at(seen.rows):,.0f} {self._noun}s/s"
+        return f"{self._sum(seen)}, {speed}"
 
     def total(self) -> str:
         """Return the batches and rows."""
-        return _sum_of_batches(self.look())
+        return self._sum(self.look())
 
     def look(self) -> BatchesSeen:
         """Return how far the run is now, as numbers."""
@@ -90,9 +92,16 @@ class BatchWatcher(Watcher):
             batches=before.batches + len(new),
             in_flight=self._in_flight(),
             replayed=new[-1]["replayed"] if new else before.replayed,
-            rows=before.rows + sum(entry.get("written_rows", 0) for entry in new),
+            rows=before.rows + sum(entry.get(self._fact, 0) for entry in new),
         )
         return self._seen
+
+    def _sum(self, seen: BatchesSeen) -> str:
+        at = "" if seen.txid is None else f" (up to {seen.txid})"
+        replayed = f", {seen.replayed} replayed" if seen.replayed else ""
+        batches = counted(seen.batches, "batch", "batches")
+        done = "written" if self._noun == "row" else "executed"
+        return f"{batches} committed{at}{replayed}, {counted(seen.rows, self._noun)} {done}"
 
     def _in_flight(self) -> int:
         open_batches: set[int] = set()
@@ -102,13 +111,6 @@ class BatchWatcher(Watcher):
             elif entry["event"] == "commit ends":
                 open_batches.discard(entry["txid"])
         return len(open_batches)
-
-
-def _sum_of_batches(seen: BatchesSeen) -> str:
-    at = "" if seen.txid is None else f" (up to {seen.txid})"
-    replayed = f", {seen.replayed} replayed" if seen.replayed else ""
-    batches = counted(seen.batches, "batch", "batches")
-    return f"{batches} committed{at}{replayed}, {counted(seen.rows, 'row')} written"
 
 
 @dataclass(frozen=True, slots=True)

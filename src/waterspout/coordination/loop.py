@@ -31,7 +31,7 @@ from waterspout.coordination.engine import (
     Processed,
 )
 from waterspout.coordination.store import CoordinationStore, refuse_changed_graph
-from waterspout.errors import LeaseLostError, OutsideError
+from waterspout.errors import FailedException, LeaseLostError, OutsideError
 from waterspout.spouts.base import BatchPlanner, PlannedSpout, SpoutContext, SpoutKind
 from waterspout.state.base import HeadedState
 from waterspout.state.head import Writer, verify
@@ -165,7 +165,9 @@ class BatchLoop:
         except BaseException:
             parts.store.release()
             raise
-        self._keep_resolved = not all(s.undoes_lost_attempts for s in parts.states.values())
+        # Without states of ours, a topology's own committers write, and must tell attempts apart.
+        undone = all(state.undoes_lost_attempts for state in parts.states.values())
+        self._keep_resolved = not parts.states or not undone
         attempts = {txid: batch.attempt for txid, batch in self._ledger.emitted.items()}
         self._coordinator = Coordinator(
             _policy(parts.config), current=self._ledger.current, attempts=attempts
@@ -377,7 +379,7 @@ class BatchLoop:
         try:
             ready = any(p.is_ready(previous.get(i)) for i, p in self._planners.items())
         except Exception as error:
-            self._ready_failures += 1
+            self._ready_failures += not isinstance(error, FailedException)
             if self._ready_failures > self._parts.config.max_retries:
                 raise
             log.warning("a spout could not be asked for data: %s", error)

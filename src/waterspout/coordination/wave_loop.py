@@ -314,6 +314,7 @@ class WaveLoop:
             raise error
         self._failures += 1
         alone = load.tuples <= 1 or self._hopeless > 0
+        alone = alone and isinstance(error, WorkerLostError)
         if self._failures > (1 if alone else self._conf.max_retries):
             self._break_up(load, error)
             return

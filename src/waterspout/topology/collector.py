@@ -182,13 +182,12 @@ def _nobody_listens(error: BaseException) -> None:
 class OutputCollector(Emitter):
     """A bolt's way out. Lives as long as the bolt; each wave gives it new outlets."""
 
-    __slots__ = ("_done", "_intakes", "_specials")
+    __slots__ = ("_done", "_specials", "_task")
 
-    def __init__(self, component: str) -> None:
+    def __init__(self, component: str, task: int = -1) -> None:
         super().__init__(component)
+        self._task = task
         self._done: Any = bytearray()
-        self._intakes: Collection[Any] = ()
-        """What this task has got, in this wave and before, as far as it is open."""
         self._specials: list[tuple[int, ...]] = []
 
     def emit(self, values: Any, anchors: Any = None, stream: str = "default") -> tuple[int, ...]:
@@ -247,8 +246,7 @@ class OutputCollector(Emitter):
 
     def _has_got(self, origin: Origin) -> bool:
         """Whether a tuple of an earlier wave was this task's; of one in no tree it is no matter."""
-        intake = origin.intake
-        return not intake.is_tracked or any(intake is mine for mine in self._intakes)
+        return origin.intake.task == self._task or not origin.intake.is_tracked
 
     def reset_timeout(self, tuple: Tuple) -> None:
         """Let the time of this tuple's messages begin anew when the wave is over."""

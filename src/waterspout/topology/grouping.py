@@ -25,7 +25,15 @@ from waterspout.serde import encode_key
 from waterspout.topology.context import TopologyContext
 from waterspout.tuples import Fields
 
-__all__ = ["CustomGrouping", "Grouping", "GroupingKind", "Route", "make_route", "stable_hash"]
+__all__ = [
+    "CustomGrouping",
+    "Grouping",
+    "GroupingKind",
+    "Route",
+    "make_route",
+    "stable_hash",
+    "turn_of",
+]
 
 Route = Callable[[tuple[Any, ...]], tuple[int, ...]]
 
@@ -118,6 +126,14 @@ def _is_finite(value: float | Decimal | Fraction) -> bool:
     return isinstance(value, Fraction) or math.isfinite(value)
 
 
+def turn_of(number: int) -> int:
+    """Return 32 bits that fill their range evenly for any run of numbers, every second one too.
+
+    Multiples of the golden ratio, of which the fraction is kept.
+    """
+    return number * 0x9E3779B9 & 0xFFFFFFFF
+
+
 def make_route(
     grouping: Grouping,
     fields: Fields,
@@ -129,7 +145,8 @@ def make_route(
 ) -> Route:
     """Return the function that chooses among `tasks`, for one producing task and one wave.
 
-    `turn` moves the start of a shuffle on, so that small waves are dealt evenly too.
+    `turn` (32 bits, see `turn_of`) moves the start of a shuffle on, so that small waves are dealt
+    evenly too.
     """
     ordered = tuple(sorted(tasks))
     match grouping.kind:
@@ -158,7 +175,7 @@ def make_route(
 
 
 def _dealt(tasks: tuple[int, ...], turn: int) -> Route:
-    start = turn % len(tasks)
+    start = turn * len(tasks) >> 32
     deal = cycle([(task,) for task in tasks[start:] + tasks[:start]]).__next__
     return lambda values: deal()
 
@@ -227,7 +244,7 @@ def _by_partial_key(names: Fields, fields: Fields, tasks: tuple[int, ...], turn:
         if second == first:
             second = (first + 1) % len(tasks)
         one, other = tasks[first], tasks[second]
-        if turn % 2:
+        if turn >> 31:
             one, other = other, one
         task = one if used[one] <= used[other] else other
         used[task] += 1

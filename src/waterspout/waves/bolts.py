@@ -158,7 +158,7 @@ class BoltTask:
 
         `fields` has, for each source task, its component and the fields of its streams.
         """
-        intake = Intake(frames)
+        intake = Intake(frames, self._task)
         self.collector._outlets = outlets
         self.errors = _Errors(self._component, self._task)
         self.collector._report = self.errors.add
@@ -166,7 +166,6 @@ class BoltTask:
         if not basic:
             self.collector._done = intake.done
             self.collector._specials = []
-            self.collector._intakes = self._intakes
         base = 0
         left: list[Frame] = []
         for number, frame in enumerate(frames):
@@ -272,8 +271,10 @@ class BoltTask:
     # --- how it is made ------------------------------------------------------------------------
 
     def _new_collector(self) -> None:
-        kind = BasicCollector if isinstance(self.bolt, BasicBolt) else OutputCollector
-        self.collector = kind(self._component)
+        if isinstance(self.bolt, BasicBolt):
+            self.collector = BasicCollector(self._component)
+        else:
+            self.collector = OutputCollector(self._component, self._task)
         self._intakes = []
         self._reasons = {}
 

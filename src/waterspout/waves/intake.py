@@ -45,8 +45,10 @@ class Outcome:
 class Intake:
     """All tuples of one task and wave, numbered through all frames."""
 
-    def __init__(self, frames: Sequence[Frame]) -> None:
+    def __init__(self, frames: Sequence[Frame], task: int = -1) -> None:
         total = sum(map(len, frames))
+        self.task = task
+        """Whose tuples these are."""
         self.done: Any = bytearray(total)
         self.roots: Ids | None = None
         self.edges: Ids | None = None

@@ -113,8 +113,7 @@ class _Part:
         self._header = header
         self._stage, self._part = stage, part
         self._token = token
-        # At random: a bolt that emits in every second wave must not always begin alike.
-        self._turn = header.seed % 1_000_003
+        self._turn = header.number
         self._ids = generator((header.seed, header.number, stage, part))
         self._inbox: dict[int, list[Frame]] = {}
         self._roots: list[Ids] = []

@@ -7,7 +7,7 @@ from typing import Any
 
 from waterspout.topology.collector import Outlet
 from waterspout.topology.graph import Topology
-from waterspout.topology.grouping import GroupingKind, Route, make_route
+from waterspout.topology.grouping import GroupingKind, Route, make_route, turn_of
 
 __all__ = ["make_outlets"]
 
@@ -43,7 +43,7 @@ def make_outlets(
                     tasks,
                     context=context,
                     stream=stream,
-                    turn=turn + task,
+                    turn=turn_of(turn + 31 * task),
                 )
             )
         outlets[stream] = Outlet(
