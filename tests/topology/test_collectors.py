@@ -275,6 +275,31 @@ def test_a_basic_bolt_emits_returns_tasks_and_reports():
     assert feeder.tracker.acks == {1: 1}
 
 
+class Points(BasicBolt):
+    streams: ClassVar = {"to": Direct("n")}
+
+    def execute(self, tuple, collector):
+        collector.emit_direct(tuple["a"], [tuple["a"]], stream="to")
+
+
+def test_a_basic_bolt_emits_directly_and_anchored():
+    feeder = FeederSpout("a")
+    builder = TopologyBuilder()
+    builder.set_spout("source", feeder)
+    builder.set_bolt("points", Points()).shuffle_grouping("source")
+    builder.set_bolt("target", Do(lambda bolt, t: bolt.collector.fail(t)), 2).direct_grouping(
+        "points", "to"
+    )
+    driven = Driven(builder.create_topology("t"))
+    feeder.feed([4], msg_id=4)
+    feeder.feed([9], msg_id=9)
+    driven.until_idle()
+
+    assert feeder.tracker.fails == {4: 1, 9: 1}
+    (note,) = driven.heard.errors
+    assert note.error.startswith("EmitError: task 9 does not take stream 'to' of 'points'")
+
+
 # --- spouts --------------------------------------------------------------------------------------
 
 

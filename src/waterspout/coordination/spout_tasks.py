@@ -10,7 +10,7 @@ import secrets
 import traceback
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -33,6 +33,8 @@ from waterspout.waves.spouts import Letter, PulledSpout, SpoutCrash, SpoutTask
 __all__ = ["Counts", "SpoutTasks"]
 
 log = logging.getLogger(__name__)
+
+S = TypeVar("S", bound=SpoutTask)
 
 _LOOK_FOR_REPLAYS_S = 0.5
 _STORE_POSITIONS_S = 1.0
@@ -75,6 +77,7 @@ class SpoutTasks:
         self._crashes: dict[tuple[int, str], int] = {}
         self._asleep_until: dict[int, float] = {}
         self._replaying: set[int] = set()
+        self._asked = self._planned = 0
         self._look_at = self._store_at = clock()
         self.counts = Counts()
         self.dry = False
@@ -136,15 +139,18 @@ class SpoutTasks:
     def ask(self, limit: int) -> bool:
         """Ask the spouts once around, for `limit` tuples in all; return whether more may come."""
         more = False
-        for each in self._tasks.values():
-            if not isinstance(each, PulledSpout) or not self._is_awake(each):
+        self._asked += 1  # another one is first each time, or a small wave is all of one spout
+        pulled = [each for each in self._tasks.values() if isinstance(each, PulledSpout)]
+        for each in _from(pulled, self._asked):
+            if not self._is_awake(each):
                 continue
-            if self.collected >= limit:
+            room = limit - self.collected
+            if room <= 0:
                 more = True
             elif each.has_room:
-                gave = self._guarded(each, each.ask)
+                gave = self._guarded(each, lambda e=each, n=room: e.ask(n))  # type: ignore[misc]
                 if gave is not None:
-                    self._crashes.pop((each.task, "next_tuple"), None)
+                    self._works_again(each, "next_tuple")
                 more = bool(gave) or more
         self.dry = not more
         return more and self.collected < limit
@@ -152,23 +158,27 @@ class SpoutTasks:
     def plan_reads(self, room: int) -> list[LogRead]:
         """Return what is to be read on executors: about `room` messages, and all retries."""
         reads: list[LogRead] = []
-        for each in self._tasks.values():
-            if not isinstance(each, LogTask) or not self._is_awake(each):
-                continue
-            if room > 0 or each.has_retries:
-                read = self._guarded(each, lambda e=each, n=room: e.plan(n))  # type: ignore[misc]
+        self._planned += 1
+        logs = [each for each in self._tasks.values() if isinstance(each, LogTask)]
+        awake = [each for each in _from(logs, self._planned) if self._is_awake(each)]
+        for number, each in enumerate(awake):
+            share = -(-room // (len(awake) - number))
+            if share > 0 or each.has_retries:
+                read = self._guarded(each, lambda e=each, n=share: e.plan(n))  # type: ignore[misc]
+                if each.task not in self._asleep_until:
+                    self._works_again(each, "partitions", "begin", "end", "advance")
                 if read is not None:
                     reads.append(read)
-                    room -= sum(end - start for _, start, end in read.ranges)
+                    room -= read.messages
         return reads
 
-    def hand_out(self) -> list[Frame]:
-        """Return all that was emitted, as frames, and begin to track its messages."""
+    def hand_out(self, born: int) -> list[Frame]:
+        """Return all that was emitted, as frames of a wave, and begin to track its messages."""
         frames: list[Frame] = []
         for each in self._tasks.values():
             if each.emitted:
                 self.counts.emitted += each.emitted
-                emission = each.hand_out(self._ids)
+                emission = each.hand_out(self._ids, born)
                 frames += emission.frames
                 self._track(each.task, emission.roots, emission.values)
         return frames
@@ -186,6 +196,10 @@ class SpoutTasks:
         except SpoutCrash as crash:
             self._rest(each, crash)
             return None
+
+    def _works_again(self, each: SpoutTask, *methods: str) -> None:
+        for method in methods:
+            self._crashes.pop((each.task, method), None)
 
     def _rest(self, each: SpoutTask, crash: SpoutCrash) -> None:
         cause = crash.__cause__
@@ -211,6 +225,8 @@ class SpoutTasks:
         del self._asleep_until[each.task]
         if isinstance(each, PulledSpout):
             self._guarded(each, each.restart)
+            if each.task not in self._asleep_until:
+                self._works_again(each, "open")
         return each.task not in self._asleep_until
 
     # --- telling -------------------------------------------------------------------------------
@@ -245,6 +261,17 @@ class SpoutTasks:
         self._ack(settled.acked)  # messages that nobody takes, emitted since the last wave
         self._fail(settled.failed, lambda root: Failure(root, component, why))
 
+    def fail_unread(self, read: LogRead, why: str) -> None:
+        """Fail the one message of a log whose reading or processing kills its worker."""
+        each = self._tasks[read.task]
+        assert isinstance(each, LogTask)
+        ((partition, offset, _),) = read.ranges
+        self.dry = False
+        self.counts.failed += 1
+        letter = self._guarded(each, lambda: each.failed_unread(partition, offset, "", why))
+        if letter is not None:
+            self._put_aside([letter])
+
     def expire(self) -> None:
         """Fail the messages whose time is over."""
         trees = self.tracker.expire(self._clock())
@@ -258,9 +285,10 @@ class SpoutTasks:
             self.counts.acked += len(roots)
             each = self._tasks[task]
             replayed += each.replayed(roots)
-            if task in self._asleep_until:
+            if self._is_down(each):
                 continue  # its source will give these messages again
-            self._guarded(each, lambda e=each, r=roots: e.acked(r))  # type: ignore[misc]
+            if self._guarded(each, lambda e=each, r=roots: e.acked(r)):  # type: ignore[misc]
+                self._works_again(each, "ack")
         if replayed:
             ids = [letter.id for letter in replayed if letter.id is not None]
             self._letters.remove(ids)
@@ -275,14 +303,20 @@ class SpoutTasks:
             self.counts.failed += len(roots)
             each = self._tasks[task]
             for root in roots:
-                if task in self._asleep_until and not each.is_replay(root):
+                if self._is_down(each) and not each.is_replay(root):
                     continue  # its source will give this message again
-                failure = reason(root)
+                failure, told = reason(root), each.told
                 letter = self._guarded(each, lambda e=each, f=failure: e.failed(f))  # type: ignore[misc]
+                if each.told > told:
+                    self._works_again(each, "fail")
                 if letter is not None:
                     letters.append(letter)
         if letters:
             self._put_aside(letters)
+
+    def _is_down(self, each: SpoutTask) -> bool:
+        """Whether a spout has crashed and will be started anew; a log's is not, it only pauses."""
+        return isinstance(each, PulledSpout) and each.task in self._asleep_until
 
     def _put_aside(self, letters: list[Letter]) -> None:
         """Store dead letters durably; only then are their messages acked away."""
@@ -337,7 +371,8 @@ class SpoutTasks:
             faults.point("positions.after")
             for each in logs:
                 stored = positions[each.component]
-                self._guarded(each, lambda e=each, s=stored: e.tell_committed(s))  # type: ignore[misc]
+                if self._guarded(each, lambda e=each, s=stored: e.tell_committed(s)):  # type: ignore[misc]
+                    self._works_again(each, "committed")
 
     def _reporter(self, component: str, task: int) -> Callable[[BaseException], None]:
         def report(error: BaseException) -> None:
@@ -346,6 +381,12 @@ class SpoutTasks:
             self._report(ErrorNote(component, task, name, text))
 
         return report
+
+
+def _from(tasks: list[S], turn: int) -> list[S]:
+    """Return the tasks in their order, beginning with another one at each turn."""
+    start = turn % len(tasks) if tasks else 0
+    return tasks[start:] + tasks[:start]
 
 
 def _by_task(trees: Trees) -> list[tuple[int, list[int]]]:

@@ -29,7 +29,7 @@ from waterspout.topology.pickling import require_picklable
 from waterspout.waves.bolts import BoltCrash, ErrorNote
 from waterspout.waves.engine import Wave, WaveDone, WaveEngine, WaveFailed, assemble
 from waterspout.waves.frames import Frame, anchored, halves
-from waterspout.waves.logs import LogRead
+from waterspout.waves.logs import LogRead, halved
 from waterspout.waves.pacing import Pacing
 from waterspout.waves.part import TaskState, WaveHeader
 from waterspout.waves.shape import collapsed, spread
@@ -71,10 +71,25 @@ class _Load:
     reads: list[LogRead]
 
     @property
+    def is_single(self) -> bool:
+        """Whether it cannot be divided any further."""
+        ranges = [each for read in self.reads for each in read.ranges]
+        sizes = [end - start for _, start, end in ranges]
+        return sum(map(len, self.frames)) + sum(sizes) <= 1
+
+    def halves(self) -> tuple[_Load, _Load]:
+        """Return it in two; neither is empty."""
+        if self.frames and self.reads:
+            return _Load(self.frames, []), _Load([], self.reads)
+        if self.frames:
+            first, second = halves(self.frames)
+            return _Load(first, []), _Load(second, [])
+        early, late = halved(self.reads)
+        return _Load([], early), _Load([], late)
+
+    @property
     def tuples(self) -> int:
-        return sum(map(len, self.frames)) + sum(
-            end - start for read in self.reads for _, start, end in read.ranges
-        )
+        return sum(map(len, self.frames)) + sum(read.messages for read in self.reads)
 
 
 class WaveLoop:
@@ -226,7 +241,7 @@ class WaveLoop:
             self._gathering_since = None
         # What waits from earlier waves comes first: order between two tasks is kept.
         waiting, self._waiting = self._waiting, []
-        self._start(_Load([*waiting, *self.spouts.hand_out(), *ticks], reads))
+        self._start(_Load([*waiting, *self.spouts.hand_out(self.waves + 1), *ticks], reads))
         return False
 
     def _start(self, load: _Load) -> None:
@@ -244,7 +259,7 @@ class WaveLoop:
             if now >= at:
                 period = self._ticks[task]
                 self._tick_at[task] = now + period
-                due.append(Frame(SYSTEM_TASK, TICK_STREAM, task, [(period,)]))
+                due.append(Frame(SYSTEM_TASK, TICK_STREAM, task, [(period,)], born=self.waves + 1))
         return due
 
     # --- ending a wave -------------------------------------------------------------------------
@@ -313,7 +328,7 @@ class WaveLoop:
         if isinstance(error, BoltCrash | LeaseLostError):
             raise error
         self._failures += 1
-        alone = load.tuples <= 1 or self._hopeless > 0
+        alone = load.is_single or self._hopeless > 0
         alone = alone and isinstance(error, WorkerLostError)
         if self._failures > (1 if alone else self._conf.max_retries):
             self._break_up(load, error)
@@ -337,16 +352,23 @@ class WaveLoop:
     def _break_up(self, load: _Load, error: BaseException) -> None:
         """Look for the tuple that kills its worker by halving; fail it when it is alone."""
         self._failures = 0
-        if not isinstance(error, WorkerLostError) or load.reads:
+        if not isinstance(error, WorkerLostError) or not (load.reads or load.frames):
             raise error
         self._running = None
-        if load.tuples > 1:
-            first, second = halves(load.frames)
-            self._pieces += [_Load(second, []), _Load(first, [])]
+        if not load.is_single:
+            first, second = load.halves()
+            self._pieces += [second, first]
             return
         self._hopeless += 1
         if self._hopeless > self._conf.max_replays + 1:
             raise error  # whatever the tuple: the workers cannot do anything at all
+        if load.reads:
+            (read,) = load.reads
+            component = self._parts.topology.component_of[read.task]
+            log.error("a message of %r kills its worker and is failed: %s", component, error)
+            self._listener.error(ErrorNote(component, read.task, str(error), ""))
+            self.spouts.fail_unread(read, f"its worker died: {error}")
+            return
         (frame,) = load.frames
         component = self._parts.topology.component_of[frame.target]
         log.error("a tuple for %r kills its worker and is failed: %s", component, error)

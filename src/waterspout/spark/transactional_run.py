@@ -30,11 +30,12 @@ def start_transactional(topology: TransactionalTopology, spark: Any, conf: Confi
         store.release()
         raise
     spout_id = topology.spout_id
+    spec = topology.components[spout_id]
     context = topology.context(topology.tasks[spout_id][0])
     parts = Parts(
         topology=topology.name,
         fingerprint=topology.fingerprint(),
-        spouts={spout_id: EmittedSpout(topology.components[spout_id].component, context)},
+        spouts={spout_id: EmittedSpout(spec.component, context, spec.configuration)},
         states={},
         store=store,
         engine=engine,

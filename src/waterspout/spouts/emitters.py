@@ -15,6 +15,7 @@ from waterspout.transactional.collector import BatchCollector
 from waterspout.transactional.spouts import (
     OpaquePartitionedTransactionalSpout,
     TransactionalSpout,
+    pinned,
 )
 
 __all__ = ["EmittedSpout"]
@@ -25,18 +26,23 @@ log = logging.getLogger(__name__)
 class EmittedSpout(PlannedSpout):
     """Any of the three transactional spouts, planned here and emitted on the executors."""
 
-    def __init__(self, spout: Any, context: TopologyContext) -> None:
+    def __init__(
+        self, spout: Any, context: TopologyContext, options: Mapping[str, Any] = {}
+    ) -> None:
         self._spout = spout
         self._context = context
+        self._options = options
         is_opaque = isinstance(spout, OpaquePartitionedTransactionalSpout)
         self.kind = SpoutKind.OPAQUE if is_opaque else SpoutKind.TRANSACTIONAL
 
     def open(self, context: SpoutContext) -> BatchPlanner:
         """Ask the spout for its coordinator."""
-        conf = context.conf.to_dict()
+        conf = {**context.conf.to_dict(), **self._options}
         if isinstance(self._spout, TransactionalSpout):
             return _Whole(self._spout, conf, self._context)
-        return _ByPartition(self._spout, conf, self._context, opaque=self.kind is SpoutKind.OPAQUE)
+        opaque = self.kind is SpoutKind.OPAQUE
+        following = max([context.current - 1, *context.known]) + 1
+        return _ByPartition(self._spout, conf, self._context, following, opaque=opaque)
 
 
 class _Planner(BatchPlanner):
@@ -57,7 +63,7 @@ class _Planner(BatchPlanner):
     def _plain(self, metadata: Any) -> Any:
         """Return metadata as it will be read back, or say that it is not JSON."""
         try:
-            return json.loads(json.dumps(metadata))
+            return json.loads(json.dumps(metadata, allow_nan=False))
         except (TypeError, ValueError) as error:
             raise TopologyError(
                 f"spout {self._name!r} gave metadata that is not JSON: {error}. Use numbers, text, "
@@ -78,37 +84,48 @@ class _Whole(_Planner):
 class _ByPartition(_Planner):
     """Metadata of a batch: for each partition, where the last batch ended and what this one has.
 
-    A partition that has nothing (or is down) keeps its last position for the batches to come.
+    A partition that has nothing (or is down, or is not counted for a while) keeps its last position
+    for the batches to come.
     """
 
     def __init__(
-        self, spout: Any, conf: Mapping[str, Any], context: TopologyContext, *, opaque: bool
+        self,
+        spout: Any,
+        conf: Mapping[str, Any],
+        context: TopologyContext,
+        following: int,
+        *,
+        opaque: bool,
     ) -> None:
         super().__init__(spout, conf, context)
         self._opaque = opaque
-        self._looked: tuple[str, list[Any]] | None = None
+        self._following = following  # the first txid that was never planned
+        self._looked: tuple[tuple[int, str], list[Any]] | None = None
 
     def is_ready(self, previous: Any) -> bool:
         if not self._coordinator.is_ready():
             return False
-        planned = self._all(0, previous)
-        self._looked = (json.dumps(previous), planned)
+        planned = self._all(self._following, previous)
+        self._looked = ((self._following, json.dumps(previous)), planned)
         return any(metadata is not None for _, metadata in planned)
 
     def plan(self, txid: int, previous: Any) -> Any:
         looked, self._looked = self._looked, None
-        if looked is not None and looked[0] == json.dumps(previous):
+        self._following = max(self._following, txid + 1)
+        if looked is not None and looked[0] == (txid, json.dumps(previous)):
             return looked[1]
         return self._all(txid, previous)
 
     def _all(self, txid: int, previous: Any) -> list[Any]:
         owner = self._emitter if self._opaque else self._coordinator
+        before = previous or []
+        there = owner.num_partitions()
         planned = []
-        for partition in range(owner.num_partitions()):
-            before = previous or []
+        for partition in range(max(there, len(before))):
             last, metadata = before[partition] if partition < len(before) else (None, None)
             start = last if metadata is None else metadata
-            planned.append([start, self._plain(self._next(txid, partition, start))])
+            following = self._next(txid, partition, start) if partition < there else None
+            planned.append([start, self._plain(following)])
         return planned
 
     def _next(self, txid: int, partition: int, last: Any) -> Any:
@@ -124,4 +141,4 @@ class _ByPartition(_Planner):
                 raise
             log.warning("partition %d of %r gives nothing: %s", partition, self._name, error)
             return None
-        return metadata if nowhere.count else None
+        return pinned(metadata, nowhere.count, type(self._emitter).__name__)

@@ -4,7 +4,9 @@ from typing import TYPE_CHECKING, Any
 
 from waterspout.faults import Fault, FaultPlan
 from waterspout.spouts.fixed import FixedBatchSpout
+from waterspout.testing.batch_bolts import InProcessBatchBolts, LocalBatches, LostWorker
 from waterspout.testing.batches import Batches
+from waterspout.testing.emitters import check_emitter
 from waterspout.testing.engine import InProcessEngine, SimulatedCrash
 from waterspout.testing.faulty import FaultyMap, WriteFault
 from waterspout.testing.feeder import AckFailTracker, FeederSpout
@@ -25,14 +27,18 @@ __all__ = [
     "FaultyMap",
     "FeederSpout",
     "FixedBatchSpout",
+    "InProcessBatchBolts",
     "InProcessEngine",
     "InProcessWaves",
+    "LocalBatches",
     "LocalRun",
     "LocalWaves",
+    "LostWorker",
     "MemoryLog",
     "SimulatedCrash",
     "StateConformance",
     "WriteFault",
+    "check_emitter",
     "run_in_process",
 ]
 

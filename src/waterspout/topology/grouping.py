@@ -103,8 +103,12 @@ def stable_hash(values: Sequence[Any]) -> int:
 
 def _canonical(value: Any) -> Any:
     """Give numbers that Python holds equal one form; it would take them for one key too."""
-    if isinstance(value, str | bytes | None):
+    if value is None or type(value) is str:
         return value
+    if isinstance(value, str):
+        return str.__str__(value)  # of an enum, say
+    if isinstance(value, bytes):
+        return bytes(value)
     if isinstance(value, int):
         return int(value)
     if isinstance(value, float | Decimal | Fraction):

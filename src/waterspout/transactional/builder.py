@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from waterspout.errors import TopologyError
-from waterspout.topology.builder import BoltDeclarer, declare
+from waterspout.topology.builder import BoltDeclarer, SpoutDeclarer, declare
 from waterspout.topology.component import BasicBolt
 from waterspout.topology.graph import ComponentSpec, Topology
 from waterspout.topology.pickling import require_picklable
@@ -68,23 +68,30 @@ class TransactionalTopologyBuilder:
     ) -> None:
         if not isinstance(spout, _SPOUTS):
             raise TopologyError(
-                f"spout {spout_id!r} is a {type(spout).__name__}; give a TransactionalSpout, a "
+                f"spout {spout_id!r} is {_named(spout)}; give a TransactionalSpout, a "
                 "PartitionedTransactionalSpout or an OpaquePartitionedTransactionalSpout"
             )
         self._id = topology_id
         self._spout_id = spout_id
-        self._declared: dict[str, BoltDeclarer] = {}
+        self._declared: dict[str, SpoutDeclarer] = {}
         self._committers: set[str] = set()
         tasks = 1 if parallelism is None else parallelism
-        self._spout = declare(self._declared, spout_id, BoltDeclarer, spout, tasks, "spout")
+        self._spout = declare(self._declared, spout_id, SpoutDeclarer, spout, tasks, "spout")
+
+    @property
+    def spout_declarer(self) -> SpoutDeclarer:
+        """Where the spout's own options are set."""
+        return self._spout
 
     def set_bolt(self, id: str, bolt: BatchBolt | BasicBolt, parallelism: int = 1) -> BoltDeclarer:
         """Add a bolt; a BatchBolt that is a `Committer` too finishes in the commit phase."""
         if not isinstance(bolt, BatchBolt | BasicBolt):
             raise TopologyError(
-                f"bolt {id!r} is a {type(bolt).__name__}; a transactional topology takes objects "
-                "of classes derived from BatchBolt or BasicBolt"
+                f"bolt {id!r} is {_named(bolt)}; a transactional topology takes objects of "
+                "classes derived from BatchBolt or BasicBolt"
             )
+        if isinstance(bolt, Committer) and not isinstance(bolt, BatchBolt):
+            raise self._no_committer(id, bolt)
         declarer = declare(self._declared, id, BoltDeclarer, bolt, parallelism, "bolt")
         if isinstance(bolt, Committer):
             self._committers.add(id)
@@ -93,10 +100,7 @@ class TransactionalTopologyBuilder:
     def set_committer_bolt(self, id: str, bolt: BatchBolt, parallelism: int = 1) -> BoltDeclarer:
         """Add a BatchBolt that finishes in the commit phase, `Committer` or not."""
         if not isinstance(bolt, BatchBolt):
-            raise TopologyError(
-                f"committer {id!r} is a {type(bolt).__name__}; give a BatchBolt, which knows when "
-                "its batch is complete"
-            )
+            raise self._no_committer(id, bolt)
         declarer = self.set_bolt(id, bolt, parallelism)
         self._committers.add(id)
         return declarer
@@ -105,7 +109,7 @@ class TransactionalTopologyBuilder:
         """Return the checked, frozen topology."""
         specs: dict[str, ComponentSpec] = {}
         for name, declarer in self._declared.items():
-            is_spout = name == self._spout_id
+            is_spout = declarer is self._spout
             specs[name] = declarer.spec(is_spout=is_spout, read_on_executors=is_spout)
         topology = TransactionalTopology(
             self._id, specs, self._spout_id, frozenset(self._committers)
@@ -116,6 +120,17 @@ class TransactionalTopologyBuilder:
             kind = "spout" if spec.is_spout else "bolt"
             require_picklable(spec.component, f"{kind} {spec.id!r}")
         return topology
+
+    @staticmethod
+    def _no_committer(id: str, bolt: Any) -> TopologyError:
+        return TopologyError(
+            f"committer {id!r} is {_named(bolt)}; give a BatchBolt, which knows when its batch is "
+            "complete"
+        )
+
+
+def _named(thing: Any) -> str:
+    return f"the class {thing.__name__}" if isinstance(thing, type) else f"a {type(thing).__name__}"
 
 
 def _refuse_cycles(topology: TransactionalTopology) -> None:

@@ -48,6 +48,11 @@ class _Memory(Component):
         count = min(self.take, len(self.rows[partition]) - start)
         return [start, count] if count > 0 else None
 
+    def span(self, metadata: Any) -> tuple[int, int]:
+        """Return where a range begins and ends, for `check_emitter`."""
+        start, count = metadata
+        return start, start + count
+
     def emit(
         self, attempt: TransactionAttempt, collector: BatchCollector, partition: int, metadata: Any
     ) -> None:

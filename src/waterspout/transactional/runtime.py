@@ -9,6 +9,8 @@ and the driver, which replays the batch.
 
 from __future__ import annotations
 
+import json
+import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,7 +18,7 @@ from typing import Any
 from waterspout import faults
 from waterspout.acking.xor import generator
 from waterspout.errors import FailedException, NotPicklableError
-from waterspout.texts import described
+from waterspout.texts import described, shown
 from waterspout.topology.collector import Outlet, restoring
 from waterspout.topology.component import BasicBolt
 from waterspout.topology.graph import Topology
@@ -31,16 +33,28 @@ from waterspout.transactional.spouts import (
 from waterspout.tuples import Fields, Origin, Tuple
 from waterspout.waves.frames import Frame, pack, unpack
 from waterspout.waves.intake import Intake
-from waterspout.waves.part import DRIVER, nearby
+from waterspout.waves.part import DRIVER, nearby, no_collection
 from waterspout.waves.routing import make_outlets
 from waterspout.waves.rows import Row
 from waterspout.waves.sealing import Anchors, seal
 from waterspout.waves.shape import Place, WaveShape
 
-__all__ = ["FAILED", "BatchHeader", "BatchInput", "commit_stages", "first_rows", "run_stage"]
+__all__ = [
+    "FAILED",
+    "BatchHeader",
+    "BatchInput",
+    "commit_stages",
+    "emit_partition",
+    "first_rows",
+    "run_stage",
+]
+
+log = logging.getLogger(__name__)
 
 FAILED = -2
 """The stage of a row that tells the driver that the batch has failed, and why."""
+
+_NO_IDS = generator((0,))  # no tuple of a batch is anchored: none is drawn
 
 
 @dataclass(frozen=True)
@@ -105,7 +119,8 @@ def run_stage(
             continue
         work = _Part(shape, header, stage, part)
         try:
-            work.run(given)
+            with no_collection():
+                work.run(given)
         except FailedException as error:
             yield from _failed(shape, stage, described(error).removeprefix("FailedException: "))
             continue
@@ -129,8 +144,7 @@ class _Part:
         self._stage, self._part = stage, part
         attempt = header.attempt
         # The same for every try at this attempt: a retried task sends its tuples where it did.
-        self._turn = hash((attempt.transaction_id, attempt.attempt_id)) % 1_000_003
-        self._ids = generator((attempt.transaction_id, attempt.attempt_id, stage, part))
+        self._turn = attempt.transaction_id + attempt.attempt_id
         self._inbox: dict[int, list[Frame]] = {}
         self._onward: dict[tuple[int, int], BatchInput] = {}
         self._staged: dict[int, bytes] = {}
@@ -176,18 +190,19 @@ class _Part:
 
     def _run_bolt(self, task: int, component: str, staged: bytes | None) -> None:
         header = self._header
-        frames = self._inbox.pop(task, [])
+        # In one order, however they came: a task that is run again emits the same, to the same.
+        frames = sorted(self._inbox.pop(task, []), key=lambda f: (f.source, f.stream))
         finishes = header.commit or component not in header.late
         if not frames and not finishes and staged is None:
             return
         outlets, collector = self._way_out(task, component)
         context = self._context(task)
-        bolt = unpack(header.components[component])
         if staged is None:
+            bolt = unpack(header.components[component])
             _prepare(bolt, self._conf(component), context, collector, header.attempt)
         else:
             with restoring(collector, context):
-                bolt.__dict__ = unpack(staged)
+                bolt = unpack(staged)
         self._execute(bolt, frames, collector)
         if finishes:
             faults.point("write.before", txid=header.attempt.txid, component=component)
@@ -219,11 +234,12 @@ class _Part:
         outlets = make_outlets(self._topology, task, self._turn, near)
         collector = BatchCollector(component, self._header.attempt)
         collector._outlets = outlets
+        collector._report = lambda error: log.warning("%s: %s", component, described(error))
         return outlets, collector
 
     def _send(self, task: int, outlets: Mapping[str, Outlet]) -> None:
         source: Place = self._shape.places[task]
-        for frame in seal(task, outlets.values(), Anchors(None), self._ids).frames:
+        for frame in seal(task, outlets.values(), Anchors(None), _NO_IDS).frames:
             target = self._shape.places[frame.target]
             assert self._shape.is_ahead(source, target), "a batch has no way back"
             if target.stage == self._stage:
@@ -253,9 +269,9 @@ def _prepare(
 def _half_done(bolt: Any, component: str) -> bytes:
     try:
         try:
-            return pack(bolt.__dict__)
+            return pack(bolt)
         except Exception:
-            return dumps(bolt.__dict__)
+            return dumps(bolt)  # slower, and able to pickle functions and classes by value
     except Exception as error:
         culprit = None
         for name, value in bolt.__dict__.items():
@@ -266,7 +282,7 @@ def _half_done(bolt: Any, component: str) -> bytes:
                 break
         raise NotPicklableError(
             f"bolt {component!r} between the phases", culprit, str(error)
-        ) from (error)
+        ) from error
 
 
 def _emit_share(
@@ -277,19 +293,30 @@ def _emit_share(
     if isinstance(spout, TransactionalSpout):
         emitter.emit_batch(attempt, metadata, collector)
         return
-    by_last = isinstance(spout, OpaquePartitionedTransactionalSpout) and not hasattr(
-        emitter, "next_metadata"
-    )
     for partition in range(index, len(metadata), tasks):
         last, pinned = metadata[partition]
-        if pinned is None:
-            continue
-        if not by_last:
-            emitter.emit_partition_batch(attempt, collector, partition, pinned)
-            continue
-        given = emitter.emit_partition_batch(attempt, collector, partition, last)
-        if given != pinned:
-            raise FailedException(
-                f"partition {partition} of spout {header.spout_id!r} gave {given!r} after {last!r} "
-                f"where {pinned!r} was pinned"
-            )
+        if pinned is not None:
+            emit_partition(spout, emitter, attempt, partition, last, pinned, collector)
+
+
+def emit_partition(
+    spout: Any,
+    emitter: Any,
+    attempt: TransactionAttempt,
+    partition: int,
+    last: Any,
+    pinned: Any,
+    collector: BatchCollector,
+) -> None:
+    """Emit one partition's share of a batch; FailedException if it is not what was pinned."""
+    opaque = isinstance(spout, OpaquePartitionedTransactionalSpout)
+    if not opaque or hasattr(emitter, "next_metadata"):
+        emitter.emit_partition_batch(attempt, collector, partition, pinned)
+        return
+    given = emitter.emit_partition_batch(attempt, collector, partition, last)
+    # Compared as it was stored: a tuple has become a list.
+    if json.loads(json.dumps(given)) != pinned:
+        raise FailedException(
+            f"partition {partition} gave {shown(given)} after {shown(last)} where {shown(pinned)} "
+            "was pinned"
+        )

@@ -15,6 +15,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
+from waterspout.errors import TopologyError
 from waterspout.topology.component import Component
 from waterspout.topology.context import TopologyContext
 from waterspout.transactional.attempt import TransactionAttempt
@@ -29,7 +30,18 @@ __all__ = [
     "PartitionEmitter",
     "PartitionedTransactionalSpout",
     "TransactionalSpout",
+    "pinned",
 ]
+
+
+def pinned(metadata: Any, count: int, emitter: str) -> Any:
+    """Return the metadata of what an emitter has emitted to learn it; None if that is nothing."""
+    if count and metadata is None:
+        raise TopologyError(
+            f"{emitter} emitted {count} tuples and returned None as their metadata: they could not "
+            "be emitted again. Return what pins them."
+        )
+    return metadata if count else None
 
 
 class _Closing:
@@ -48,8 +60,9 @@ class BatchCoordinator(_Closing, ABC):
     def initialize_transaction(self, txid: int, previous: Any) -> Any:
         """Return the metadata of a new batch; `previous` is that of the batch before, or None.
 
-        Called once for each txid, restarts included; the answer is stored and used for every
-        attempt.
+        The answer is stored, before anything of the batch is emitted, and used for every attempt:
+        called once for each txid, restarts included. Only if the driver dies before the answer is
+        stored, the next one asks again.
         """
 
 
@@ -101,12 +114,12 @@ class PartitionEmitter(_Closing, ABC):
     def next_metadata(self, txid: int, partition: int, last: Any) -> Any:
         """Return what comes after `last` (None: from the start), or None if that is nothing.
 
-        Called in the driver, also to see whether there is anything.
+        Called in the driver, also to see whether there is anything: more than once for a txid.
         """
         nowhere = BatchCollector.counting()
         attempt = TransactionAttempt(txid, 0)
         metadata = self.emit_partition_batch_new(attempt, nowhere, partition, last)
-        return metadata if nowhere.count else None
+        return pinned(metadata, nowhere.count, type(self).__name__)
 
     def emit_partition_batch_new(
         self, attempt: TransactionAttempt, collector: BatchCollector, partition: int, last: Any

@@ -34,6 +34,8 @@ class Frame:
     roots: Ids | None = None
     edges: Ids | None = None
     shared: dict[int, dict[int, int]] | None = None
+    born: int = 0
+    """The wave in which it was sealed: a task executes older frames first."""
 
     def __len__(self) -> int:
         return len(self.values)
@@ -49,6 +51,7 @@ class Frame:
             None if self.roots is None else self.roots[done:],
             None if self.edges is None else self.edges[done:],
             shared or None,
+            self.born,
         )
 
     def before(self, end: int) -> Frame:
@@ -62,6 +65,7 @@ class Frame:
             None if self.roots is None else self.roots[:end],
             None if self.edges is None else self.edges[:end],
             shared or None,
+            self.born,
         )
 
     def __getstate__(self) -> tuple[Any, ...]:
@@ -70,13 +74,13 @@ class Frame:
         columns = [[row[i] for row in self.values] for i in range(width)]
         return (
             *(self.source, self.stream, self.target),
-            *(len(self.values), columns, self.roots, self.edges, self.shared),
+            *(len(self.values), columns, self.roots, self.edges, self.shared, self.born),
         )
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         self.source, self.stream, self.target, count, columns, *ids = state
         self.values = list(zip(*columns, strict=True)) if columns else [()] * count
-        self.roots, self.edges, self.shared = ids
+        self.roots, self.edges, self.shared, self.born = ids
 
 
 def pack(thing: Any) -> bytes:

@@ -12,10 +12,14 @@ import numpy as np
 from waterspout.acking.xor import Ids, no_ids
 from waterspout.topology.graph import Topology
 from waterspout.topology.grouping import stable_hash
+from waterspout.waves.bolts import Failure
 from waterspout.waves.logs import LogRange, LogRead, OpenedLog
-from waterspout.waves.spouts import Message, SpoutTask
+from waterspout.waves.spouts import Letter, Message, SpoutCrash, SpoutTask
 
 __all__ = ["LogTask"]
+
+# No root is zero.
+_NO_TREE = 0
 
 
 @dataclass(slots=True)
@@ -23,8 +27,8 @@ class _Partition:
     """How far a partition is: handed out, and done."""
 
     next: int
-    reading: int | None = None
-    """Where the range began that a wave is reading now."""
+    reading: list[tuple[int, int]] = field(default_factory=list)
+    """Ranges that were handed out for the first time and have not been read yet."""
 
     order: deque[int] = field(default_factory=deque)
     """Offsets that were emitted, ascending, from the first one that is not done."""
@@ -39,14 +43,20 @@ class _Partition:
         """The offset before which everything is done."""
         while self.order and self.order[0] in self.done:
             self.done.remove(self.order.popleft())
-        if self.order:
-            return self.order[0]
-        return self.next if self.reading is None else self.reading
+        return min([self.next, *(start for start, _ in self.reading), *list(self.order)[:1]])
 
-    def opened(self, offsets: list[int]) -> None:
-        """Take note of what a wave has read; what was to be read again may be there no more."""
-        known = self.order[-1] if self.order else -1
-        self.order.extend([n for n in offsets if n > known] if known >= 0 else offsets)
+    def opened(self, start: int, stop: int, offsets: list[int]) -> None:
+        """Take note of what was read of a range; what was to be read again may be gone."""
+        self.reading = [
+            part
+            for begin, end in self.reading
+            for part in ((begin, min(end, start)), (max(begin, stop), end))
+            if part[0] < part[1]
+        ]
+        again = {offset for offset in self.retrying if start <= offset < stop}
+        self.retrying -= again
+        self.done |= again.difference(offsets)
+        self.order.extend([offset for offset in offsets if offset not in again])
 
 
 class LogTask(SpoutTask):
@@ -106,16 +116,20 @@ class LogTask(SpoutTask):
         # The source is asked before anything changes: it may raise at any call.
         new = self._new_ranges(quota)
         ranges: list[LogRange] = []
+        messages = 0
         for partition, state in self._partitions.items():
             ranges += [(partition, offset, offset + 1) for offset in state.retries]
+            messages += len(state.retries)
             state.retrying.update(state.retries)
             state.retries = []
         for (partition, start, stop), count in new:
             state = self._partitions[partition]
             ranges.append((partition, start, stop))
-            state.reading, state.next = start, stop
+            state.reading.append((start, stop))
+            state.next = stop
             self._reading += count
-        return LogRead(self.task, tuple(ranges), self._tracked) if ranges else None
+            messages += count
+        return LogRead(self.task, tuple(ranges), self._tracked, messages) if ranges else None
 
     def _new_ranges(self, quota: int) -> list[tuple[LogRange, int]]:
         """Return ranges that were never read, each with about how many messages it has."""
@@ -148,20 +162,19 @@ class LogTask(SpoutTask):
 
     def opened(self, log: OpenedLog) -> tuple[Ids, Ids]:
         """Take note of what was read; return the roots and first values of the trees."""
-        self._reading = 0
-        for partition, offsets, roots in zip(log.partitions, log.offsets, log.roots, strict=True):
+        for (partition, start, stop), offsets, roots in zip(
+            log.ranges, log.offsets, log.roots, strict=True
+        ):
             numbers = offsets.tolist()
             state = self._partitions[partition]
-            state.retrying.difference_update(numbers)
+            state.opened(start, stop, numbers if self._tracked else [])
+            self._reading -= len(numbers)
             if self._tracked:
-                state.opened(numbers)
                 messages = [Message((partition, n), None, "default") for n in numbers]
                 self._pending.update(zip(roots.tolist(), messages, strict=True))
-        for state in self._partitions.values():
-            state.reading = None
-            # Messages that could not be read again are not in the log any more.
-            state.done |= state.retrying
-            state.retrying = set()
+        # It was a guess, where offsets do not count messages.
+        waiting = any(state.reading for state in self._partitions.values())
+        self._reading = max(0, self._reading) if waiting else 0
         if not self._tracked or not log.roots:
             return no_ids(), no_ids()
         return np.concatenate(log.roots), np.concatenate(log.values)
@@ -170,13 +183,33 @@ class LogTask(SpoutTask):
         """Return, by partition of this task, the offset before which everything is done."""
         return {_key(p): state.committed for p, state in self._partitions.items()}
 
-    def tell_committed(self, stored: Mapping[str, int]) -> None:
-        """Tell the spout of positions that are stored now and were not told before."""
+    def tell_committed(self, stored: Mapping[str, int]) -> bool:
+        """Tell the spout of positions stored now and not told before; return if there were any."""
+        news = False
         for partition in self._partitions:
             offset = stored[_key(partition)]
             if self._told.get(partition) != offset:
                 self._told[partition] = offset
                 self._call("committed", partition, offset)
+                news = True
+        return news
+
+    def failed_unread(self, partition: Any, offset: int, component: str, why: str) -> Letter | None:
+        """Take note of a message under which its worker died before a tree was begun."""
+        self._partitions[partition].opened(offset, offset + 1, [offset])
+        self._pending[_NO_TREE] = Message((partition, offset), None, "default")
+        return self.failed(Failure(_NO_TREE, component, why))
+
+    def failed(self, failure: Failure) -> Letter | None:
+        """Take note of a failed tree; return a letter if the message has failed too often."""
+        message = self._pending.get(failure.root)
+        try:
+            return super().failed(failure)
+        except SpoutCrash:
+            # Its values could not be read for the letter: it will fail once more, and then be.
+            if message is not None:
+                self._fail(message)
+            raise
 
     def _looked_up(self) -> list[tuple[Any, _Partition]]:
         """Return this task's partitions; new ones begin where they were stored, or at the start.

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from waterspout.acking.xor import Ids, combine, draw, no_ids
 from waterspout.topology.collector import UNANCHORED, Outlet
 from waterspout.waves.sealing import Anchors, Sealed, seal
 
-__all__ = ["LogRange", "LogRead", "OpenedLog", "read_log"]
+__all__ = ["LogRange", "LogRead", "OpenedLog", "halved", "read_log"]
 
 LogRange = tuple[Any, int, int]
 """Partition, first offset, offset after the last."""
@@ -26,6 +26,8 @@ class LogRead:
     task: int
     ranges: tuple[LogRange, ...]
     tracked: bool
+    messages: int
+    """About how many they are; offsets need not count them."""
 
 
 @dataclass(slots=True)
@@ -33,14 +35,18 @@ class OpenedLog:
     """The messages that were read, by range: offsets, roots, and the first value of each tree."""
 
     task: int
-    partitions: list[Any]
+    ranges: list[LogRange]
     offsets: list[npt.NDArray[np.int64]]
     roots: list[Ids]
     values: list[Ids]
 
 
 def read_log(
-    spout: Any, read: LogRead, outlets: Mapping[str, Outlet], ids: np.random.Generator
+    spout: Any,
+    read: LogRead,
+    outlets: Mapping[str, Outlet],
+    ids: np.random.Generator,
+    born: int = 0,
 ) -> tuple[OpenedLog, Sealed]:
     """Emit every message of the ranges, each the root of a tree of its own."""
     opened = OpenedLog(read.task, [], [], [], [])
@@ -54,13 +60,33 @@ def read_log(
             outlet.send(outlet.route(fitting), fitting, anchor)
             offsets.append(offset)
         roots = draw(ids, len(offsets)) if read.tracked else no_ids()
-        sealed = seal(read.task, outlets.values(), Anchors(roots), ids)
-        opened.partitions.append(partition)
+        sealed = seal(read.task, outlets.values(), Anchors(roots), ids, born)
+        opened.ranges.append((partition, start, end))
         opened.offsets.append(np.array(offsets, np.int64))
         opened.roots.append(roots)
         opened.values.append(_first_values(roots, sealed))
         whole.frames += sealed.frames
     return opened, whole
+
+
+def halved(reads: Sequence[LogRead]) -> tuple[list[LogRead], list[LogRead]]:
+    """Return the first and the second half of what is to be read: of the ranges, or of the one."""
+    single = [
+        LogRead(read.task, (each,), read.tracked, max(1, read.messages // len(read.ranges)))
+        for read in reads
+        for each in read.ranges
+    ]
+    if len(single) > 1:
+        middle = (len(single) + 1) // 2
+        return single[:middle], single[middle:]
+    (read,) = single
+    ((partition, start, end),) = read.ranges
+    cut = (start + end + 1) // 2
+    messages = max(1, read.messages // 2)
+    return (
+        [replace(read, ranges=((partition, start, cut),), messages=messages)],
+        [replace(read, ranges=((partition, cut, end),), messages=messages)],
+    )
 
 
 def _first_values(roots: Ids, sealed: Sealed) -> Ids:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -28,7 +29,16 @@ from waterspout.waves.routing import make_outlets
 from waterspout.waves.sealing import Anchors, seal
 from waterspout.waves.shape import Place, WaveShape
 
-__all__ = ["DRIVER", "PartInput", "PartResult", "TaskState", "WaveHeader", "nearby", "run_part"]
+__all__ = [
+    "DRIVER",
+    "PartInput",
+    "PartResult",
+    "TaskState",
+    "WaveHeader",
+    "nearby",
+    "no_collection",
+    "run_part",
+]
 
 DRIVER = -1
 """The stage of what is meant for the driver."""
@@ -75,9 +85,15 @@ class PartInput:
     passengers: list[tuple[int, int, bytes]] = field(default_factory=list)
     """Stage, part and packed `PartInput` of what only passes through here."""
 
+    is_older: bool = False
+    """Whether its tuples come from the driver: all that is emitted in this wave is newer."""
+
     def add(self, other: PartInput) -> None:
-        """Take in what came from elsewhere."""
-        self.frames.extend(other.frames)
+        """Take in what came from elsewhere, in whichever order a shuffle brings it."""
+        if other.is_older:
+            self.frames[:0] = other.frames
+        else:
+            self.frames.extend(other.frames)
         self.states.update(other.states)
         self.reads.extend(other.reads)
 
@@ -136,6 +152,9 @@ class _Part:
                     self._read(read)
             frames = self._inbox.pop(task, None)
             if frames:
+                # Older ones first, so that order between two tasks is kept; and whatever the order
+                # in which a shuffle brought them, so that a retried task does the same.
+                frames.sort(key=_in_order)
                 self._execute(task, frames, given.states.get(task), live, deadline)
         assert not self._inbox, f"frames for tasks that are not here: {list(self._inbox)}"
         self._report()
@@ -166,7 +185,7 @@ class _Part:
         intake, left = bolt.run(frames, self._fields, outlets, deadline)
         # Roots as they are now: settling turns the intake into what is kept.
         anchors = Anchors(intake.roots, intake.shared, getattr(bolt.collector, "_specials", ()))
-        sealed = seal(task, outlets.values(), anchors, self._ids)
+        sealed = seal(task, outlets.values(), anchors, self._ids, self._header.number)
         outcome, failures, resets = bolt.settle()
         version = f"{self._header.number}.{self._header.attempt}.{self._token}"
         self.result.states[task] = TaskState(version, bolt.state())
@@ -188,7 +207,7 @@ class _Part:
         place = self._shape.places[read.task]
         outlets = make_outlets(self._topology, read.task, self._turn, nearby(self._shape, place))
         spout = unpack(self._header.components[component])
-        opened, sealed = read_log(spout, read, outlets, self._ids)
+        opened, sealed = read_log(spout, read, outlets, self._ids, self._header.number)
         self.result.opened.append(opened)
         self._send(component, place, sealed.frames)
 
@@ -244,17 +263,26 @@ def run_part(
     if header.closing:
         work.close(given, live)
         return work.result, {}
-    # Millions of small objects that live until the wave ends: looking through them for cycles,
-    # again and again, costs a fifth of the time and finds none.
+    with no_collection():
+        work.run(given, live)
+    work.result.busy_s = time.monotonic() - began
+    return work.result, work.onward
+
+
+@contextmanager
+def no_collection() -> Iterator[None]:
+    """Do not look for garbage in cycles meanwhile.
+
+    Millions of small objects live until a part is done: looking through them again and again costs
+    a fifth of the time and finds nothing.
+    """
     collecting = gc.isenabled()
     gc.disable()
     try:
-        work.run(given, live)
+        yield
     finally:
         if collecting:
             gc.enable()
-    work.result.busy_s = time.monotonic() - began
-    return work.result, work.onward
 
 
 def nearby(shape: WaveShape, place: Place) -> Callable[[str], Sequence[int]]:
@@ -267,6 +295,11 @@ def nearby(shape: WaveShape, place: Place) -> Callable[[str], Sequence[int]]:
         return [task for task in tasks if shape.places[task].part == place.part]
 
     return near
+
+
+def _in_order(frame: Frame) -> tuple[int, bool, int, str]:
+    # Ticks, of the task -1, after the data of their wave.
+    return frame.born, frame.source < 0, frame.source, frame.stream
 
 
 def _fields_by_task(topology: Topology) -> dict[int, tuple[str, Mapping[str, Fields]]]:

@@ -43,13 +43,18 @@ class Sealed:
 
 
 def seal(
-    source: int, outlets: Iterable[Outlet], anchors: Anchors, ids: np.random.Generator
+    source: int,
+    outlets: Iterable[Outlet],
+    anchors: Anchors,
+    ids: np.random.Generator,
+    born: int = 0,
 ) -> Sealed:
-    """Empty the outlets' boxes into frames."""
+    """Empty the outlets' boxes into frames of the wave `born`."""
     sealed = Sealed()
     for outlet in outlets:
         for target, box in outlet.boxes.items():
             frame = _frame(source, outlet.stream, target, box, anchors, ids)
+            frame.born = born
             sealed.frames.append(frame)
             if frame.roots is not None or frame.shared:
                 roots, edges = anchored(frame)

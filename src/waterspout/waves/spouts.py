@@ -143,6 +143,8 @@ class SpoutTask(ABC):
         self._letters: set[int] = set()
         """The roots of dead letters that are on the way again."""
         self._collector = SpoutCollector(self.component, None if tracked else self._ack_now)
+        self.told = 0
+        """How often the spout was told that a message failed."""
         self._turn = 0
         self._spout: Any = None
         self._new_outlets()
@@ -177,13 +179,13 @@ class SpoutTask(ABC):
         outlet.send(targets, fitting, len(collector.messages) - 1 if self._tracked else UNANCHORED)
         collector.emitted += 1
 
-    def hand_out(self, ids: np.random.Generator) -> Emission:
-        """Return what was emitted as frames, and begin a tree for each message."""
+    def hand_out(self, ids: np.random.Generator, born: int = 0) -> Emission:
+        """Return what was emitted as frames of a wave, and begin a tree for each message."""
         collector = self._collector
         messages, collector.messages, collector.emitted = collector.messages, [], 0
         roots = self._new_roots(ids, len(messages)) if self._tracked else no_ids()
         anchors = Anchors(roots if len(roots) else None)
-        sealed = seal(self.task, collector._outlets.values(), anchors, ids)
+        sealed = seal(self.task, collector._outlets.values(), anchors, ids, born)
         self._turn += 1
         self._new_outlets()
         if self._tracked:
@@ -219,12 +221,15 @@ class SpoutTask(ABC):
         """Whether a tree belongs to a dead letter that is replayed."""
         return root in self._letters
 
-    def acked(self, roots: Iterable[int]) -> None:
-        """Take note of complete trees, and tell the spout."""
+    def acked(self, roots: Iterable[int]) -> int:
+        """Take note of complete trees, and tell the spout; return of how many."""
+        told = 0
         for root in roots:
             message = self._pending.pop(root, None)
             if message is not None:
                 self._ack(message)
+                told += 1
+        return told
 
     def failed(self, failure: Failure) -> Letter | None:
         """Take note of a failed tree; return a letter if the message has failed too often.
@@ -296,6 +301,7 @@ class SpoutTask(ABC):
 
     def _fail(self, message: Message) -> None:
         self._call("fail", message.id)
+        self.told += 1
 
     def _ack_now(self, msg_id: Any) -> None:
         self._call("ack", msg_id)
@@ -369,12 +375,13 @@ class PulledSpout(SpoutTask):
         self._spout = unpack(self._pickled)
         self.open()
 
-    def ask(self) -> bool:
-        """Ask for more; False if there was nothing."""
+    def ask(self, room: int) -> bool:
+        """Ask for up to `room` tuples; False if there were no more."""
+        full = self._collector.emitted + room
         for _ in range(_CALLS_PER_LOOK):
-            if not self.has_room:
-                return True
             before = self._collector.emitted
+            if before >= full or not self.has_room:
+                return True
             self._call("next_tuple")
             if self._collector.emitted == before:
                 return False

@@ -1,0 +1,91 @@
+"""Frames: tuples by column, with their ids, cut and packed."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from waterspout.waves.frames import Frame, anchored, halves, pack, unpack
+
+IDS = st.integers(1, 2**64 - 1)
+
+
+@st.composite
+def frames(draw, width: int = 2) -> Frame:
+    """Any frame: untracked, tracked, some tuples in several trees."""
+    count = draw(st.integers(0, 8))
+    values = [tuple(draw(st.tuples(*[st.integers()] * width))) for _ in range(count)]
+    frame = Frame(draw(st.integers(-1, 9)), draw(st.sampled_from(["default", "x"])), 5, values)
+    kinds = [draw(st.sampled_from(["none", "one", "many"])) for _ in range(count)]
+    if "one" in kinds:
+        ones = [kind == "one" for kind in kinds]
+        frame.roots = np.array([draw(IDS) if one else 0 for one in ones], np.uint64)
+        frame.edges = np.array([draw(IDS) if one else 0 for one in ones], np.uint64)
+    many = {
+        index: draw(st.dictionaries(IDS, IDS, min_size=1, max_size=3))
+        for index, kind in enumerate(kinds)
+        if kind == "many"
+    }
+    frame.shared = many or None
+    return frame
+
+
+def rows(frame: Frame) -> list[tuple]:
+    """Each tuple with its ids, wherever the frame keeps them."""
+    found = []
+    for index, values in enumerate(frame.values):
+        ids = dict((frame.shared or {}).get(index, {}))
+        if frame.roots is not None and frame.roots[index]:
+            ids[int(frame.roots[index])] = int(frame.edges[index])
+        found.append((frame.source, frame.stream, frame.target, values, ids))
+    return found
+
+
+@given(frames())
+def test_a_frame_is_the_same_after_packing(frame):
+    again = unpack(pack(frame))
+
+    assert rows(again) == rows(frame)
+    assert (again.roots is None, again.shared) == (frame.roots is None, frame.shared)
+    assert all(type(values) is tuple for values in again.values)
+
+
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_tuples_without_values_survive_packing(count):
+    frame = Frame(1, "default", 2, [()] * count)
+
+    assert unpack(pack(frame)).values == [()] * count
+
+
+@given(frames(), st.integers(0, 9))
+def test_a_frame_that_is_cut_keeps_every_tuple_with_its_ids(frame, cut):
+    assert rows(frame.before(cut)) + rows(frame.after(cut)) == rows(frame)
+
+
+@given(st.lists(frames(), max_size=4))
+def test_halves_keep_every_tuple_in_order(given_frames):
+    first, second = halves(given_frames)
+
+    assert [r for f in first + second for r in rows(f)] == [
+        r for f in given_frames for r in rows(f)
+    ]
+    sizes = [sum(map(len, half)) for half in (first, second)]
+    assert sizes[0] - sizes[1] in (0, 1)
+    assert all(len(frame) for frame in first + second)
+
+
+@given(frames())
+def test_anchored_gives_every_id_once(frame):
+    roots, edges = anchored(frame)
+
+    found = sorted(p for p in zip(roots.tolist(), edges.tolist(), strict=True) if p[0])
+    assert found == sorted(pair for *_, ids in rows(frame) for pair in ids.items())
+
+
+def test_values_of_any_kind_travel():
+    values = [("a", None, [1], {"k": b"\0"}, 1.5), ("b", float("inf"), (), object, 2**80)]
+    frame = Frame(1, "default", 2, values)
+
+    assert unpack(pack(frame)).values == values
