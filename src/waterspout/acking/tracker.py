@@ -93,10 +93,6 @@ class AckTracker:
                 expired += ledger.grow_older(_BUCKETS)
         return expired
 
-    def forget(self, acker: int) -> None:
-        """Lose an acker's trees, as if its process had died; for tests of what follows."""
-        self._ledgers[acker] = AckLedger()
-
     def _shards(self, roots: Ids) -> list[tuple[AckLedger, npt.NDArray[np.bool_]]]:
         if not len(roots):
             return []

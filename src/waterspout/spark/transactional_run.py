@@ -19,9 +19,15 @@ from waterspout.transactional.explain import explain
 
 __all__ = ["start_transactional"]
 
+_PENDING = "topology.max.spout.pending"
+
 
 def start_transactional(topology: TransactionalTopology, spark: Any, conf: Config) -> Run:
     """Check everything that can be checked, then run."""
+    # Said of the spout alone, it is still the number of batches: there is one spout.
+    pending = topology.components[topology.spout_id].configuration.get(_PENDING)
+    if pending is not None:
+        conf = conf.replace(max_spout_pending=pending)
     store, folder = prepare_core(topology, conf)
     try:
         runtime = SparkRuntime(spark if spark is not None else embedded_session())

@@ -85,15 +85,9 @@ class PartInput:
     passengers: list[tuple[int, int, bytes]] = field(default_factory=list)
     """Stage, part and packed `PartInput` of what only passes through here."""
 
-    is_older: bool = False
-    """Whether its tuples come from the driver: all that is emitted in this wave is newer."""
-
     def add(self, other: PartInput) -> None:
         """Take in what came from elsewhere, in whichever order a shuffle brings it."""
-        if other.is_older:
-            self.frames[:0] = other.frames
-        else:
-            self.frames.extend(other.frames)
+        self.frames.extend(other.frames)
         self.states.update(other.states)
         self.reads.extend(other.reads)
 
