@@ -10,6 +10,9 @@ ARGS ?=
 # Tests that need no Spark run in two processes, each with servers of its own.
 PARALLEL ?= -n 2 --dist loadscope
 
+# Those on Spark too, by file, each process with a Spark of its own: most of their time is waiting.
+SPARK_PARALLEL ?= -n 2 --dist loadfile
+
 PY := .venv/bin/python
 PYTEST := $(PY) -m pytest
 STAMP := .venv/.installed
@@ -45,7 +48,7 @@ demo: check-java $(STAMP) ## Count words, kill -9 in the middle of a commit, res
 test: check-java $(STAMP) ## Run the tests, fast ones first, then those on Spark (ARGS='-k name')
 	@$(PYTEST) -m 'not spark and not soak' $(PARALLEL) $(ARGS); fast=$$?; \
 	case $$fast in 0|$(NONE_OK)) ;; *) exit $$fast ;; esac; \
-	$(PYTEST) -m 'spark and not soak' $(ARGS); spark=$$?; \
+	$(PYTEST) -m 'spark and not soak' $(SPARK_PARALLEL) $(ARGS); spark=$$?; \
 	case $$spark in $(NONE_OK)) exit $$fast ;; *) exit $$spark ;; esac
 
 test-fast: $(STAMP) ## Run the tests that need no Spark

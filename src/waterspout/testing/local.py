@@ -14,10 +14,12 @@ from waterspout.coordination.store import CoordinationStore, MemoryCoordinationS
 from waterspout.coordination.wave_loop import WaveLoop, WaveParts
 from waterspout.errors import TopologyError
 from waterspout.state.base import HeadedState
+from waterspout.testing.batch_bolts import LocalBatches
 from waterspout.testing.capture import Capture
 from waterspout.testing.engine import InProcessEngine
 from waterspout.testing.waves import InProcessWaves
 from waterspout.topology.graph import Topology
+from waterspout.transactional.builder import TransactionalTopology
 from waterspout.trident.plan.plan import Plan
 from waterspout.trident.runtime.states import open_state
 from waterspout.trident.topology import TridentTopology
@@ -42,9 +44,7 @@ class LocalRun:
         listener: LoopListener | None = None,
     ) -> None:
         if isinstance(topology, Topology):
-            raise TopologyError(
-                f"{topology.name!r} is a topology of spouts and bolts; drive it with LocalWaves"
-            )
+            raise _other_kind(topology)
         conf = config or Config()
         self.plan: Plan = topology.plan(conf)
         self.engine = InProcessEngine(self.plan, conf)
@@ -110,6 +110,8 @@ class LocalWaves:
         keep_alive: bool = True,
         workers: int = 2,
     ) -> None:
+        if not isinstance(topology, Topology) or isinstance(topology, TransactionalTopology):
+            raise _other_kind(topology)
         conf = config or Config()
         self.name = topology.name
         self._now = time.monotonic()
@@ -182,8 +184,25 @@ class LocalWaves:
             self._capture.close()
 
 
+def _other_kind(topology: Any) -> TopologyError:
+    name = getattr(topology, "name", "?")
+    if isinstance(topology, TransactionalTopology):
+        return TopologyError(f"{name!r} is a transactional topology; drive it with LocalBatches")
+    if isinstance(topology, Topology):
+        return TopologyError(
+            f"{name!r} is a topology of spouts and bolts; drive it with LocalWaves"
+        )
+    return TopologyError(f"{name!r} is no topology of spouts and bolts; drive it with LocalRun")
+
+
 @overload
 def run_in_process(topology: TridentTopology, config: Config | None = None) -> LocalRun: ...
+
+
+@overload
+def run_in_process(  # type: ignore[overload-overlap]
+    topology: TransactionalTopology, config: Config | None = None
+) -> LocalBatches: ...
 
 
 @overload
@@ -192,11 +211,11 @@ def run_in_process(topology: Topology, config: Config | None = None) -> LocalWav
 
 def run_in_process(
     topology: TridentTopology | Topology, config: Config | None = None
-) -> LocalRun | LocalWaves:
+) -> LocalRun | LocalBatches | LocalWaves:
     """Run a topology until its sources have nothing more. Needs no Spark and no Java.
 
     Read the results of a Trident topology from its states: `state.get(key)`. The test of a
-    topology of spouts and bolts looks at what they have emitted:
+    topology of spouts and bolts, or of a transactional one, looks at what they have emitted:
 
     >>> from waterspout import BasicBolt, TopologyBuilder
     >>> from waterspout.testing import FeederSpout
@@ -217,11 +236,13 @@ def run_in_process(
     >>> [(letter.values, letter.failed_in, letter.failures) for letter in run.letters]
     [((None,), 'split', 4)]
     """
-    run = (
-        LocalWaves(topology, config)
-        if isinstance(topology, Topology)
-        else LocalRun(topology, config)
-    )
+    run: LocalRun | LocalBatches | LocalWaves
+    if isinstance(topology, TransactionalTopology):
+        run = LocalBatches(topology, config)
+    elif isinstance(topology, Topology):
+        run = LocalWaves(topology, config)
+    else:
+        run = LocalRun(topology, config)
     try:
         run.finish()
     finally:

@@ -1,0 +1,172 @@
+"""Thousands of failure schedules of transactional topologies, and mutants to be found out."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from tests.semantics.transactional_simulation import (
+    SHAPES,
+    KeepByTxid,
+    KeepOpaquely,
+    make_world,
+    run_schedule,
+)
+from waterspout.spouts.emitters import _ByPartition
+from waterspout.transactional import TransactionalTopology, coordinator, runtime
+from waterspout.transactional.coordinator import Coordinator
+from waterspout.transactional.ledger import Ledger
+
+KINDS = pytest.mark.parametrize("opaque", [False, True], ids=["transactional", "opaque"])
+
+
+@pytest.fixture(autouse=True)
+def _quiet():
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+def wrong_schedules(count, first=0, **how):
+    found = []
+    for seed in range(first, first + count):
+        world = run_schedule(make_world(seed, **how))
+        if world.wrong:
+            found.append((seed, world.shape.__name__, world.wrong))
+    return found
+
+
+def is_found_out(count, **how):
+    """Whether a mutant leaves a wrong state, or runs into an assertion of ours."""
+    for seed in range(count):
+        try:
+            if run_schedule(make_world(seed, **how)).wrong:
+                return True
+        except AssertionError:
+            return True
+    return False
+
+
+@KINDS
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.__name__)
+def test_state_equals_the_recount_under_every_schedule(opaque, shape):
+    assert wrong_schedules(50, opaque=opaque, shape=shape) == []
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1200)
+@KINDS
+def test_state_equals_the_recount_under_very_many_schedules(opaque):
+    assert wrong_schedules(10_000, first=1000, opaque=opaque) == []
+
+
+@KINDS
+def test_faults_really_fire(opaque):
+    worlds = [run_schedule(make_world(seed, opaque=opaque)) for seed in range(60)]
+
+    fired = sum((world.dice.fired for world in worlds), start=worlds[0].dice.fired.__class__())
+    expected = {"crash", "fail", "error", "death", "lost_result", "half_write"}
+    assert {what for what in expected if fired[what] >= 5} == expected
+    assert (fired["outage"] > 50) == opaque
+    assert {world.pending for world in worlds} >= {1, 2, 3, 4, 5, 6}
+    assert {world.shape for world in worlds} == set(SHAPES)
+
+
+def test_same_seed_gives_the_same_history():
+    first, second = (run_schedule(make_world(11, opaque=True)) for _ in range(2))
+
+    assert (first.attempts, first.marks, first.dice.fired) == (
+        second.attempts,
+        second.marks,
+        second.dice.fired,
+    )
+
+
+class Forgetful(KeepByTxid):
+    """Counts whatever it is given."""
+
+    def write(self, store, ids):
+        for key, new in ids.items():
+            _, value = store.records.get(key, (0, []))
+            store.records[key] = (self.id.txid, sorted([*value, *new]))
+
+
+def test_mutant_committer_that_ignores_the_txid_is_found_out():
+    assert is_found_out(60, opaque=False, committer=Forgetful)
+
+
+class Unresolved(KeepOpaquely):
+    """The rule as Storm has it: it knows of the batch at hand alone."""
+
+    def resolved(self):
+        return {}
+
+
+def test_mutant_opaque_committer_that_ignores_what_was_resolved_is_found_out():
+    assert is_found_out(300, opaque=True, committer=Unresolved)
+
+
+def test_mutant_ledger_that_resolves_nothing_is_found_out(monkeypatch):
+    commit = Ledger.commit
+
+    def careless(self, attempt, *, keep_resolved=True):
+        return commit(self, attempt, keep_resolved=False)
+
+    monkeypatch.setattr(Ledger, "commit", careless)
+
+    assert is_found_out(300, opaque=True)
+
+
+def test_a_transactional_committer_with_an_opaque_spout_is_found_wrong():
+    assert is_found_out(60, opaque=True, committer=KeepByTxid)
+
+
+@KINDS
+def test_mutant_that_finishes_committers_in_the_processing_phase_is_found_out(monkeypatch, opaque):
+    monkeypatch.setattr(TransactionalTopology, "late", property(lambda self: frozenset()))
+
+    assert is_found_out(10, opaque=opaque)
+
+
+def test_mutant_that_keeps_later_batches_after_a_failure_is_found_out(monkeypatch):
+    def only_the_failed_one(self, txid, now):
+        batch = self._in_flight.pop(txid, None)
+        return [] if batch is None else [coordinator.Cancel(batch.attempt)]
+
+    monkeypatch.setattr(Coordinator, "_cancel_from", only_the_failed_one)
+
+    assert is_found_out(60, opaque=True)
+
+
+def test_mutant_that_forgets_attempts_at_a_restart_is_found_out(monkeypatch):
+    made = Coordinator.__init__
+
+    def forgetful(self, policy, *, current=1, attempts=None):
+        made(self, policy, current=current, attempts={})
+
+    monkeypatch.setattr(Coordinator, "__init__", forgetful)
+
+    assert is_found_out(100, opaque=False)
+
+
+def test_mutant_that_forgets_where_a_partition_without_rows_was_is_found_out(monkeypatch):
+    plan = _ByPartition._all
+
+    def forgetful(self, txid, previous):
+        return [[start if pinned else None, pinned] for start, pinned in plan(self, txid, previous)]
+
+    monkeypatch.setattr(_ByPartition, "_all", forgetful)
+
+    assert is_found_out(60, opaque=True)
+
+
+def test_mutant_that_begins_the_commit_phase_with_new_bolts_is_found_out(monkeypatch):
+    run = runtime._Part._run_bolt
+
+    def forgetful(self, task, component, staged):
+        run(self, task, component, None)
+
+    monkeypatch.setattr(runtime._Part, "_run_bolt", forgetful)
+
+    assert is_found_out(10, opaque=False)
