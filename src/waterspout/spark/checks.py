@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from pyspark import cloudpickle
 from pyspark.errors import AnalysisException
 
 from waterspout.arrow import arrow_schema
 from waterspout.config import Config
-from waterspout.errors import NotPicklableError, TopologyError
+from waterspout.errors import TopologyError
 from waterspout.spark.compiler import Compiler, is_native
 from waterspout.spark.session import SparkRuntime
+from waterspout.topology.pickling import require_picklable
 from waterspout.trident.plan.explain import refuse_weak
 from waterspout.trident.plan.nodes import (
     Aggregate,
@@ -34,9 +34,9 @@ def check_plan(plan: Plan, conf: Config) -> None:
         refuse_weak(plan)
     for node in plan.nodes:
         for operation in _shipped(node):
-            _require_picklable(operation, node.title)
+            require_picklable(operation, node.title)
     for spec in plan.states.values():
-        _require_picklable(spec.factory, f"the factory of {spec.name}")
+        require_picklable(spec.factory, f"the factory of {spec.name}")
         spec.factory.check()
         if spec.factory.driver_only and conf.commit_in == "tasks" and not spec.static:
             raise TopologyError(
@@ -84,22 +84,3 @@ def _shipped(node: Node) -> list[Any]:
         case Update(updating=updating):
             return [updating.operation]
     return []
-
-
-def _require_picklable(thing: Any, title: str) -> None:
-    try:
-        _pickle(thing)
-    except Exception as error:
-        culprit = None
-        for name, value in getattr(thing, "__dict__", {}).items():
-            try:
-                _pickle(value)
-            except Exception:
-                culprit = name
-                break
-        raise NotPicklableError(title, culprit, str(error)) from error
-
-
-def _pickle(thing: Any) -> bytes:
-    pickled: bytes = cloudpickle.dumps(thing)  # type: ignore[no-untyped-call]
-    return pickled

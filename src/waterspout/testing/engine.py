@@ -8,7 +8,7 @@ makes it deterministic: for unit tests of topologies, and for simulation of fail
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,18 +18,15 @@ from waterspout import faults
 from waterspout.arrow import arrow_schema
 from waterspout.config import Config
 from waterspout.coordination.engine import (
-    BatchEngine,
     CommitOrder,
     Committed,
-    Ended,
-    Event,
-    Failed,
     Processed,
 )
 from waterspout.errors import TopologyError
 from waterspout.serde import encode_key
 from waterspout.state.base import State
 from waterspout.state.head import Writer
+from waterspout.testing.stepping import SteppedEngine, Steps
 from waterspout.testing.tables import read_table
 from waterspout.transactional.attempt import TransactionAttempt
 from waterspout.transactional.ledger import Metadata
@@ -49,18 +46,9 @@ from waterspout.trident.runtime.states import (
 
 __all__ = ["InProcessEngine", "SimulatedCrash"]
 
-Steps = Generator[None, None, Event]
-
 
 class SimulatedCrash(BaseException):
     """Raised at a kill point in place of SIGKILL: nobody may catch it but the simulation."""
-
-
-@dataclass(slots=True)
-class _Job:
-    attempt: TransactionAttempt
-    steps: Steps
-    cancelled: bool = False
 
 
 @dataclass(slots=True)
@@ -68,64 +56,35 @@ class _Work:
     results: dict[Node, pa.Table] = field(default_factory=dict)
 
 
-class InProcessEngine(BatchEngine):
+class InProcessEngine(SteppedEngine):
     """Runs a plan's phases step by step, when told to."""
 
     def __init__(self, plan: Plan, conf: Config) -> None:
+        super().__init__()
         self._plan = plan
         self._conf = conf
         self._writer: Writer | None = None
         self._work: dict[TransactionAttempt, _Work] = {}
-        self._jobs: list[_Job] = []
         self._one = OperationContext(0, 1)
 
     def enroll(self, writer: Writer) -> None:
         """Write to the states as this writer."""
         self._writer = writer
 
-    @property
-    def waiting(self) -> int:
-        """How many phases could go on."""
-        return len(self._jobs)
-
-    def step(self, choose: Callable[[int], int] = lambda n: 0) -> bool:
-        """Let one phase go on by one step; `choose(n)` says which of n. False if there is none.
-
-        A cancelled phase goes on too: that is a zombie, and what it reports is not heard.
-        """
-        if not self._jobs:
-            return False
-        job = self._jobs[choose(len(self._jobs))]
-        try:
-            next(job.steps)
-        except StopIteration as end:
-            self._finish(job, end.value)
-        except Exception as error:
-            self._finish(job, Failed(job.attempt, error))
-        return True
-
     def start_processing(self, attempt: TransactionAttempt, metadata: Metadata) -> None:
         work = self._work[attempt] = _Work()
-        self._jobs.append(_Job(attempt, self._process(attempt, metadata, work)))
+        self.start(attempt, self._process(attempt, metadata, work))
 
     def start_commit(self, order: CommitOrder) -> None:
         work = self._work[order.attempt]
-        self._jobs.append(_Job(order.attempt, self._commit(order, work)))
+        self.start(order.attempt, self._commit(order, work))
 
     def cancel(self, attempt: TransactionAttempt) -> None:
         self._work.pop(attempt, None)
-        running = [job for job in self._jobs if job.attempt == attempt]
-        for job in running:
-            job.cancelled = True
-        if not running:
-            self.report(Ended(attempt))
+        super().cancel(attempt)
 
     def release(self, attempt: TransactionAttempt) -> None:
         self._work.pop(attempt)
-
-    def _finish(self, job: _Job, event: Event) -> None:
-        self._jobs.remove(job)
-        self.report(Ended(job.attempt) if job.cancelled else event)
 
     # --- phases ------------------------------------------------------------------------------
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import io
 import pickle
+from collections.abc import Mapping
 from typing import Any
 
 from waterspout.errors import NotPicklableError
 
-__all__ = ["dumps", "require_picklable"]
+__all__ = ["culprit", "dumps", "require_picklable"]
 
 
 def dumps(thing: Any) -> bytes:
@@ -29,11 +30,14 @@ def require_picklable(thing: Any, title: str) -> bytes:
     try:
         return dumps(thing)
     except Exception as error:
-        raise NotPicklableError(title, _culprit(thing), str(error)) from error
+        raise NotPicklableError(
+            title, culprit(getattr(thing, "__dict__", {})), str(error)
+        ) from error
 
 
-def _culprit(thing: Any) -> str | None:
-    for name, value in getattr(thing, "__dict__", {}).items():
+def culprit(attributes: Mapping[str, Any]) -> str | None:
+    """Return the first attribute that cannot be pickled."""
+    for name, value in attributes.items():
         try:
             dumps(value)
         except Exception:

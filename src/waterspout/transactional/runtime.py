@@ -17,12 +17,12 @@ from typing import Any
 
 from waterspout import faults
 from waterspout.acking.xor import generator
-from waterspout.errors import FailedException, NotPicklableError
+from waterspout.errors import FailedException
 from waterspout.texts import described, shown
 from waterspout.topology.collector import Outlet, restoring
 from waterspout.topology.component import BasicBolt
 from waterspout.topology.graph import Topology
-from waterspout.topology.pickling import dumps
+from waterspout.topology.pickling import require_picklable
 from waterspout.transactional.attempt import TransactionAttempt
 from waterspout.transactional.bolts import BatchContext
 from waterspout.transactional.collector import BatchCollector
@@ -88,13 +88,11 @@ class BatchInput:
 
 
 def first_rows(shape: WaveShape) -> list[Row]:
-    """Return a row for every part of every stage: each runs, tuples or not."""
-    nothing = pack(BatchInput())
-    return [
-        Row(number, part, nothing)
-        for number, stage in enumerate(shape.stages)
-        for part in range(stage.parts)
-    ]
+    """Return a batch's first rows: one for each part of the first stage, so that each may run apart.
+
+    These parts in turn send one to every part of the later stages, which then runs, tuples or not.
+    """
+    return [Row(0, part, pack(BatchInput())) for part in range(shape.stages[0].parts)]
 
 
 def commit_stages(shape: WaveShape, late: frozenset[str]) -> list[int]:
@@ -166,12 +164,22 @@ class _Part:
         """Return what goes to later parts, to the commit phase, and to the driver."""
         for (stage, part), something in self._onward.items():
             yield Row(stage, part, pack(something))
+        if self._stage == 0 and not self._header.commit:
+            yield from self._visits()
         late = self._header.late
         here = self._shape.stages[self._stage].components
         if not self._header.commit and not late.isdisjoint(here):
             # Also without a half-done bolt: in the commit phase every part must be visited.
             yield Row(self._stage, self._part, pack(BatchInput(staged=self._staged)))
         yield Row(DRIVER, self._executed, b"")
+
+    def _visits(self) -> Iterator[Row]:
+        """Return this part's share of the rows by which later parts run though nothing comes."""
+        nothing = pack(BatchInput())
+        first, *later = self._shape.stages
+        for number, stage in enumerate(later, 1):
+            for part in range(self._part, stage.parts, first.parts):
+                yield Row(number, part, nothing)
 
     def _emit(self, task: int) -> None:
         component = self._header.spout_id
@@ -268,21 +276,9 @@ def _prepare(
 
 def _half_done(bolt: Any, component: str) -> bytes:
     try:
-        try:
-            return pack(bolt)
-        except Exception:
-            return dumps(bolt)  # slower, and able to pickle functions and classes by value
-    except Exception as error:
-        culprit = None
-        for name, value in bolt.__dict__.items():
-            try:
-                dumps(value)
-            except Exception:
-                culprit = name
-                break
-        raise NotPicklableError(
-            f"bolt {component!r} between the phases", culprit, str(error)
-        ) from error
+        return pack(bolt)
+    except Exception:  # this way is slower, and able to pickle functions and classes by value
+        return require_picklable(bolt, f"bolt {component!r} between the phases")
 
 
 def _emit_share(

@@ -24,7 +24,7 @@ from waterspout.topology.collector import (
 )
 from waterspout.topology.component import BasicBolt
 from waterspout.topology.context import TopologyContext
-from waterspout.topology.pickling import dumps
+from waterspout.topology.pickling import culprit, dumps
 from waterspout.tuples import Fields, Origin, Tuple
 from waterspout.waves.frames import Frame, pack, unpack
 from waterspout.waves.intake import Intake, Outcome
@@ -134,11 +134,11 @@ class BoltTask:
         try:
             return _pickled((attributes, self._intakes))
         except Exception as error:
-            culprit = self._culprit(attributes)
+            name = culprit(attributes)
             raise NotPicklableError(
                 f"bolt {self._component!r} after a wave",
-                culprit,
-                f"{error}. If prepare() can make it again, name it: transient = ({culprit!r},)",
+                name,
+                f"{error}. If prepare() can make it again, name it: transient = ({name!r},)",
             ) from error
 
     def close(self) -> None:
@@ -283,14 +283,6 @@ class BoltTask:
             self.bolt.prepare(self._conf, self._context)
         else:
             self.bolt._prepare_task(self._conf, self._context, self.collector)
-
-    def _culprit(self, attributes: Mapping[str, Any]) -> str | None:
-        for name, value in attributes.items():
-            try:
-                _pickled(value)
-            except Exception:
-                return name
-        return None
 
 
 def _next_chunk(chunk: int, took_s: float) -> int:

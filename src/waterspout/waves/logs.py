@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from waterspout.acking.xor import Ids, combine, draw, no_ids
+from waterspout.acking.xor import Ids, draw, no_ids
 from waterspout.topology.collector import UNANCHORED, Outlet
-from waterspout.waves.sealing import Anchors, Sealed, seal
+from waterspout.waves.sealing import Anchors, Sealed, first_values, seal
 
 __all__ = ["LogRange", "LogRead", "OpenedLog", "halved", "read_log"]
 
@@ -64,7 +64,7 @@ def read_log(
         opened.ranges.append((partition, start, end))
         opened.offsets.append(np.array(offsets, np.int64))
         opened.roots.append(roots)
-        opened.values.append(_first_values(roots, sealed))
+        opened.values.append(first_values(roots, sealed))
         whole.frames += sealed.frames
     return opened, whole
 
@@ -87,14 +87,3 @@ def halved(reads: Sequence[LogRead]) -> tuple[list[LogRead], list[LogRead]]:
         [replace(read, ranges=((partition, start, cut),), messages=messages)],
         [replace(read, ranges=((partition, cut, end),), messages=messages)],
     )
-
-
-def _first_values(roots: Ids, sealed: Sealed) -> Ids:
-    """Return, for each root, the XOR of the ids of the tuples that its message began as."""
-    known, values = combine(sealed.roots, sealed.edges)
-    first = np.zeros(len(roots), np.uint64)
-    if len(known):
-        places = np.minimum(np.searchsorted(known, roots), len(known) - 1)
-        found = known[places] == roots
-        first[found] = values[places[found]]
-    return first

@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from waterspout.acking.xor import NO_ROOT, Ids, draw
+from waterspout.acking.xor import NO_ROOT, Ids, combine, draw
 from waterspout.topology.collector import UNANCHORED, Box, Outlet
 from waterspout.waves.frames import Frame, anchored
 
-__all__ = ["Anchors", "Sealed", "seal"]
+__all__ = ["Anchors", "Sealed", "first_values", "seal"]
 
 
 @dataclass(slots=True)
@@ -62,6 +62,17 @@ def seal(
                 sealed.edges.append(edges)
         outlet.boxes.clear()
     return sealed
+
+
+def first_values(roots: Ids, sealed: Sealed) -> Ids:
+    """Return, for each root, the XOR of the ids of the tuples that its message began as."""
+    known, values = combine(sealed.roots, sealed.edges)
+    first = np.zeros(len(roots), np.uint64)
+    if len(known):
+        places = np.minimum(np.searchsorted(known, roots), len(known) - 1)
+        found = known[places] == roots
+        first[found] = values[places[found]]
+    return first
 
 
 def _frame(

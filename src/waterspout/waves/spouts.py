@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from waterspout.acking.xor import Ids, combine, draw, no_ids
+from waterspout.acking.xor import Ids, draw, no_ids
 from waterspout.errors import EmitError
 from waterspout.texts import described, shown
 from waterspout.topology.collector import UNANCHORED, SpoutCollector
@@ -23,7 +23,7 @@ from waterspout.topology.graph import Topology
 from waterspout.waves.bolts import Failure
 from waterspout.waves.frames import Frame, unpack
 from waterspout.waves.routing import make_outlets
-from waterspout.waves.sealing import Anchors, seal
+from waterspout.waves.sealing import Anchors, first_values, seal
 
 __all__ = ["Emission", "Letter", "Message", "PulledSpout", "ReplayId", "SpoutCrash", "SpoutTask"]
 
@@ -192,13 +192,7 @@ class SpoutTask(ABC):
             begun = dict(zip(roots.tolist(), map(Message._make, messages), strict=True))
             self._pending.update(begun)
             self._letters.update(r for r, m in begun.items() if m.id.__class__ is ReplayId)
-        known, values = combine(sealed.roots, sealed.edges)
-        first = np.zeros(len(roots), np.uint64)
-        if len(known):
-            places = np.minimum(np.searchsorted(known, roots), len(known) - 1)
-            found = known[places] == roots
-            first[found] = values[places[found]]
-        return Emission(sealed.frames, roots, first)
+        return Emission(sealed.frames, roots, first_values(roots, sealed))
 
     def _new_roots(self, ids: np.random.Generator, count: int) -> Ids:
         roots = draw(ids, count)
