@@ -91,7 +91,7 @@ class BatchBoltEngine(PhaseEngine):
         shape = self._shapes[0 if small else 1]
         header = self._header(attempt, commit=False, metadata=metadata[self._topology.spout_id])
         frame = self._runtime.spark.createDataFrame(table_of(first_rows(shape)))
-        frame = self._through(frame, shape, header, range(len(shape.stages)))
+        frame = self._through(frame, shape, header, range(len(shape.stages)), shape.stages[0].parts)
         observed = Observation()
         counted = frame.observe(
             observed,
@@ -118,7 +118,8 @@ class BatchBoltEngine(PhaseEngine):
         if stages:
             header = self._header(order.attempt, commit=True, resolved=order.resolved)
             frame = staged.frame.where(F.col("stage") >= 0)
-            frame = self._through(frame, staged.shape, header, stages)
+            apart = staged.shape.stages[-1].parts
+            frame = self._through(frame, staged.shape, header, stages, apart)
             rows = list(rows_of(frame.toArrow().to_batches()))
             self._raise(rows)
             executed = sum(row.part for row in rows if row.stage == DRIVER)
@@ -126,14 +127,22 @@ class BatchBoltEngine(PhaseEngine):
         return Committed(order.attempt, facts)
 
     def _through(
-        self, frame: DataFrame, shape: WaveShape, header: BatchHeader, stages: Iterable[int]
+        self,
+        frame: DataFrame,
+        shape: WaveShape,
+        header: BatchHeader,
+        stages: Iterable[int],
+        apart: int,
     ) -> DataFrame:
-        """Lead rows through some stages. Of the first, each part has one row, so none is moved."""
+        """Lead rows through some stages; at the beginning they stand in `apart` partitions.
+
+        Of the first stage each part has one row: none is moved, unless too many stand together.
+        """
         described = dumps((shape, header))
         plan = faults.current_plan()
         for turn, number in enumerate(stages):
             parts = shape.stages[number].parts
-            if turn:
+            if turn or parts > apart:
                 target = F.pmod(F.col("part"), F.lit(parts)).cast("int")
                 frame = frame.repartitionById(parts, target)
             task = _BatchTask(described, number, None if plan is None else plan.to_json())
