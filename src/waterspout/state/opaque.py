@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar
 
-from waterspout.errors import FencedError, StaleBatchError
+from waterspout.errors import StaleBatchError
 from waterspout.state.base import Key, StateKind, ValueUpdater
 from waterspout.state.batched import BatchContext, BatchedMap
 from waterspout.state.head import NOTHING, Head
@@ -57,12 +57,6 @@ class OpaqueMap(BatchedMap[V, OpaqueValue[V]]):
     ) -> tuple[Any, bool]:
         if record is None:
             return None, True
-        if record.txid == batch.txid and record.attempt > batch.attempt:
-            # A store without a fence lets a lost attempt come this far; it must not go on.
-            raise FencedError(
-                f"attempt {batch.attempt} of batch {batch.txid} is behind attempt "
-                f"{record.attempt}, which has written key {key!r}"
-            )
         return record.before(batch.txid, batch.resolved, key), True
 
     def _close(self, start: Any, value: Any, batch: BatchContext) -> OpaqueValue[V]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import fields
 from typing import Any
 
 from waterspout.topology.collector import restored_context
@@ -30,8 +29,8 @@ class BatchContext(TopologyContext):
     @classmethod
     def of(cls, context: TopologyContext) -> BatchContext:
         """Return the context with nothing resolved."""
-        made = cls(*(getattr(context, field.name) for field in fields(context)))
-        object.__setattr__(made, "resolved", {})
+        made = object.__new__(cls)
+        made.__dict__.update(vars(context), resolved={})
         return made
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -70,7 +69,8 @@ class BatchBolt(Component, ABC):
         """All tuples of the batch were executed here; called once, tuples or not.
 
         In a committer, and behind one, it runs in the commit phase: batches in txid order, one at
-        a time. A lost worker repeats it, so writes must be made for their txid once.
+        a time. A lost worker repeats it, so writes must be made for their txid once; and an attempt
+        that was given up may still run somewhere, so nothing is to be written over a later one.
         """
 
 

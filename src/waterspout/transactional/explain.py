@@ -41,11 +41,11 @@ def explain(topology: TransactionalTopology, conf: Config, workers: int) -> str:
     lines += ["", f"the spout is {kind}: exactly-once if each committer"]
     if opaque:
         lines += [
-            "  keeps (txid, attempt, value, prev) and takes context.resolved into account, as",
-            "  waterspout.state.OpaqueMap does",
+            "  keeps (txid, attempt, value, prev), takes context.resolved into account, and writes",
+            "  nothing over a later attempt, as waterspout.state.OpaqueMap does",
         ]
     else:
-        lines += ["  keeps the txid with each value and skips a batch that is already in it"]
+        lines += ["  keeps the txid with each value and skips a batch that is not later than it"]
     lines.append(
         "a committer is the user's code: what it writes is fenced only if its store checks that"
     )
