@@ -57,7 +57,7 @@ test-fast: $(STAMP) ## Run the tests that need no Spark
 soak: check-java $(STAMP) ## Run the long random tests, half an hour at most
 	@$(PYTEST) -m 'soak and not spark' --timeout=2100 $(PARALLEL) $(ARGS); quick=$$?; \
 	case $$quick in 0|$(NONE_OK)) ;; *) exit $$quick ;; esac; \
-	$(PYTEST) -m 'soak and spark' --timeout=2100 $(ARGS); spark=$$?; \
+	$(PYTEST) -m 'soak and spark' --timeout=2100 $(SPARK_PARALLEL) $(ARGS); spark=$$?; \
 	case $$spark in $(NONE_OK)) exit $$quick ;; *) exit $$spark ;; esac
 
 check: $(STAMP) ## Lint, check the format, check the types

@@ -256,3 +256,61 @@ def test_transactions_a_b_c_after_a_failure_nothing_is_skipped():
         ("2:1", "41", "90"),
         ("3:0", "91", "140"),
     ]
+
+
+class OpaqueCounts(BatchBolt, Committer):
+    """A number for each word, kept by the library's opaque map."""
+
+    output_fields = ("tx",)
+
+    def __init__(self, store, fail_after=(), heeds_resolved=True):
+        self.store = store
+        self.fail_after = fail_after
+        self.heeds_resolved = heeds_resolved
+
+    def prepare(self, conf, context, collector, id):
+        super().prepare(conf, context, collector, id)
+        self.context = context
+        self.counts = {}
+
+    def execute(self, tuple):
+        self.counts[tuple["word"]] = self.counts.get(tuple["word"], 0) + 1
+
+    def finish_batch(self):
+        state = OpaqueMap(MAPS[self.store])
+        resolved = self.context.resolved if self.heeds_resolved else {}
+        state.begin_commit(self.id.txid, attempt=self.id.attempt_id, resolved=resolved)
+        keys = [(word,) for word in self.counts]
+        state.multi_update(keys, [Add(count) for count in self.counts.values()])
+        state.commit(self.id.txid)
+        if str(self.id) in self.fail_after:
+            raise FailedException("after the write")
+
+
+def counts_after_an_outage(name, **how):
+    """x and y are written by 1:0, which fails; x's broker is down for 1:1; batch 2 brings x."""
+    MAPS[name] = MemoryMap()
+    spout = OpaqueMemoryTransactionalSpout([["x"], ["y"]], "word", 1)
+    builder = TransactionalTopologyBuilder(name, "spout", spout)
+    committer = OpaqueCounts(name, fail_after=["1:0"], **how)
+    builder.set_bolt("counts", committer).global_grouping("spout")
+
+    class Outage(LoopListener):
+        def failed(self, attempt, error):
+            spout.set_disabled(0)
+
+        def committed(self, event):
+            spout.set_disabled(0, False)
+
+    local = LocalBatches(builder.build_topology(), listener=Outage())
+    local.finish()
+    local.finish()
+    return [record.value for record in MAPS[name].multi_get([("x",), ("y",)])]
+
+
+def test_a_write_of_an_attempt_that_never_committed_is_not_counted_when_its_tuple_comes_later():
+    assert counts_after_an_outage("hole-closed") == [1, 1]
+
+
+def test_the_documented_rule_alone_counts_it_twice():
+    assert counts_after_an_outage("hole-open", heeds_resolved=False) == [2, 1]

@@ -107,24 +107,7 @@ def run_schedules(seeds, spark, home, tmp_path):
     wrong, struck, killed, outages = [], 0, 0, 0
     for seed in seeds:
         schedule = Schedule(seed, tmp_path / f"schedule-{seed}")
-        import time
-
-        t = time.time()
-        run = schedule.run(spark, home)
-        print(
-            seed,
-            schedule.shape.__name__,
-            schedule.opaque,
-            schedule.pending,
-            len(schedule.txids),
-            schedule.struck,
-            round(time.time() - t, 1),
-            [
-                (round(e.get("processing_s", 0), 2), round(e.get("commit_s", 0), 2))
-                for e in run.recent_progress
-            ],
-            flush=True,
-        )
+        schedule.run(spark, home)
         found = schedule.wrong()
         if found:
             wrong.append((seed, schedule.shape.__name__, found))

@@ -461,6 +461,22 @@ def test_a_collapsed_batch_is_one_part():
     assert runtime.commit_stages(shape, topology.late) == [0]
 
 
+@pytest.mark.parametrize("tasks", [1, 2, 4])
+def test_a_batch_begins_with_one_row_for_each_part_of_its_first_stage(tasks):
+    builder = numbers(1, 1, parallelism=tasks)
+    builder.set_bolt("b", NotedCommitter(), 5).global_grouping("spout")
+    shape = spread(builder.build_topology().outline(), 4)
+
+    assert [(row.stage, row.part) for row in runtime.first_rows(shape)] == [
+        (0, part) for part in range(tasks)
+    ]
+    assert [stage.parts for stage in shape.stages] == [tasks, 4]
+
+    run(builder, workers=4)
+
+    assert sum(entry[0] == "finish" for entry in LOG) == 5
+
+
 def test_there_is_nothing_to_do_in_a_commit_without_committers():
     builder = numbers(1, 1)
     builder.set_bolt("b", Noted()).shuffle_grouping("spout")

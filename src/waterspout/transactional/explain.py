@@ -41,8 +41,8 @@ def explain(topology: TransactionalTopology, conf: Config, workers: int) -> str:
     lines += ["", f"the spout is {kind}: exactly-once if each committer"]
     if opaque:
         lines += [
-            "  keeps (txid, attempt, value, prev), takes context.resolved into account, and writes",
-            "  nothing over a later attempt, as waterspout.state.OpaqueMap does",
+            "  keeps (txid, attempt, value, prev) and takes context.resolved into account, as",
+            "  waterspout.state.OpaqueMap does, in a store that takes nothing over a later attempt",
         ]
     else:
         lines += ["  keeps the txid with each value and skips a batch that is not later than it"]

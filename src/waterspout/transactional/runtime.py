@@ -88,7 +88,7 @@ class BatchInput:
 
 
 def first_rows(shape: WaveShape) -> list[Row]:
-    """Return a batch's first rows: one for each part of the first stage, so that each may run apart.
+    """Return a batch's first rows: one for each part of the first stage, so that each runs apart.
 
     These parts in turn send one to every part of the later stages, which then runs, tuples or not.
     """
