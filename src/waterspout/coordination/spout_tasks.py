@@ -132,6 +132,11 @@ class SpoutTasks:
             and not self.collected
             and not self._asleep_until
             and not self._replaying
+            and all(
+                self._guarded(each, each.is_drained)
+                for each in self._tasks.values()
+                if isinstance(each, PulledSpout)
+            )
         )
 
     # --- asking --------------------------------------------------------------------------------

@@ -50,6 +50,11 @@ class Deliveries:
         return len(self._open)
 
     @property
+    def returning(self) -> int:
+        """How many messages failed and have not come back."""
+        return self._returning_count
+
+    @property
     def unsent(self) -> int:
         """How many settled deliveries the broker does not know about yet."""
         return len(self._acked) + len(self._failed)

@@ -23,6 +23,10 @@ _BURST_MAX = 100
 _UNSENT_MAX = 1_000
 _OPEN_TIMEOUT_S = 30.0
 _RETRY_MIN_S, _RETRY_MAX_S = 0.1, 10.0
+
+# For how long a queue must give nothing to count as empty; and how long a message that failed is
+# waited for, which another consumer may have got.
+_QUIET_S, _COMES_BACK_S = 1.0, 10.0
 _PENDING_KEY = "topology.max.spout.pending"
 
 # What was given to the constructor, as attributes.
@@ -123,6 +127,7 @@ class RabbitMQSpout(Spout):
         self._outage = False
         self._retry_at = 0.0
         self._retry_s = _RETRY_MIN_S
+        self._news_at = self._failed_at = time.monotonic()
 
     def __getstate__(self) -> dict[str, Any]:
         # A copy has nothing of what was opened; above all not the URL with its secrets filled in.
@@ -174,6 +179,7 @@ class RabbitMQSpout(Spout):
                 rejected.append(error)
                 values = None
             inbox.popleft()
+            self._news_at = time.monotonic()
             if values is None:
                 continue
             msg_id = self._deliveries.deliver(
@@ -187,6 +193,19 @@ class RabbitMQSpout(Spout):
             # One report for all of them: a queue full of bad messages is one trouble.
             self._collector.report_error(self._undecodable(rejected[0], len(rejected)))
 
+    def is_drained(self) -> bool:
+        """Whether the queue has given nothing for a while, and nothing is about to come back.
+
+        A queue does not say that it is empty: what was failed takes its time, and may also have
+        gone to another consumer.
+        """
+        link, now = self._link, time.monotonic()
+        if link is None or not link.ready or self._deliveries.unsent:
+            return False
+        if self._deliveries.returning and now - self._failed_at < _COMES_BACK_S:
+            return False
+        return now - max(self._news_at, self._failed_at) >= _QUIET_S
+
     def ack(self, msg_id: Any) -> None:
         """Let the broker forget the message, soon; one delivered again meanwhile stays."""
         self._deliveries.ack(msg_id)
@@ -195,6 +214,7 @@ class RabbitMQSpout(Spout):
 
     def fail(self, msg_id: Any) -> None:
         """Give the message back to the queue, from where it comes again, with the same id."""
+        self._failed_at = time.monotonic()
         self._deliveries.fail(msg_id)
         if not self._active or self._deliveries.unsent >= _UNSENT_MAX:
             self._send()
@@ -238,6 +258,8 @@ class RabbitMQSpout(Spout):
         self._send()
         if self._link is None or not link.ready:
             return None
+        if self._outage:
+            self._news_at = time.monotonic()
         self._outage, self._retry_s = False, _RETRY_MIN_S
         return link
 

@@ -115,6 +115,14 @@ class Spout(Component, ABC):
     def next_tuple(self) -> None:
         """Emit the next message, or return at once if there is none; must not wait."""
 
+    def is_drained(self) -> bool:
+        """Whether no more is to be expected for now; asked when `next_tuple` had nothing.
+
+        For sources that give a message back only after a while, which `process_all_available` is
+        then to wait for.
+        """
+        return True
+
     def ack(self, msg_id: Any) -> None:
         """The tree of this message is complete. Called once for an emission, or `fail` is."""
 

@@ -381,6 +381,10 @@ class PulledSpout(SpoutTask):
                 return False
         return True
 
+    def is_drained(self) -> bool:
+        """Ask the spout whether more is to be expected."""
+        return bool(self._call("is_drained"))
+
     def activate(self, active: bool) -> None:
         """Pass it on."""
         self._call("activate" if active else "deactivate")
