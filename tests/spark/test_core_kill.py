@@ -77,8 +77,13 @@ def test_a_killed_driver_goes_on_from_the_acked_prefix(tmp_path):
 def rabbit(rabbitmq, folder, messages, kills, pending):
     import pika
 
-    connection = pika.BlockingConnection(pika.URLParameters(rabbitmq.url))
-    channel = connection.channel()
+    with pika.BlockingConnection(pika.URLParameters(rabbitmq.url)) as connection:
+        return publish_and_kill(connection.channel(), rabbitmq, folder, messages, kills, pending)
+
+
+def publish_and_kill(channel, rabbitmq, folder, messages, kills, pending):
+    import pika
+
     channel.queue_declare("numbers", durable=True)
     channel.queue_purge("numbers")
     for n in range(messages):
@@ -95,7 +100,6 @@ def rabbit(rabbitmq, folder, messages, kills, pending):
     child = start("rabbit", rabbitmq.url, folder, PENDING=str(pending))
     assert child.wait(timeout=300) == 0, output(folder)
     left = channel.queue_declare("numbers", passive=True).method.message_count
-    connection.close()
     return left, in_flight
 
 
