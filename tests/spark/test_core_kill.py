@@ -77,30 +77,21 @@ def test_a_killed_driver_goes_on_from_the_acked_prefix(tmp_path):
 def rabbit(rabbitmq, folder, messages, kills, pending):
     import pika
 
-    with pika.BlockingConnection(pika.URLParameters(rabbitmq.url)) as connection:
-        return publish_and_kill(connection.channel(), rabbitmq, folder, messages, kills, pending)
-
-
-def publish_and_kill(channel, rabbitmq, folder, messages, kills, pending):
-    import pika
-
-    channel.queue_declare("numbers", durable=True)
-    channel.queue_purge("numbers")
-    for n in range(messages):
-        properties = pika.BasicProperties(message_id=str(n))
-        channel.basic_publish("", "numbers", str(n).encode(), properties)
-    in_flight = 0
+    with rabbitmq.channel() as channel:
+        channel.queue_declare("numbers", durable=True)
+        channel.queue_purge("numbers")
+        for n in range(messages):
+            properties = pika.BasicProperties(message_id=str(n))
+            channel.basic_publish("", "numbers", str(n).encode(), properties)
     for kill in range(kills):
         child = start("rabbit", rabbitmq.url, folder, PENDING=str(pending))
         goal = messages * (kill + 1) // (kills + 1)
         wait_until(lambda g=goal: sum(logged(folder).values()) >= g, child, folder)
         child.send_signal(signal.SIGKILL)
         child.wait()
-        in_flight += pending
     child = start("rabbit", rabbitmq.url, folder, PENDING=str(pending))
     assert child.wait(timeout=300) == 0, output(folder)
-    left = channel.queue_declare("numbers", passive=True).method.message_count
-    return left, in_flight
+    return rabbitmq.waiting("numbers"), kills * pending
 
 
 def wait_until(holds, child, folder, timeout_s=200):
