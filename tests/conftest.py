@@ -18,7 +18,9 @@ pytest_plugins = (
 )
 
 # Whatever else the machine is doing: a slow example is not a wrong one.
-settings.register_profile("waterspout", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "waterspout", deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("waterspout")
 
 
