@@ -360,3 +360,35 @@ def test_spouts_take_turns_even_in_small_waves():
     counts = [emitted.count(task) for task in (1, 2, 3)]
     assert min(counts) > 0
     assert max(counts) <= 3 * min(counts) + 64
+
+
+class ComesBack(Spout):
+    """Emits its one message again only some looks after it failed, as a queue does."""
+
+    output_fields = ("n",)
+
+    def open(self, conf, context, collector):
+        self.collector, self.looks, self.there = collector, 0, True
+
+    def next_tuple(self):
+        self.looks -= 1
+        if self.there or self.looks == 0:
+            self.there = False
+            self.collector.emit([1], msg_id=1)
+
+    def is_drained(self):
+        return self.looks <= 0
+
+    def fail(self, msg_id):
+        self.looks = 10
+
+
+def test_a_message_that_is_on_its_way_back_is_waited_for():
+    builder = TopologyBuilder()
+    builder.set_spout("source", ComesBack())
+    builder.set_bolt("bolt", Fails("out", {1: 2})).shuffle_grouping("source")
+
+    driven = Driven(builder.create_topology("t"), max_replays=5).until_idle()
+
+    assert seen("out") == [1]
+    assert (driven.counts.failed, driven.counts.acked) == (2, 1)

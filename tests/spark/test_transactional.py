@@ -101,3 +101,23 @@ def test_a_restart_goes_on_at_the_next_txid(spark, tmp_path):
     finish(submit(global_count(path), spark))
 
     assert history(path) == [(1, 9), (2, 16), (3, 19)]
+
+
+def test_a_limit_that_is_said_of_the_spout_counts_for_the_batches(spark, tmp_path):
+    spout = MemoryTransactionalSpout(DATA, "word", 1)
+    builder = TransactionalTopologyBuilder("limited", "words", spout)
+    builder.spout_declarer.set_max_spout_pending(3)
+    builder.set_bolt("partial", PartialCount()).none_grouping("words")
+    builder.set_bolt("sum", GlobalSum(tmp_path / "total.db")).global_grouping("partial")
+
+    run = finish(submit(builder.build_topology(), spark, Config(max_spout_pending=1)))
+
+    assert history(tmp_path / "total.db")[-1] == (9, 19)
+    open_batches, most = set(), 0
+    for entry in run.timeline:
+        if entry["event"] == "processing starts":
+            open_batches.add(entry["txid"])
+        elif entry["event"] == "commit ends":
+            open_batches.discard(entry["txid"])
+        most = max(most, len(open_batches))
+    assert most == 3

@@ -691,3 +691,40 @@ def test_fifty_thousand_messages_are_emitted_and_acked_once_each(rabbitmq, spout
 
     assert recorder.bodies == [str(number) for number in range(50_000)]
     assert rabbitmq.waiting(queue) == 0
+
+
+def test_a_queue_is_drained_when_it_is_quiet_and_nothing_is_about_to_come_back(
+    rabbitmq, spouts, monkeypatch
+):
+    queue = rabbitmq.fresh_queue()
+    rabbitmq.publish(queue, [b"a"])
+    spout, recorder = spouts(rabbitmq.url, queue)
+    assert not spout.is_drained(), "nothing was asked yet"
+
+    (msg_id,) = receive(spout, recorder, 1)
+    monkeypatch.setattr("waterspout.spouts.rabbitmq._QUIET_S", 0.0)
+    spout.fail(msg_id)
+    assert not spout.is_drained(), "it is on its way back"
+    (again,) = receive(spout, recorder, 2)[1:]
+    assert (again, spout._deliveries.returning) == (msg_id, 0)
+    spout.ack(again)
+    assert not spout.is_drained(), "the broker does not know of the ack"
+    spout.next_tuple()
+    assert spout.is_drained()
+
+
+def test_a_message_that_another_consumer_got_is_not_waited_for_for_ever(
+    rabbitmq, spouts, monkeypatch
+):
+    queue = rabbitmq.fresh_queue()
+    rabbitmq.publish(queue, [b"a"])
+    spout, recorder = spouts(rabbitmq.url, queue)
+    (msg_id,) = receive(spout, recorder, 1)
+    monkeypatch.setattr("waterspout.spouts.rabbitmq._QUIET_S", 0.0)
+    monkeypatch.setattr("waterspout.spouts.rabbitmq._COMES_BACK_S", 0.0)
+
+    spout.fail(msg_id)
+    spout._send()
+
+    assert spout._deliveries.returning == 1
+    assert spout.is_drained()

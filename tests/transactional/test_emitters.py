@@ -286,7 +286,7 @@ def test_an_emitter_must_have_one_of_the_two_methods():
         def emit_partition_batch(self, *arguments):
             pass
 
-    with pytest.raises(NotImplementedError, match="Neither has neither next_metadata nor"):
+    with pytest.raises(TopologyError, match="Neither has neither next_metadata nor"):
         planner(Partitioned("b", Neither)).plan(1, None)
 
 

@@ -31,7 +31,7 @@ from waterspout.coordination.engine import (
     Processed,
 )
 from waterspout.coordination.store import CoordinationStore, refuse_changed_graph
-from waterspout.errors import FailedException, LeaseLostError, OutsideError
+from waterspout.errors import BuildError, FailedException, LeaseLostError, OutsideError
 from waterspout.spouts.base import BatchPlanner, PlannedSpout, SpoutContext, SpoutKind
 from waterspout.state.base import HeadedState
 from waterspout.state.head import Writer, verify
@@ -140,6 +140,8 @@ class BatchLoop:
         self._events: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
         self._planners: dict[str, BatchPlanner] = {}
         self._ready_failures = 0
+        self._ask_again_at: float | None = None
+        """When to ask a spout again that could not be asked; None: all could."""
         self._commit_facts: dict[TransactionAttempt, Committed] = {}
         self._abandoned: BaseException | None = None
         self._settle_at: float | None = None
@@ -375,17 +377,27 @@ class BatchLoop:
     def _ready(self, txid: int) -> bool:
         if txid > self._ledger.current and txid - 1 not in self._ledger.emitted:
             return False  # not before it is known where the batch before it ends
+        if self._ask_again_at is not None and self._clock() < self._ask_again_at:
+            return False
         previous = self._ledger.metadata_before(txid) or {}
         try:
             ready = any(p.is_ready(previous.get(i)) for i, p in self._planners.items())
+        except BuildError:
+            raise  # asking again would not mend it
         except Exception as error:
             self._ready_failures += not isinstance(error, FailedException)
             if self._ready_failures > self._parts.config.max_retries:
                 raise
             log.warning("a spout could not be asked for data: %s", error)
+            self._ask_again_at = self._clock() + self._pause_before_asking()
             return False
-        self._ready_failures = 0
+        self._ready_failures, self._ask_again_at = 0, None
         return ready
+
+    def _pause_before_asking(self) -> float:
+        config = self._parts.config
+        pause: float = config.retry_backoff_millis * 2.0 ** max(0, self._ready_failures - 1)
+        return min(pause, config.retry_backoff_max_millis) / 1000
 
     def _open_spouts(self) -> None:
         ledger = self._ledger
@@ -408,7 +420,10 @@ class BatchLoop:
             return False
         if not self.active:
             return True  # what is owed is replayed once the topology is activated
-        return not coordinator.owes_replay and not self._ready(coordinator.current)
+        if coordinator.owes_replay or self._ready(coordinator.current):
+            return False
+        # Nobody knows whether a source that cannot be asked has more.
+        return self._ask_again_at is None
 
     def _save(self, ledger: Ledger) -> None:
         self._parts.store.save(ledger)

@@ -91,16 +91,16 @@ class TransactionalSpout(Component, ABC):
         """Return the `BatchEmitter` of a task; called where it runs."""
 
 
-class PartitionCoordinator(_Closing):
+class PartitionCoordinator(_Closing, ABC):
     """The driver's side of a partitioned source."""
 
     def is_ready(self) -> bool:
         """Whether another batch may begin."""
         return True
 
+    @abstractmethod
     def num_partitions(self) -> int:
         """Return how many partitions there are now. A batch keeps the number it began with."""
-        raise NotImplementedError
 
 
 class PartitionEmitter(_Closing, ABC):
@@ -125,8 +125,9 @@ class PartitionEmitter(_Closing, ABC):
         self, attempt: TransactionAttempt, collector: BatchCollector, partition: int, last: Any
     ) -> Any:
         """Emit what comes after `last` and return its metadata."""
-        raise NotImplementedError(
-            f"{type(self).__name__} has neither next_metadata nor emit_partition_batch_new"
+        raise TopologyError(
+            f"{type(self).__name__} has neither next_metadata nor emit_partition_batch_new; "
+            "implement one of them, to say what comes after a batch"
         )
 
     @abstractmethod
@@ -161,9 +162,9 @@ class OpaqueEmitter(_Closing, ABC):
     answer that differs fails the attempt.
     """
 
+    @abstractmethod
     def num_partitions(self) -> int:
         """Return how many partitions there are now."""
-        raise NotImplementedError
 
     @abstractmethod
     def emit_partition_batch(
