@@ -72,7 +72,8 @@ def test_a_killed_driver_goes_on_from_the_acked_prefix(tmp_path):
     assert sum(found.values()) - len(found) <= len(KILLS) * 2 * 2_000
     letters = DeadLetters(tmp_path / "home" / "killed").all()
     assert {letter.values for letter in letters} == {("poison",)}
-    assert 1 <= len(letters) <= 2
+    # Each kill may come between a letter and the position that says it need not be read again.
+    assert 1 <= len(letters) <= 1 + len(KILLS)
     assert committed(tmp_path) == sum(path.stat().st_size for path in source.iterdir())
 
 

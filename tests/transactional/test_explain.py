@@ -20,7 +20,7 @@ def test_stages_and_phases_are_shown(tmp_path):
     lines = explain(topology, Config(max_spout_pending=3), 2).splitlines()
 
     assert lines[0] == "phases: a transactional topology"
-    start = lines.index("up to 3 batches in processing at once, one in commit")
+    start = lines.index("in flight at once: 3 at most; in commit: one")
     assert lines[start + 1 : start + 9] == [
         "processing: 1 job, 3 stages",
         "  stage 1 (2 parts): rows, a",

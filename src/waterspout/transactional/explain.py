@@ -21,7 +21,7 @@ def explain(topology: TransactionalTopology, conf: Config, workers: int) -> str:
     for spec in topology.components.values():
         lines += describe_component(topology, spec)
     shape = spread(topology.outline(), workers)
-    lines += ["", f"up to {conf.max_batches} batches in processing at once, one in commit"]
+    lines += ["", f"in flight at once: {conf.max_batches} at most; in commit: one"]
     lines.append(f"processing: 1 job, {len(shape.stages)} stages")
     for number, stage in enumerate(shape.stages, 1):
         lines.append(f"  stage {number} ({stage.parts} parts): {', '.join(stage.components)}")

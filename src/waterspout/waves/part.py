@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -68,11 +67,6 @@ class WaveHeader:
 
     closing: bool = False
     """Nothing is executed; bolts are told that the run ends."""
-
-    @cached_property
-    def conf_of(self) -> dict[str, dict[str, Any]]:
-        """The options of each component: the run's and, over them, its own."""
-        return {}
 
 
 @dataclass(slots=True)
