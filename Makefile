@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv demo test test-fast soak check format bench bench-words bench-core bench-transactional bench-states java servers check-java lock clean
+.PHONY: help venv demo test test-fast soak check format bench bench-words bench-forms bench-core bench-transactional bench-states java servers check-java lock clean
 
 PYTHON ?= python3
 ARGS ?=
@@ -70,10 +70,13 @@ format: $(STAMP) ## Mend what the linter can, and format
 	@$(PY) -m ruff check --fix-only .
 	@$(PY) -m ruff format .
 
-bench: bench-words bench-core bench-transactional ## Measure all three kinds of topologies
+bench: bench-words bench-forms bench-core bench-transactional ## Measure all three kinds of topologies
 
 bench-words: check-java $(STAMP) ## Measure Trident's word count against hand-written streaming (ARGS=...)
 	@$(PY) -m benchmarks.word_count $(ARGS)
+
+bench-forms: check-java $(STAMP) ## Measure a function in all its forms against plain Spark jobs (ARGS=...)
+	@$(PY) -m benchmarks.forms $(ARGS)
 
 bench-core: check-java $(STAMP) ## Measure spouts and bolts, tracked against untracked (ARGS=...)
 	@$(PY) -m benchmarks.core $(ARGS)

@@ -4,10 +4,12 @@ Each runs the whole stream several times in one process, from an empty store eac
 prints when every batch was done. The last pass counts: the JVM compiles during the first.
 
     batch        the ceiling: one Spark batch job, no store, no stream
+    loop         the same, but the words come out of a loop in Python, in one `mapInArrow`
     by-hand-driver, by-hand-executors
                  Structured Streaming, foreachBatch, a transactional upsert written by hand:
                  rows collected to the driver, or written by the tasks
-    waterspout   the same stream and store, opaque state, `--pending` batches in flight
+    waterspout   the same stream and store, opaque state, `--pending` batches in flight; `--form`
+                 says how the split is written
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ def main() -> None:
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--passes", type=int, default=2)
     parser.add_argument("--pending", type=int, default=3)
+    parser.add_argument("--form", choices=sorted(FORMS), default="native")
     arguments = parser.parse_args()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     passes = []
@@ -71,6 +74,23 @@ def batch(arguments: argparse.Namespace, number: int) -> list[float]:
     lines = _session().read.schema("value string").text(str(arguments.data))
     words = lines.select(F.explode(F.split("value", " ")).alias("word"))
     words.groupBy("word").count().toArrow()
+    return [time.time()]
+
+
+def loop(arguments: argparse.Namespace, number: int) -> list[float]:
+    """Count everything at once, with a split in Python."""
+
+    def split(batches: Any) -> Any:
+        import pyarrow as pa
+
+        for one in batches:
+            words: list[str] = []
+            for sentence in one.column(0).to_pylist():
+                words.extend(sentence.split(" "))
+            yield pa.RecordBatch.from_arrays([pa.array(words, pa.string())], ["word"])
+
+    lines = _session().read.schema("value string").text(str(arguments.data))
+    lines.mapInArrow(split, "word string").groupBy("word").count().toArrow()
     return [time.time()]
 
 
@@ -149,13 +169,13 @@ def waterspout(arguments: argparse.Namespace, number: int) -> list[float]:
     from waterspout import Config, submit
     from waterspout.spouts.files import FileSpout
     from waterspout.state.sqlite import SQLiteState
-    from waterspout.trident import Count, Split, TridentTopology
+    from waterspout.trident import Count, TridentTopology
 
     topology = TridentTopology(f"bench-{number}")
     state = SQLiteState.opaque(arguments.work / f"counts-{number}.db", table=TABLE)
+    lines = topology.new_stream("lines", FileSpout(arguments.data, max_files=1))
     (
-        topology.new_stream("lines", FileSpout(arguments.data, max_files=1))
-        .each("value", Split(), out="word")
+        FORMS[arguments.form](lines)
         .group_by("word")
         .persistent_aggregate(state, Count(), out="count")
         .parallelism_hint(1)
@@ -167,8 +187,69 @@ def waterspout(arguments: argparse.Namespace, number: int) -> list[float]:
     return [progress["timestamp"] for progress in run.recent_progress]
 
 
+def _native(lines: Any) -> Any:
+    from waterspout.trident import Split
+
+    return lines.each("value", Split(), out="word")
+
+
+def _arrow(lines: Any) -> Any:
+    from waterspout.trident import arrow_function
+
+    @arrow_function
+    def split(batch: Any) -> Any:
+        import pyarrow.compute as pc
+
+        words = pc.split_pattern(batch.column("value"), " ")
+        return pc.list_parent_indices(words), pc.list_flatten(words)
+
+    return lines.each("value", split, out="word string")
+
+
+def _pandas(lines: Any) -> Any:
+    from waterspout.trident import pandas_function
+
+    @pandas_function
+    def split(frame: Any) -> Any:
+        words = frame["value"].str.split(" ").explode()
+        return words.index, words
+
+    return lines.each("value", split, out="word string")
+
+
+def _generator(lines: Any) -> Any:
+    def split(sentence: str) -> Any:
+        yield from sentence.split(" ")
+
+    return lines.each("value", split, out="word string")
+
+
+def _listed(lines: Any) -> Any:
+    return lines.flat_map(lambda sentence: sentence.split(" "), out="word string")
+
+
+def _class(lines: Any) -> Any:
+    from waterspout.trident import Function
+
+    class OwnSplit(Function):
+        def execute(self, tuple: Any, collector: Any) -> None:
+            for word in tuple["value"].split(" "):
+                collector.emit((word,))
+
+    return lines.each("value", OwnSplit(), out="word string")
+
+
+FORMS: dict[str, Callable[[Any], Any]] = {
+    "native": _native,
+    "arrow": _arrow,
+    "pandas": _pandas,
+    "generator": _generator,
+    "list": _listed,
+    "class": _class,
+}
 PEERS: dict[str, Callable[..., list[float]]] = {
     "batch": batch,
+    "loop": loop,
     "by-hand-driver": _by_hand(_write_from_driver),
     "by-hand-executors": _by_hand(_write_from_executors),
     "waterspout": waterspout,

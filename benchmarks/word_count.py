@@ -16,6 +16,7 @@ import sys
 import tempfile
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 from benchmarks.data import make_data, true_counts
 from benchmarks.peers import TABLE
@@ -54,22 +55,28 @@ def run_peer(command: list[str], data: Path, truth: Counter[str], sentences: int
     """Run one peer; return its sentences per second; refuse a wrong count."""
     passes = 4 if command[0] == "batch" else 2
     with tempfile.TemporaryDirectory(prefix="waterspout-bench-") as work:
-        done = subprocess.run(
-            [sys.executable, "-m", "benchmarks.peers", *command,
-             "--data", str(data), "--work", work, "--passes", str(passes)],
-            capture_output=True, text=True, check=False, cwd=Path(__file__).parents[1],
-        )  # fmt: skip
-        lines = [line for line in done.stdout.splitlines() if line.startswith("REPORT ")]
-        if done.returncode or not lines:
-            raise SystemExit(f"{command} failed:\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}")
-        last = json.loads(lines[-1].removeprefix("REPORT "))["passes"][-1]
+        last = passes_of(command, data, Path(work), passes)[-1]
         if command[0] != "batch":
             check_counts(Path(work) / f"counts-{passes - 1}.db", truth, command)
-    ends = last["ends"]
+    ends: list[float] = last["ends"]
     if len(ends) <= WARM_UP:
-        return sentences / (ends[-1] - last["began"])
+        return sentences / (ends[-1] - float(last["began"]))
     share = (len(ends) - WARM_UP) / len(ends)
     return sentences * share / (ends[-1] - ends[WARM_UP - 1])
+
+
+def passes_of(command: list[str], data: Path, work: Path, passes: int) -> list[dict[str, Any]]:
+    """Run one peer in a process of its own; return when each pass began and its batches ended."""
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.peers", *command,
+         "--data", str(data), "--work", str(work), "--passes", str(passes)],
+        capture_output=True, text=True, check=False, cwd=Path(__file__).parents[1],
+    )  # fmt: skip
+    lines = [line for line in done.stdout.splitlines() if line.startswith("REPORT ")]
+    if done.returncode or not lines:
+        raise SystemExit(f"{command} failed:\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}")
+    found: list[dict[str, Any]] = json.loads(lines[-1].removeprefix("REPORT "))["passes"]
+    return found
 
 
 def check_counts(path: Path, truth: Counter[str], command: list[str]) -> None:

@@ -29,6 +29,8 @@ DEFAULTS = {
     "backpressure_high": ("backpressure.disruptor.high.watermark", 0.9),
     "backpressure_low": ("backpressure.disruptor.low.watermark", 0.4),
     "dead_letters_max": ("waterspout.dead.letters.max", 100_000),
+    "on_error": ("waterspout.on.error", "fail"),
+    "max_bad_ratio": ("waterspout.max.bad.ratio", 1.0),
     "batch_emit_interval_millis": ("topology.trident.batch.emit.interval.millis", 0),
     "batch_timeout_secs": ("waterspout.batch.timeout.secs", 600),
     "spout_max_batch_size": ("topology.spout.max.batch.size", 1000),
@@ -64,6 +66,8 @@ GOOD = {
     "backpressure_high": [0.5, 0.9, 4],
     "backpressure_low": [0, 0.4],
     "dead_letters_max": [1, 10**6],
+    "on_error": ["fail", "dead_letter"],
+    "max_bad_ratio": [0, 0.25, 1, 1.0],
     "batch_emit_interval_millis": [0, 0.5, 500],
     "batch_timeout_secs": [0.1, 600],
     "spout_max_batch_size": [1, 1000],
@@ -97,6 +101,8 @@ BAD = {
     "backpressure_high": [0, "0.9"],
     "backpressure_low": [-0.1, None],
     "dead_letters_max": [0, None],
+    "on_error": ["dead-letter", None, True],
+    "max_bad_ratio": [-0.1, 1.5, True, "0.5", None],
     "batch_emit_interval_millis": [-1, None, False],
     "batch_timeout_secs": [0, None],
     "spout_max_batch_size": [0, 1.0],
@@ -143,7 +149,8 @@ def test_every_option_says_what_it_is_for():
 def test_every_quantity_has_a_unit():
     without = {row.name for row in Config.describe() if not row.unit}
 
-    assert without == {"enable_message_timeouts", "strict", "commit_in", "bolt_errors"}
+    switches = {"enable_message_timeouts", "strict", "commit_in", "bolt_errors", "on_error"}
+    assert without == switches
 
 
 def test_a_row_is_name_key_unit_default_and_doc():

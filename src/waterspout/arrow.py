@@ -11,7 +11,7 @@ import pyarrow as pa
 from waterspout.errors import TopologyError
 from waterspout.schema import Schema, split_top
 
-__all__ = ["arrow_schema", "arrow_type", "ddl_of", "make_array"]
+__all__ = ["arrow_schema", "arrow_type", "ddl_of", "make_array", "table_of_rows"]
 
 _SIMPLE: dict[str, pa.DataType] = {
     "string": pa.string(),
@@ -28,6 +28,7 @@ _SIMPLE: dict[str, pa.DataType] = {
     "timestamp_ntz": pa.timestamp("us"),
     "void": pa.null(),
 }
+_WHOLE = {int, type(None)}
 
 
 def arrow_type(ddl: str) -> pa.DataType:
@@ -71,7 +72,7 @@ def ddl_of(schema: pa.Schema) -> Schema:
 def make_array(values: Sequence[Any], kind: pa.DataType, *, field: str, where: str) -> pa.Array:
     """Return values as an Arrow array; an error names the field and the value that is off."""
     try:
-        return pa.array(values, kind)
+        return _exact_array(values, kind)
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
         bad = next((v for v in values if not _fits(v, kind)), None)
         raise TypeError(
@@ -79,9 +80,30 @@ def make_array(values: Sequence[Any], kind: pa.DataType, *, field: str, where: s
         ) from error
 
 
+def table_of_rows(schema: Schema, rows: Sequence[Sequence[Any]], *, where: str) -> pa.Table:
+    """Return rows of Python values as a table; an error names the field and the value."""
+    arrow = arrow_schema(schema)
+    columns = list(zip(*rows, strict=True)) if rows else [()] * len(schema)
+    arrays = [
+        make_array(column, field.type, field=field.name, where=where)
+        for column, field in zip(columns, arrow, strict=True)
+    ]
+    return pa.Table.from_arrays(arrays, schema=arrow)
+
+
+def _exact_array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    """Return an array of the values; pyarrow alone would cut 1.5 down to the integer 1."""
+    array = pa.array(values, kind)
+    if pa.types.is_integer(kind) and not _WHOLE.issuperset(map(type, values)):
+        for value in values:
+            if value is not None and value % 1 != 0:
+                raise pa.ArrowInvalid(f"{value!r} is no whole number")
+    return array
+
+
 def _fits(value: Any, kind: pa.DataType) -> bool:
     try:
-        pa.array([value], kind)
+        _exact_array([value], kind)
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
         return False
     return True

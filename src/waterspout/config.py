@@ -74,6 +74,7 @@ _SIZE = _Rule("an integer >= 1", lambda v: _is_integer(v) and v >= 1)
 _PORT = _Rule("an integer from 1 to 65535", lambda v: _is_integer(v) and 1 <= v <= 65535)
 _DELAY = _Rule("a number >= 0", lambda v: _is_number(v) and v >= 0)
 _DURATION = _Rule("a number > 0", lambda v: _is_number(v) and v > 0)
+_SHARE = _Rule("a number from 0 to 1", lambda v: _is_number(v) and 0 <= v <= 1)
 _TEXT = _Rule("a non-empty string", _is_text)
 _NODE = _Rule('a string that starts with "/"', lambda v: _is_text(v) and v.startswith("/"))
 _NAMES = _Rule("a non-empty list of non-empty strings", _is_names)
@@ -199,6 +200,19 @@ class Config:
         _SIZE,
         "Dead letters that are kept; the run stops rather than drop one.",
         unit="messages",
+    )
+    on_error: str = _option(
+        "fail",
+        "waterspout.on.error",
+        _one_of("fail", "dead_letter"),
+        "What an exception in a Trident row operation does: fail the batch, or put the row aside.",
+    )
+    max_bad_ratio: float = _option(
+        1.0,
+        "waterspout.max.bad.ratio",
+        _SHARE,
+        "Share of a batch's rows that may become dead letters at one operation; more stop the run.",
+        unit="share",
     )
     batch_emit_interval_millis: float = _option(
         0,

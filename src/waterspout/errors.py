@@ -13,7 +13,8 @@
     │   ├── SerdeError               a key or value has no safe encoding
     │   ├── EmitError                a tuple that does not fit its stream
     │   ├── AckError                 an ack or fail of a tuple that is not open
-    │   └── DeadLettersFullError     no room for a message that cannot be processed
+    │   ├── DeadLettersFullError     no room for a message that cannot be processed
+    │   └── TooManyBadRowsError      a batch has more bad rows than max_bad_ratio allows
     └── OutsideError               the world around is not as it must be
         ├── JavaError                no usable Java
         ├── SourceError              a spout cannot read what it is told to
@@ -56,6 +57,7 @@ __all__ = [
     "StaleBatchError",
     "StateMismatchError",
     "StoreError",
+    "TooManyBadRowsError",
     "TopologyError",
     "WaterspoutError",
     "WorkerLostError",
@@ -144,6 +146,10 @@ class AckError(BatchError, ValueError):
 
 class DeadLettersFullError(BatchError):
     """Raised when a message must be put aside and the dead letters are full."""
+
+
+class TooManyBadRowsError(BatchError):
+    """Raised when more rows of a batch are bad than `max_bad_ratio` allows."""
 
 
 class OutsideError(WaterspoutError):

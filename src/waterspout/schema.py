@@ -130,6 +130,11 @@ class Schema:
                 )
         return Schema(self.fields + other.fields)
 
+    def without(self, names: Iterable[str]) -> Schema:
+        """Return the other fields."""
+        left_out = set(names)
+        return Schema(tuple(field for field in self.fields if field[0] not in left_out))
+
     def fill_types(self, types: Sequence[str | None]) -> Schema:
         """Return the same names, with types put in where none was written."""
         return Schema(tuple((n, t or new) for (n, t), new in zip(self.fields, types, strict=True)))
@@ -141,6 +146,16 @@ class Schema:
                 raise TopologyError(
                     f"{where} does not know the type of its output field {name!r}; "
                     f'write it as Spark DDL, for example out="{name} string"'
+                )
+        return self
+
+    def require_keys(self, *, where: str) -> Schema:
+        """Refuse a field by which tuples cannot be brought together."""
+        for name, kind in self.fields:
+            if kind is not None and re.search(r"\b(map|variant)\b", kind, re.I):
+                raise TopologyError(
+                    f"{where} goes by field {name!r}, a {kind}; equal ones may be written in "
+                    "different ways. Go by a field of another type, made of it before."
                 )
         return self
 

@@ -39,9 +39,52 @@ def test_the_plan_and_the_guarantee_are_printed_and_nothing_is_written(cli, writ
     assert "topology words" in outcome.out
     assert "up to 4 batches at once" in outcome.out
     assert "each(Split)  (value string, word string)" in outcome.out
+    assert "while results fit the driver: 1 job for processing, 0 for commit; 1 shuf" in outcome.out
     assert "word_counts): exactly-once: spout 'in' is transactional" in outcome.out
     assert outcome.err == ""
     assert listing(place) == before
+
+
+@pytest.mark.parametrize(
+    ("name", "begins"), [("plan.svg", "<svg xmlns="), ("plan.DOT", 'digraph "words" {')]
+)
+def test_the_plan_is_drawn_in_the_format_that_the_file_is_named_for(
+    cli, write, place, name, begins
+):
+    file = write(WORD_COUNT)
+    before = listing(place)
+
+    outcome = cli("check", file, "--graph", name)
+
+    assert outcome.code == 0, outcome.err
+    assert outcome.out.endswith(f"; nothing was run; the graph is in {name}\n")
+    assert (place / name).read_text().startswith(begins)
+    assert set(listing(place)) - set(before) == {str(place / name)}
+
+
+def test_a_graph_in_a_format_that_is_not_known_is_refused_before_anything_is_loaded(cli, place):
+    outcome = cli("check", "no-such.py", "--graph", "plan.png")
+
+    assert outcome == (
+        2,
+        "",
+        "error: --graph plan.png must end in .svg or .dot, which says what to write\n",
+    )
+
+
+def test_a_graph_that_cannot_be_written_is_an_error_and_no_traceback(cli, write):
+    outcome = cli("check", write(WORD_COUNT), "--graph", "nowhere/plan.svg")
+
+    assert outcome.code == 2
+    assert outcome.err == "error: [Errno 2] No such file or directory: 'nowhere/plan.svg'\n"
+
+
+def test_a_topology_of_spouts_and_bolts_is_not_drawn(cli, write, place):
+    outcome = cli("check", write(CORE_WORD_COUNT), "--graph", "plan.svg")
+
+    assert (outcome.code, outcome.out) == (2, "")
+    assert "--graph draws Trident topologies; this is one of spouts and bolts" in outcome.err
+    assert not (place / "plan.svg").exists()
 
 
 def test_the_plan_of_spouts_and_bolts_is_printed_and_nothing_is_written(

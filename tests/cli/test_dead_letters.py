@@ -14,7 +14,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.cli.conftest import CORE_WORD_COUNT, WORD_COUNT, listing
+from tests.cli.conftest import CORE_WORD_COUNT, listing
 from waterspout.cli.loading import load_topology
 from waterspout.coordination.dead_letters import DeadLetters
 from waterspout.coordination.embedded import EmbeddedStore
@@ -364,7 +364,7 @@ def test_a_full_table_can_be_emptied_at_once(cli, letters):
         (["list", "gone.py"], "gone.py is not there"),
         (["show", "words", "7"], "'words' has no dead letter 7; see: waterspout dead-letters list"),
         (["show", "words", "99999999999999999999"], "'words' has no dead letter 999999"),
-        (["show", "words", "x"], "Invalid value for 'ID'"),
+        (["show", "words", "x"], "'x' is not the number of a letter"),
         (["replay", "words", "1", "7", "8"], "'words' has no dead letters 7, 8"),
         (["replay", "words"], "give the ids of letters, or --all"),
         (["replay", "words", "1", "--all"], "give the ids of letters, or --all"),
@@ -383,14 +383,14 @@ def test_what_cannot_be_done_is_said_and_changes_nothing(cli, letters, arguments
     assert [(letter.id, letter.wanted) for letter in letters.all()] == [(1, False)]
 
 
-def test_a_trident_topology_has_no_dead_letters(cli, write):
-    outcome = cli("dead-letters", "list", write(WORD_COUNT))
+def test_values_are_set_only_in_rows_of_trident(cli, letters):
+    letters.add([LETTER])
 
-    assert outcome == (
-        2,
-        "",
-        "error: 'words' is a Trident topology: it replays whole batches, and has no dead letters\n",
-    )
+    outcome = cli("dead-letters", "replay", "words", "1", "--set", "n=1")
+
+    assert (outcome.code, outcome.out) == (2, "")
+    assert outcome.err == "error: --set is for the rows of a Trident topology\n"
+    assert not letters.all()[0].wanted
 
 
 def test_a_file_that_is_something_else_is_named(cli, place):

@@ -73,12 +73,23 @@ def assert_exact(folder: Path) -> None:
     assert total(folder) == sum(recount(folder).values())
 
 
-def test_kill_at_every_point_and_the_same_command_goes_on_exactly(tmp_path):
+# Around each thing that is durable; in process, every point is tried in any case.
+WORST_POINTS = ["metadata.after", "commit.after_record", "write.after", "mark.before", "mark.after"]
+
+
+@pytest.mark.parametrize(
+    "points",
+    [
+        pytest.param(WORST_POINTS, id="worst"),
+        pytest.param(DRIVER_POINTS, id="every", marks=pytest.mark.soak),
+    ],
+)
+def test_kill_at_a_point_and_the_same_command_goes_on_exactly(tmp_path, points):
     # Each start recovers from one kill and is killed at the next point, so that every point
     # is passed, killed at, and recovered from, with one JVM start each.
-    write_sentences(tmp_path, files=len(DRIVER_POINTS) + 4)
+    write_sentences(tmp_path, files=len(points) + 4)
 
-    for point in DRIVER_POINTS:
+    for point in points:
         before = committed(tmp_path)
         fault = {"point": point, "action": "kill", "where": {"txid": before + 1}}
         assert run_child(tmp_path, [fault]) == -signal.SIGKILL, point
@@ -88,7 +99,7 @@ def test_kill_at_every_point_and_the_same_command_goes_on_exactly(tmp_path):
     assert run_child(tmp_path) == -signal.SIGKILL
 
     assert run_child(tmp_path) == 0
-    assert committed(tmp_path) == len(DRIVER_POINTS) + 4
+    assert committed(tmp_path) == len(points) + 4
     assert_exact(tmp_path)
 
 

@@ -53,6 +53,11 @@ class Capture(StateFactory):
         return sorted((row for _, row in _kept.get(self.name, [])), key=repr)
 
     @property
+    def in_order(self) -> list[tuple[Any, ...]]:
+        """Every row, as they came: of one partition, in the order in which they were made."""
+        return [row for _, row in _kept.get(self.name, [])]
+
+    @property
     def batches(self) -> dict[int, list[tuple[Any, ...]]]:
         """The rows of each batch that had some."""
         found: dict[int, list[tuple[Any, ...]]] = {}

@@ -23,6 +23,7 @@ from waterspout.trident import (
     Sum,
 )
 from waterspout.trident.operations.contracts import OperationContext
+from waterspout.trident.plan.nodes import AggregatePart
 from waterspout.trident.runtime.aggregate import AggregateStep, combine_partials, run_aggregate
 
 HERE = OperationContext(0, 1)
@@ -63,7 +64,10 @@ class TopTwo(Aggregator[Counter]):
 def step(aggregator, out, *, group=None, fields=("word",), keys="word string"):
     prefix = Schema.parse(keys).fields if group else ()
     schema = Schema((*prefix, *Schema.parse(out).fields))
-    return AggregateStep("aggregate(it)", aggregator, group or (), fields, schema, bool(group))
+    part = AggregatePart(Schema(tuple((f, None) for f in fields)), aggregator, Schema.parse(out))
+    return AggregateStep(
+        "aggregate(it)", (part,), group or (), bool(group), schema, schema, finished=True
+    )
 
 
 def rows(batches):
@@ -240,7 +244,9 @@ def sales(*rows):
 
 
 def test_several_columns_are_folded_together_and_combine_from_partial_results():
-    step = AggregateStep("sales", COLUMNS, ("city",), COLUMNS.input_fields, OUT, True)
+    inputs = Schema(tuple((f, None) for f in COLUMNS.input_fields))
+    part = AggregatePart(inputs, COLUMNS, Schema(OUT.fields[1:]))
+    step = AggregateStep("sales", (part,), ("city",), True, OUT, OUT, finished=True)
     first = sales(("paris", 1.5, 7), ("paris", 2.0, 3), ("rome", None, None))
     second = sales(("paris", 0.5, 5), ("rome", 1.0, 9))
 

@@ -15,6 +15,7 @@ import typer
 from waterspout.cli.failures import one_line
 from waterspout.cli.loading import load_topology, names_a_file
 from waterspout.cli.options import ConfigFile, Settings, read_config
+from waterspout.cli.row_letters import drop_rows, list_rows, replay_rows, show_row
 from waterspout.cli.screen import print_table
 from waterspout.cli.texts import counted, harmless
 from waterspout.config import Config
@@ -22,6 +23,7 @@ from waterspout.coordination.dead_letters import DeadLetters
 from waterspout.errors import ConfigError, LeaseHeldError, OutsideError
 from waterspout.schema import check_topology_id
 from waterspout.topology.graph import Topology
+from waterspout.trident.isolation.store import LettersPlace
 from waterspout.waves.spouts import Letter
 
 __all__ = ["dead_letters"]
@@ -32,7 +34,7 @@ _NAMED_MAX = 20
 
 dead_letters = typer.Typer(
     name="dead-letters",
-    help="Look at the messages that failed too often, send them through again, or drop them.",
+    help="Look at what could not be processed, send it through again, or drop it.",
     no_args_is_help=True,
 )
 
@@ -45,8 +47,8 @@ TopologyArgument = Annotated[
     ),
 ]
 Ids = Annotated[
-    list[int] | None,
-    typer.Argument(metavar="[ID]...", help="The numbers that `list` shows.", show_default=False),
+    list[str] | None,
+    typer.Argument(metavar="[ID]...", help="The ids that `list` shows.", show_default=False),
 ]
 All = Annotated[bool, typer.Option("--all", help="Every letter.")]
 Home = Annotated[
@@ -59,11 +61,15 @@ Home = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """The letters of one topology, and where its driver would be found."""
+    """The letters of one topology, and where its driver would be found.
+
+    `rows`: those of a Trident topology, which has no others.
+    """
 
     name: str
     conf: Config
     letters: DeadLetters
+    rows: LettersPlace | None
 
 
 @dead_letters.command("list")
@@ -79,6 +85,9 @@ def list_letters(
 ) -> None:
     """List dead letters, oldest first."""
     with _open(topology, home, config, setting) as place:
+        if place.rows is not None:
+            list_rows(place.name, place.rows, limit, as_json=as_json)
+            return
         total, letters = len(place.letters), place.letters.all(limit)
     if as_json:
         for letter in letters:
@@ -96,13 +105,16 @@ def list_letters(
 @dead_letters.command()
 def show(
     topology: TopologyArgument,
-    id: Annotated[int, typer.Argument(metavar="ID", help="The number that `list` shows.")],
+    id: Annotated[str, typer.Argument(metavar="ID", help="The id that `list` shows.")],
     home: Home = None,
     config: ConfigFile = None,
     setting: Settings = None,
 ) -> None:
     """Show everything about a dead letter."""
     with _open(topology, home, config, setting) as place:
+        if place.rows is not None:
+            show_row(place.name, place.rows, id)
+            return
         (letter,) = _found(place, [id])
     typer.echo(f"letter        {letter.id} of topology {place.name}")
     task = "" if letter.target is None else f", for task {letter.target}"
@@ -125,12 +137,25 @@ def replay(
     topology: TopologyArgument,
     ids: Ids = None,
     everything: All = False,
+    values: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="FIELD=JSON", help="A row's value, mended (Trident).",
+            show_default=False,
+        ),
+    ] = None,
     home: Home = None,
     config: ConfigFile = None,
     setting: Settings = None,
-) -> None:
+) -> None:  # fmt: skip
     """Send dead letters through the topology again; one that fails again comes back."""
     with _open(topology, home, config, setting) as place:
+        if place.rows is not None:
+            asked = replay_rows(place.name, place.rows, ids, everything, values or ())
+            _say_asked(place, asked, "replayed")
+            return
+        if values:
+            raise ConfigError("--set is for the rows of a Trident topology")
         letters = _chosen(place, ids, everything)
         able = [letter for letter in letters if letter.can_be_replayed]
         place.letters.want([_id(letter) for letter in able])
@@ -160,6 +185,10 @@ def drop(
 ) -> None:
     """Remove dead letters for good: their messages are lost."""
     with _open(topology, home, config, setting) as place:
+        if place.rows is not None:
+            asked = drop_rows(place.name, place.rows, ids, everything, yes=yes)
+            _say_asked(place, asked, "dropped")
+            return
         letters = _chosen(place, ids, everything)
         if not letters:
             typer.echo(f"{place.name}: no dead letters")
@@ -179,23 +208,21 @@ def _open(
     conf = read_config(file, settings)
     if home is not None:
         conf = conf.replace(home=str(home))
-    name = _name_of(target, conf)
-    letters = DeadLetters(conf.home_path().absolute() / name)
+    name, is_trident = _named(target, conf)
+    folder = conf.home_path().absolute() / name
+    rows = LettersPlace(folder)
+    letters = DeadLetters(folder)
     try:
-        yield _Place(name, conf, letters)
+        yield _Place(name, conf, letters, rows if is_trident or rows.exists else None)
     finally:
         letters.close()
 
 
-def _name_of(target: str, conf: Config) -> str:
+def _named(target: str, conf: Config) -> tuple[str, bool]:
+    """Return the name of a topology, and whether it is known to be one of Trident."""
     if names_a_file(target):
         found = load_topology(target)
-        if not isinstance(found, Topology):
-            raise ConfigError(
-                f"{found.name!r} is a Trident topology: it replays whole batches, and has no dead "
-                "letters"
-            )
-        return found.name
+        return found.name, not isinstance(found, Topology)
     name, home = check_topology_id(target), conf.home_path().absolute()
     if not (home / name).is_dir():
         known = sorted(p.name for p in home.iterdir() if p.is_dir()) if home.is_dir() else []
@@ -204,19 +231,27 @@ def _name_of(target: str, conf: Config) -> str:
             f"there is no topology {name!r} in the waterspout home {home}; {there}. Another home "
             "is named by --home or WATERSPOUT_HOME"
         )
-    return name
+    return name, False
 
 
-def _chosen(place: _Place, ids: Sequence[int] | None, everything: bool) -> list[Letter]:
+def _say_asked(place: _Place, asked: int, what: str) -> None:
+    if asked:
+        marked = counted(asked, "dead letter is", "dead letters are")
+        typer.echo(f"{place.name}: {marked} to be {what}; {_who_replays(place)}")
+    else:
+        typer.echo(f"{place.name}: no dead letters to be {what}")
+
+
+def _chosen(place: _Place, ids: Sequence[str] | None, everything: bool) -> list[Letter]:
     if bool(ids) == everything:
         raise ConfigError("give the ids of letters, or --all")
     return place.letters.all() if everything else _found(place, ids or ())
 
 
-def _found(place: _Place, ids: Sequence[int]) -> list[Letter]:
+def _found(place: _Place, ids: Sequence[str]) -> list[Letter]:
     """Return these letters, or refuse them all if one is not there."""
-    found = {id: place.letters.get(id) if id <= _ID_MAX else None for id in ids}
-    missing = [str(id) for id, letter in found.items() if letter is None]
+    found = {id: _letter(place, id) for id in ids}
+    missing = [id for id, letter in found.items() if letter is None]
     if missing:
         what = "dead letter" if len(missing) == 1 else "dead letters"
         raise ConfigError(
@@ -224,6 +259,12 @@ def _found(place: _Place, ids: Sequence[int]) -> list[Letter]:
             f"{place.name}"
         )
     return [letter for letter in found.values() if letter is not None]
+
+
+def _letter(place: _Place, id: str) -> Letter | None:
+    if not (id.isascii() and id.isdecimal()):
+        raise ConfigError(f"{id!r} is not the number of a letter")
+    return place.letters.get(int(id)) if int(id) <= _ID_MAX else None
 
 
 _WHY_NOT = "its values could not be stored, only what they look like"

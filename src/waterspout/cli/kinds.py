@@ -8,11 +8,12 @@ from abc import ABC, abstractmethod
 from waterspout.cli.watching import BatchWatcher, Watcher, WaveWatcher
 from waterspout.config import Config
 from waterspout.coordination.dead_letters import DeadLetters
+from waterspout.errors import TopologyError
 from waterspout.run import Run
 from waterspout.topology.graph import Topology
 from waterspout.transactional.builder import TransactionalTopology
 from waterspout.transactional.explain import explain as explain_transactions
-from waterspout.trident.plan.explain import explain as explain_batches
+from waterspout.trident.plan.explain import explain_as
 from waterspout.trident.topology import TridentTopology
 from waterspout.waves.explain import explain as explain_waves
 
@@ -29,6 +30,13 @@ class Kind(ABC):
     def check(self, conf: Config) -> str:
         """Return the plan and what it promises, or raise what is wrong; runs nothing."""
 
+    def draw(self, conf: Config, form: str) -> str:
+        """Return the plan as a graph, in svg or dot; refused where there is none to draw."""
+        raise TopologyError(
+            "--graph draws Trident topologies; this is one of spouts and bolts, of which check "
+            "prints the stages. Leave --graph out."
+        )
+
     @abstractmethod
     def watch(self, run: Run, conf: Config) -> Watcher:
         """Return what tells how far a run of the topology is."""
@@ -41,11 +49,14 @@ class _Trident(Kind):
         self._topology = topology
 
     def check(self, conf: Config) -> str:
+        return self.draw(conf, "text")
+
+    def draw(self, conf: Config, form: str) -> str:
         from waterspout.spark.preflight import prepare
 
         prepared = prepare(self._topology, conf)
         try:
-            return explain_batches(prepared.plan, conf)
+            return explain_as(prepared.plan, conf, form)
         finally:
             prepared.close()
 

@@ -16,6 +16,7 @@ import typer
 from waterspout.cli.loading import load_trident
 from waterspout.cli.options import ConfigFile, Settings, Target, read_config
 from waterspout.config import Config
+from waterspout.coordination.batch_clock import CLOCK
 from waterspout.errors import ConfigError
 from waterspout.state.base import HeadedState
 from waterspout.state.batched import BatchedMap
@@ -108,7 +109,8 @@ def explain(
             typer.echo("from      source ranges that are no longer kept")
             return
         for spout_id, metadata in batch[1].items():
-            typer.echo(f"from      spout {spout_id}: {json.dumps(metadata)}")
+            if spout_id != CLOCK:
+                typer.echo(f"from      spout {spout_id}: {json.dumps(metadata)}")
     finally:
         prepared.close()
 
@@ -185,7 +187,8 @@ def audit(
 
 def _choose(plan: Plan, name: str | None) -> str:
     """Return the state that is meant: by name, by place, or the only one."""
-    places = {n: str(s.factory.location()) for n, s in plan.states.items() if not s.static}
+    chosen = {n: s.factory for n, s in plan.states.items() if not (s.static or s.hidden)}
+    places = {n: str(factory.location()) for n, factory in chosen.items()}
     if name is None and len(places) == 1:
         return next(iter(places))
     matching = [n for n, p in places.items() if name in (n, p) or p.endswith(f"#{name}")]

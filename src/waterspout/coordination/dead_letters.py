@@ -7,34 +7,20 @@ table, which the running driver finds.
 
 from __future__ import annotations
 
-import os
 import sqlite3
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from waterspout.errors import (
-    DamagedStoreError,
-    DeadLettersFullError,
-    ForeignStoreError,
-    NewerFormatError,
-    SerdeError,
-    StoreError,
-)
+from waterspout.errors import DeadLettersFullError, SerdeError
 from waterspout.serde import decode_value, encode_value
+from waterspout.state.sqlite.own_file import FileKind, OwnFile
 from waterspout.texts import shown
 from waterspout.waves.spouts import Letter
 
 __all__ = ["DeadLetters"]
 
-T = TypeVar("T")
-
 _FILE = "dead-letters.db"
-_APPLICATION_ID = 0x5753444C
-_FORMAT = 1
-_BUSY_S = 10.0
 _TEXT_MAX = 10_000
 _SCHEMA = """
 CREATE TABLE letters (
@@ -53,6 +39,7 @@ CREATE TABLE letters (
     wanted INTEGER NOT NULL DEFAULT 0
 )
 """
+_KIND = FileKind("dead letters of waterspout", 0x5753444C, 1, _SCHEMA)
 _COLUMNS = (
     "id, component, stream, content, shown, message_id, failed_in, error, failures, "
     "first_failed, last_failed, target, wanted"
@@ -63,10 +50,8 @@ class DeadLetters:
     """The letters of one topology. Nothing is created before the first is added."""
 
     def __init__(self, folder: Path | None, *, limit: int = 100_000) -> None:
-        self._path = None if folder is None else folder / _FILE
+        self._file = OwnFile(None if folder is None else folder / _FILE, _KIND)
         self._limit = limit
-        self._db: sqlite3.Connection | None = None
-        self._lock = threading.RLock()
 
     def add(self, letters: Sequence[Letter]) -> None:
         """Put letters aside, all of them durably or none; one with an id goes back to its place."""
@@ -84,11 +69,11 @@ class DeadLetters:
             for letter in letters:
                 self._write(db, letter)
 
-        self._transaction(write, create=True)
+        self._file.transaction(write, create=True)
 
     def remove(self, ids: Sequence[int]) -> int:
         """Remove letters: they were replayed with success, or are not wanted any more."""
-        if not self._exists:
+        if not self._file.exists:
             return 0
 
         def write(db: sqlite3.Connection) -> int:
@@ -97,11 +82,11 @@ class DeadLetters:
                 "DELETE FROM letters WHERE id = ?", [(id,) for id in ids]
             ).rowcount
 
-        return self._transaction(write)
+        return self._file.transaction(write)
 
     def want(self, ids: Sequence[int] | None = None) -> int:
         """Ask for letters to be sent through again (None: all that can be); return how many."""
-        if not self._exists:
+        if not self._file.exists:
             return 0
 
         def write(db: sqlite3.Connection) -> int:
@@ -110,50 +95,42 @@ class DeadLetters:
                 return db.execute(mark).rowcount
             return db.executemany(f"{mark} AND id = ?", [(id,) for id in ids]).rowcount
 
-        return self._transaction(write)
+        return self._file.transaction(write)
 
     def unwant(self, ids: Sequence[int]) -> None:
         """Take back that letters are to be sent through again."""
-        if self._exists:
+        if self._file.exists:
             mark = "UPDATE letters SET wanted = 0 WHERE id = ?"
-            self._transaction(lambda db: db.executemany(mark, [(id,) for id in ids]))
+            self._file.transaction(lambda db: db.executemany(mark, [(id,) for id in ids]))
 
     def wanted(self) -> list[Letter]:
         """Return the letters that are to be sent through again, oldest first."""
-        if not self._exists:
+        if not self._file.exists:
             return []
         return self._read("WHERE wanted = 1 ORDER BY id")
 
     def all(self, limit: int | None = None) -> list[Letter]:
         """Return the letters, oldest first."""
-        if not self._exists:
+        if not self._file.exists:
             return []
         return self._read("ORDER BY id" + ("" if limit is None else f" LIMIT {int(limit)}"))
 
     def get(self, id: int) -> Letter | None:
         """Return one letter."""
-        if not self._exists:
+        if not self._file.exists:
             return None
         found = self._read("WHERE id = ?", id)
         return found[0] if found else None
 
     def __len__(self) -> int:
-        if not self._exists:
+        if not self._file.exists:
             return 0
-        with self._lock, self._errors():
-            (count,) = self._open().execute("SELECT count(*) FROM letters").fetchone()
-            return int(count)
+        ((count,),) = self._file.query("SELECT count(*) FROM letters")
+        return int(str(count))
 
     def close(self) -> None:
         """Close the file."""
-        with self._lock:
-            if self._db is not None:
-                self._db.close()
-                self._db = None
-
-    @property
-    def _exists(self) -> bool:
-        return self._db is not None or (self._path is not None and self._path.exists())
+        self._file.close()
 
     @staticmethod
     def _write(db: sqlite3.Connection, letter: Letter) -> None:
@@ -177,72 +154,8 @@ class DeadLetters:
         )
 
     def _read(self, which: str, *parameters: Any) -> list[Letter]:
-        with self._lock, self._errors():
-            rows = self._open().execute(f"SELECT {_COLUMNS} FROM letters {which}", parameters)
-            return [_letter(row) for row in rows.fetchall()]
-
-    def _transaction(self, work: Callable[[sqlite3.Connection], T], *, create: bool = False) -> T:
-        with self._lock, self._errors():
-            db = self._open(create=create)
-            db.execute("BEGIN IMMEDIATE")
-            try:
-                result = work(db)
-                db.execute("COMMIT")
-            except BaseException:
-                if db.in_transaction:
-                    db.execute("ROLLBACK")
-                raise
-            return result
-
-    def _open(self, *, create: bool = False) -> sqlite3.Connection:
-        if self._db is not None:
-            return self._db
-        if self._path is None:
-            where, uri = ":memory:", False
-        else:
-            if create:
-                self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-                # Messages are for this user alone, as all else that a topology keeps.
-                os.close(os.open(self._path, os.O_CREAT | os.O_WRONLY, 0o600))
-            where, uri = f"{self._path.absolute().as_uri()}?mode={'rwc' if create else 'rw'}", True
-        db = sqlite3.connect(
-            where, uri=uri, timeout=_BUSY_S, isolation_level=None, check_same_thread=False
-        )
-        try:
-            self._check(db)
-        except BaseException:
-            db.close()
-            raise
-        self._db = db
-        return db
-
-    def _check(self, db: sqlite3.Connection) -> None:
-        db.execute("PRAGMA synchronous=FULL")
-        (application,) = db.execute("PRAGMA application_id").fetchone()
-        (version,) = db.execute("PRAGMA user_version").fetchone()
-        (tables,) = db.execute("SELECT count(*) FROM sqlite_master").fetchone()
-        if application == 0 and tables == 0:
-            db.execute("BEGIN IMMEDIATE")
-            db.execute(_SCHEMA)
-            db.execute(f"PRAGMA application_id={_APPLICATION_ID}")
-            db.execute(f"PRAGMA user_version={_FORMAT}")
-            db.execute("COMMIT")
-        elif application != _APPLICATION_ID:
-            raise ForeignStoreError(f"{self._path} does not hold dead letters of waterspout")
-        elif version > _FORMAT:
-            raise NewerFormatError(
-                f"{self._path} has format {version}; this version of waterspout reads up to "
-                f"{_FORMAT}. Upgrade waterspout."
-            )
-
-    @contextmanager
-    def _errors(self) -> Iterator[None]:
-        try:
-            yield
-        except sqlite3.OperationalError as error:
-            raise StoreError(f"the dead letters in {self._path}: {error}") from error
-        except sqlite3.DatabaseError as error:
-            raise DamagedStoreError(f"the dead letters in {self._path}: {error}") from error
+        rows = self._file.query(f"SELECT {_COLUMNS} FROM letters {which}", *parameters)
+        return [_letter(row) for row in rows]
 
 
 def _letter(row: Sequence[Any]) -> Letter:

@@ -55,6 +55,8 @@ class CommitOrder:
     resolved: Mapping[int, int]
     claim: Callable[[], None]
     """Moves the heads of all states to this attempt; to be called before the first write."""
+    batch_time: float | None = None
+    """When the batch was begun, in seconds since 1970, where windows by time need it."""
 
 
 class BatchEngine(ABC):

@@ -21,6 +21,7 @@ from typing import Any
 
 from waterspout import faults
 from waterspout.config import Config
+from waterspout.coordination.batch_clock import CLOCK, BatchClock
 from waterspout.coordination.engine import (
     BatchEngine,
     CommitOrder,
@@ -76,7 +77,7 @@ class LoopListener:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What a loop works on."""
+    """What a loop works on; a `clock` where windows by time need one."""
 
     topology: str
     fingerprint: Mapping[str, Any]
@@ -86,6 +87,7 @@ class Parts:
     engine: BatchEngine
     config: Config
     folder: Path | None = None
+    clock: BatchClock | None = None
 
 
 def check_states(
@@ -101,8 +103,11 @@ def check_states(
     ledger = Ledger(topology) if ledger is None else ledger
     for name, state in states.items():
         if state.is_fenced:
+            head = state.read_head()
+            if head is None and state.joins_late:
+                continue
             verify(
-                state.read_head(),
+                head,
                 state=name,
                 owner=topology,
                 history=ledger.history,
@@ -142,12 +147,15 @@ class BatchLoop:
         self._ready_failures = 0
         self._ask_again_at: float | None = None
         """When to ask a spout again that could not be asked; None: all could."""
+        self._found_data: set[int] = set()
+        """The batches for which a spout has data, as far as that was asked."""
         self._commit_facts: dict[TransactionAttempt, Committed] = {}
         self._abandoned: BaseException | None = None
         self._settle_at: float | None = None
         self.error: BaseException | None = None
         self.is_idle = False
         self.active = True
+        self._told_active = True
         parts.engine.report = self._events.put
 
     def start(self) -> None:
@@ -194,6 +202,7 @@ class BatchLoop:
             self._take_events(wait_s)
             if self._abandoned is not None:
                 raise self._abandoned
+            self._tell_active()
             for _ in range(self._parts.config.max_batches):
                 if not self._do_what_is_due():
                     break
@@ -308,7 +317,10 @@ class BatchLoop:
         # As it is now: the claim is made later, on a thread of the engine's.
         ledger = self._ledger
         order = CommitOrder(
-            attempt, ledger.resolved, lambda: claim_all(self._parts.states, attempt, ledger)
+            attempt,
+            ledger.resolved,
+            lambda: claim_all(self._parts.states, attempt, ledger),
+            BatchClock.read(ledger.emitted[attempt.txid].metadata),
         )
         self._parts.engine.start_commit(order)
 
@@ -316,6 +328,7 @@ class BatchLoop:
         faults.point("mark.before", txid=attempt.txid)
         self._save(self._ledger.commit(attempt, keep_resolved=self._keep_resolved))
         faults.point("mark.after", txid=attempt.txid)
+        self._found_data.discard(attempt.txid)
         self._settle()
         faults.point("cleanup", txid=attempt.txid)
         metadata = self._ledger.committed_metadata or {}
@@ -362,14 +375,18 @@ class BatchLoop:
     def _plan(self, attempt: TransactionAttempt) -> dict[str, Any]:
         stored = self._ledger.emitted.get(attempt.txid)
         previous = self._ledger.metadata_before(attempt.txid) or {}
+        fixed = {} if stored is None else stored.metadata  # nothing after a rollback
         metadata = {}
         for spout_id, planner in self._planners.items():
             kind = self._parts.spouts[spout_id].kind
-            fixed = {} if stored is None else stored.metadata  # nothing after a rollback
             if kind is SpoutKind.TRANSACTIONAL and spout_id in fixed:
                 metadata[spout_id] = fixed[spout_id]
             else:
                 metadata[spout_id] = planner.plan(attempt.txid, previous.get(spout_id))
+        if self._parts.clock is not None:
+            has_data = self._may_hold_data(attempt, metadata)
+            clock = self._parts.clock
+            metadata[CLOCK] = clock.pin(previous.get(CLOCK), fixed.get(CLOCK), has_data=has_data)
         # As it will be read back after a restart: lists for tuples, text for numbers as keys.
         plain: dict[str, Any] = json.loads(json.dumps(metadata))
         return plain
@@ -392,7 +409,19 @@ class BatchLoop:
             self._ask_again_at = self._clock() + self._pause_before_asking()
             return False
         self._ready_failures, self._ask_again_at = 0, None
-        return ready
+        if ready:
+            self._found_data.add(txid)
+            return True
+        clock = self._parts.clock
+        return clock is not None and clock.is_due(previous.get(CLOCK))
+
+    def _may_hold_data(self, attempt: TransactionAttempt, metadata: Mapping[str, Any]) -> bool:
+        """Whether a batch that was just planned may hold tuples."""
+        told = [planner.holds_data(metadata[i]) for i, planner in self._planners.items()]
+        if None not in told:
+            return any(told)
+        # A spout that cannot tell had something when it was asked, or may have in a replay.
+        return any(told) or attempt.txid in self._found_data or attempt.attempt_id > 0
 
     def _pause_before_asking(self) -> float:
         config = self._parts.config
@@ -414,6 +443,13 @@ class BatchLoop:
             )
             self._planners[spout_id] = spout.open(context)
 
+    def _tell_active(self) -> None:
+        """Pass on to the spouts that the topology was (de)activated since the last step."""
+        if self.active != self._told_active:
+            self._told_active = self.active
+            for planner in self._planners.values():
+                planner.set_active(self._told_active)
+
     def _looks_idle(self) -> bool:
         coordinator = self._coordinator
         if coordinator.in_flight or not self._events.empty():
@@ -421,6 +457,8 @@ class BatchLoop:
         if not self.active:
             return True  # what is owed is replayed once the topology is activated
         if coordinator.owes_replay or self._ready(coordinator.current):
+            return False
+        if not all(planner.is_drained() for planner in self._planners.values()):
             return False
         # Nobody knows whether a source that cannot be asked has more.
         return self._ask_again_at is None

@@ -27,7 +27,8 @@ from waterspout.state.sqlite import SQLiteState
 from waterspout.state.store import StoreState
 from waterspout.transactional.attempt import TransactionAttempt
 from waterspout.transactional.ledger import Ledger, Metadata
-from waterspout.trident.plan.nodes import NewValues, Query
+from waterspout.trident.isolation.store import LettersFactory, LettersPlace
+from waterspout.trident.plan.nodes import NewValues, Query, UpdateWith
 from waterspout.trident.plan.plan import Plan, ancestors
 from waterspout.trident.runtime.states import open_state
 from waterspout.trident.topology import TridentTopology
@@ -75,7 +76,7 @@ def audit(
             return [
                 _compare(name, prepared.plan, plan, conf, most)
                 for name, spec in prepared.plan.states.items()
-                if not spec.static
+                if not (spec.static or spec.hidden)
             ]
     finally:
         prepared.close()
@@ -111,7 +112,9 @@ def _scratch_plan(plan: Plan, folder: Path) -> Plan:
     """Return the plan with its states kept elsewhere; static ones are read where they are."""
     states = dict(plan.states)
     for name, spec in plan.states.items():
-        if not spec.static and isinstance(spec.factory, StoreState):
+        if isinstance(spec.factory, LettersFactory):
+            states[name] = replace(spec, factory=LettersFactory(LettersPlace()))
+        elif not spec.static and isinstance(spec.factory, StoreState):
             given = spec.factory
             scratch = SQLiteState.opaque(folder / f"{name}.db", table="counted")
             states[name] = replace(
@@ -132,7 +135,9 @@ def _count_again(plan: Plan, metadata: Metadata, runtime: SparkRuntime, conf: Co
     try:
         engine.start_processing(_FIRST, metadata)
         _await(events, Processed)
-        order = CommitOrder(_FIRST, {}, lambda: _for_each_state(plan, conf, writer, _claim))
+        order = CommitOrder(
+            _FIRST, {}, lambda: _for_each_state(plan, conf, writer, _claim), batch_time=0.0
+        )
         engine.start_commit(order)
         _await(events, Committed)
         _for_each_state(plan, conf, writer, lambda state: state.settle(1, 0))
@@ -220,6 +225,8 @@ def _why_not(name: str, plan: Plan) -> str | None:
         return "it is not updated here"
     if plan.states[name].factory.kind is StateKind.NON_TRANSACTIONAL:
         return "it is non-transactional: replays are counted twice, and that is no error of it"
+    if isinstance(update.updating, UpdateWith):
+        return "it is updated in a way of its own, batch by batch, which one batch cannot repeat"
     for node in ancestors(update):
         if isinstance(node, NewValues):
             return "it follows from the new values of each batch, which one batch cannot repeat"

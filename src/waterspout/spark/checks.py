@@ -9,21 +9,24 @@ from pyspark.errors import AnalysisException
 from waterspout.arrow import arrow_schema
 from waterspout.config import Config
 from waterspout.errors import TopologyError
-from waterspout.spark.compiler import Compiler, is_native
+from waterspout.spark.compiler import Compiler
 from waterspout.spark.session import SparkRuntime
 from waterspout.topology.pickling import require_picklable
+from waterspout.transactional.attempt import TransactionAttempt
 from waterspout.trident.plan.explain import refuse_weak
+from waterspout.trident.plan.native import is_expression, is_native
 from waterspout.trident.plan.nodes import (
-    Aggregate,
     Each,
     Keep,
+    Mapped,
     NewValues,
     Node,
+    Project,
     Query,
     Source,
     Update,
 )
-from waterspout.trident.plan.plan import Plan
+from waterspout.trident.plan.plan import Plan, operations
 
 __all__ = ["check_plan", "dry_compile"]
 
@@ -33,12 +36,14 @@ def check_plan(plan: Plan, conf: Config) -> None:
     if conf.strict:
         refuse_weak(plan)
     for node in plan.nodes:
-        for operation in _shipped(node):
-            require_picklable(operation, node.title)
+        for operation in [*operations(node), getattr(node, "grouping", None)]:
+            if operation is not None and not is_expression(operation):
+                require_picklable(operation, node.title)
     for spec in plan.states.values():
         require_picklable(spec.factory, f"the factory of {spec.name}")
         spec.factory.check()
-        if spec.factory.driver_only and conf.commit_in == "tasks" and not spec.static:
+        chosen = not (spec.static or spec.hidden)
+        if spec.factory.driver_only and conf.commit_in == "tasks" and chosen:
             raise TopologyError(
                 f"commit_in='tasks' is not possible with {spec.name}, which only the driver "
                 "reaches; leave commit_in at 'auto', or use a state on a server"
@@ -57,17 +62,17 @@ def dry_compile(plan: Plan, conf: Config, runtime: SparkRuntime) -> None:
         ):
             made[node] = compiler.from_table(arrow_schema(node.schema).empty_table())
         else:
-            made[node] = _built(node, compiler, made)
+            made[node] = _built(node, plan, compiler, made)
 
 
-def _built(node: Node, compiler: Compiler, made: dict[Node, Any]) -> Any:
+def _built(node: Node, plan: Plan, compiler: Compiler, made: dict[Node, Any]) -> Any:
     try:
-        frame = compiler.frame(node, made, 0)
+        frame = compiler.frame(node, made, TransactionAttempt(1, 0))
         columns = tuple(frame.columns)
     except AnalysisException as error:
         message = str(error).split("\n")[0]
         raise TopologyError(f"{node.title} does not fit its stream: {message}") from error
-    if columns != node.schema.names:
+    if columns != _expected(node, plan):
         raise TopologyError(
             f"{node.title} gives {', '.join(columns)} where "
             f"{', '.join(node.schema.names)} is declared"
@@ -75,12 +80,8 @@ def _built(node: Node, compiler: Compiler, made: dict[Node, Any]) -> Any:
     return frame
 
 
-def _shipped(node: Node) -> list[Any]:
-    match node:
-        case Each(function=operation) | Keep(predicate=operation):
-            return [] if is_native(node) else [operation]
-        case Aggregate(aggregator=operation) | Query(query=operation):
-            return [operation]
-        case Update(updating=updating):
-            return [updating.operation]
-    return []
+def _expected(node: Node, plan: Plan) -> tuple[str, ...]:
+    """Return the columns that a node's frame has: in Python, fields that nobody reads are gone."""
+    in_python = isinstance(node, (Each, Keep, Mapped)) and not is_native(node)
+    fewer = in_python or isinstance(node, Project)
+    return plan.kept[node].names if fewer else node.schema.names

@@ -14,11 +14,13 @@ from waterspout.coordination.engine import CommitOrder
 from waterspout.spark.compiler import Compiler
 from waterspout.spark.session import SparkRuntime
 from waterspout.spark.staging import Collected, Kept, Placement, Staging, chunks_of, keep
-from waterspout.spark.tasks import PARTITION, UpdateTask
+from waterspout.spark.tasks import UpdateTask, real_rows
 from waterspout.state.base import State
 from waterspout.state.head import Writer
+from waterspout.trident.plan.costs import is_projected_in_driver, waits_for_reader
 from waterspout.trident.plan.nodes import NewValues, Node, Query, Update
 from waterspout.trident.plan.plan import Plan
+from waterspout.trident.runtime.routing import PARTITION
 from waterspout.trident.runtime.states import (
     CommitTicket,
     QueryStep,
@@ -82,21 +84,25 @@ class CommitPhase:
 
     def run(self, order: CommitOrder, results: dict[Node, Result], staging: Staging) -> int:
         """Run every node of the commit phase; return how many rows went into states."""
-        ticket = CommitTicket(order.attempt, order.resolved, self._writer)
+        ticket = CommitTicket(order.attempt, order.resolved, self._writer, order.batch_time)
         written = 0
         for node in self._plan.commit_order:
             if isinstance(node, NewValues):
                 results[node] = results[node.parents[0]]
                 continue
-            source = results[node.parents[0]]
             if isinstance(node, Update):
-                staged = self._as_input(node, source, staging)
+                staged = self._as_input(node, results[node.parents[0]], staging)
                 written += staged.rows
                 results[node] = self._update(node, staged, ticket, staging)
             elif isinstance(node, Query):
-                results[node] = self._query(node, source, ticket, staging)
-            else:
-                results[node] = self._derive(node, source, ticket, staging)
+                results[node] = self._query(node, results[node.parents[0]], ticket, staging)
+            elif not waits_for_reader(self._plan, node):
+                source = results.get(node.parents[0])
+                if isinstance(source, Collected) and is_projected_in_driver(self._plan, node):
+                    table = source.table.select(list(self._plan.kept[node].names))
+                    results[node] = Collected(table)
+                else:
+                    results[node] = self._derive(node, results, ticket, staging)
         return written
 
     def close(self) -> None:
@@ -115,8 +121,17 @@ class CommitPhase:
             )
             if PARTITION in columns:
                 return source
+        if isinstance(source, Collected) and self._writes_here(node):
+            self._placements[node].learn(source.rows)
+            zeros = pa.repeat(pa.scalar(0, pa.int32()), source.rows)
+            return Collected(source.table.append_column(PARTITION, zeros))
         frame = self.frame_of(source)
         return self.stage(node.parents[0], [node], frame, staging, source_is_small=True)
+
+    def _writes_here(self, node: Update) -> bool:
+        """Whether rows that are in the driver need no job to find the state's one partition."""
+        alone = self._plan.states[node.state].partitions == 1
+        return alone and self._placements[node].collects(source_is_small=True)
 
     def _update(
         self, node: Update, staged: Collected | Kept, ticket: CommitTicket, staging: Staging
@@ -148,7 +163,7 @@ class CommitPhase:
     def _update_by_tasks(
         self, step: UpdateStep, staged: Kept, ticket: CommitTicket, staging: Staging
     ) -> Result:
-        task = UpdateTask(self._compiler.setting(ticket.attempt.txid), step, ticket)
+        task = UpdateTask(self._compiler.setting(ticket.attempt), step, ticket)
         written = staged.frame.mapInArrow(task, task.schema.ddl())
         if step.want_new:
             # Computed here, once: whoever reads the new values must not write again.
@@ -162,26 +177,59 @@ class CommitPhase:
         # A state that is only read has batches of its own, which ours say nothing about.
         seen_by = None if spec.static else ticket
         if isinstance(source, Kept) and not spec.factory.driver_only:
-            frame = self._compiler.query(node, source.frame, ticket.attempt.txid, seen_by)
+            rows = self._placed(node.parents[0], source)
+            frame = self._compiler.query(node, rows, ticket.attempt, seen_by)
             # Asked now: after the update that follows, the answers would be others.
             return keep(frame, staging)
-        table = _without_partition(self._table_of(source)).combine_chunks()
+        width = self._plan.width_of(node)
+        if width is None or width == 1:
+            table = _without_partition(self._table_of(source)).combine_chunks()
+        else:
+            rows = self._placed(node.parents[0], source)
+            table = self._compiler.numbered(node, rows).toArrow().combine_chunks()
         step = QueryStep.of(node, spec)
         state = self._state(spec.name, 0)
         answered = [
             run_query(step, state, batch, seen_by, self._conf, 0) for batch in table.to_batches()
         ]
-        return Collected(pa.Table.from_batches(answered) if answered else _nothing(node))
+        answers = pa.Table.from_batches(answered) if answered else _nothing(node)
+        if width is None or width == 1:
+            return Collected(answers)
+        return self._compiler.back(node, answers)
 
-    def _derive(self, node: Node, source: Result, ticket: CommitTicket, staging: Staging) -> Result:
-        frame = self.frame_of(source)
-        derived = self._compiler.frame(node, {node.parents[0]: frame}, ticket.attempt.txid)
+    def _derive(
+        self, node: Node, results: dict[Node, Result], ticket: CommitTicket, staging: Staging
+    ) -> Result:
+        made = self._made_before(node, results)
+        derived = self._compiler.frame(node, made, ticket.attempt)
         readers = self._plan.children[node]
         if not readers:
             derived.write.format("noop").mode("overwrite").save()
         elif len(readers) > 1:
             return keep(derived, staging)
         return derived
+
+    def _made_before(self, node: Node, results: Mapping[Node, Result]) -> dict[Node, DataFrame]:
+        """Return the frames that a node, and those that waited for it, are made of."""
+        made: dict[Node, DataFrame] = {}
+        todo = list(node.parents)
+        while todo:
+            parent = todo.pop()
+            if parent not in results:
+                todo += parent.parents
+                continue
+            made[parent] = self._placed(parent, results[parent])
+        return made
+
+    def _placed(self, node: Node, source: Result) -> DataFrame:
+        """Return a node's rows on the partitions of its group."""
+        frame = self.frame_of(source)
+        # What was computed from a frame is on its partitions; other rows are not yet.
+        if isinstance(node, NewValues):
+            return self._compiler.placed(node, frame)
+        if isinstance(node, Query) and self._plan.width_of(node) == 1:
+            return frame.coalesce(1)
+        return frame
 
     def frame_of(self, source: Result) -> DataFrame:
         """Return rows, wherever they are, as a DataFrame of the node's own fields."""
@@ -206,13 +254,13 @@ class CommitPhase:
 
 def _by_partition(table: pa.Table, partitions: int) -> Iterator[tuple[int, pa.Table]]:
     if partitions == 1:
-        yield 0, table
+        yield 0, real_rows(table)
         return
     column = table.column(PARTITION)
     for part in range(partitions):
         rows = table.filter(pc.equal(column, part))
         if rows.num_rows:
-            yield part, rows
+            yield part, real_rows(rows)
 
 
 def _without_partition(table: pa.Table) -> pa.Table:

@@ -21,9 +21,11 @@ from waterspout.errors import StoreError
 from waterspout.spark.checks import check_plan
 from waterspout.spouts.files import FileSpout
 from waterspout.state.base import HeadedState
+from waterspout.trident.isolation.rewriting import letters_place, with_letters
 from waterspout.trident.plan.plan import Plan
 from waterspout.trident.runtime.states import open_state
 from waterspout.trident.topology import TridentTopology
+from waterspout.trident.windowing.store import OwnFile
 
 __all__ = ["ZOOKEEPER_AUTH", "Prepared", "coordination_store", "prepare"]
 
@@ -55,7 +57,8 @@ class Prepared:
 
 def prepare(topology: TridentTopology, conf: Config) -> Prepared:
     """Return what is needed to run a topology, or raise what is wrong; writes nothing."""
-    plan = topology.plan(conf)
+    bare = topology.plan(conf)
+    plan = with_letters(bare, conf, letters_place(bare, conf))
     check_plan(plan, conf)
     store, folder = _store(plan, conf)
     prepared = Prepared(plan, store, folder, {})
@@ -78,15 +81,18 @@ def prepare(topology: TridentTopology, conf: Config) -> Prepared:
 
 def _store(plan: Plan, conf: Config) -> tuple[CoordinationStore, Path | None]:
     """Choose where the ledger is kept: as long-lived as the states are."""
-    updated = [spec for spec in plan.states.values() if not spec.static]
+    updated = [spec for spec in plan.states.values() if not (spec.static or spec.hidden)]
     if updated and all(spec.factory.volatile for spec in updated):
         places = tuple(sorted(str(spec.factory.location()) for spec in updated))
         with _memory_lock:
             shared = _memory.setdefault((plan.name, *places), SharedMemory())
         return MemoryCoordinationStore(plan.name, shared), None
     folder = None
-    # A list of files that were read stays on this machine.
-    if any(isinstance(node.spout, FileSpout) for node in plan.sources.values()):
+    # A list of files that were read stays on this machine, and so do windows without a store and
+    # dead letters.
+    reads_files = any(isinstance(node.spout, FileSpout) for node in plan.sources.values())
+    has_letters = any(spec.hidden for spec in plan.states.values())
+    if reads_files or has_letters or any(isinstance(s.factory, OwnFile) for s in updated):
         folder = conf.home_path().absolute() / plan.name
     store = coordination_store(plan.name, conf, folder)
     return store, store.folder if isinstance(store, EmbeddedStore) else folder

@@ -130,7 +130,9 @@ class _LiveTarget:
         source = self._plan.sources["batch"]
         staging = Staging([])
         try:
-            counted = self._compiler.frame(node, {source: frame}, txid)
+            counted = self._compiler.frame(
+                node, {source: frame}, TransactionAttempt(txid, attempt.number)
+            )
             results: dict[Any, Any] = {
                 node: self._phase.stage(
                     node, [self._update], counted, staging, source_is_small=False

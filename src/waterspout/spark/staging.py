@@ -11,13 +11,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, Observation
+from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 
 from waterspout.config import Config
 from waterspout.errors import TopologyError
 from waterspout.spark.session import SparkRuntime
-from waterspout.spark.tasks import PARTITION
+from waterspout.trident.runtime.routing import PARTITION
 
 __all__ = ["Collected", "Kept", "Placement", "Staging", "chunks_of", "keep"]
 
@@ -40,6 +40,8 @@ class Kept:
 
     frame: DataFrame
     rows: int
+    marked: int | None = None
+    """How many of them have a mark that was asked for; None: nobody has counted."""
 
 
 class Placement:
@@ -83,17 +85,28 @@ class Staging:
             runtime.free(self.frames.pop())
 
 
-def keep(frame: DataFrame, staging: Staging, *, partitions: int | None = None) -> Kept:
-    """Compute a frame now, exactly once, and leave its rows on the executors."""
+def keep(
+    frame: DataFrame,
+    staging: Staging,
+    *,
+    partitions: int | None = None,
+    mark: Column | None = None,
+) -> Kept:
+    """Compute a frame now, exactly once, and leave its rows on the executors.
+
+    `mark`: rows for which this holds are counted as well.
+    """
     if partitions is not None:
         frame = frame.repartitionById(partitions, F.col(PARTITION))
     observed = Observation()
-    counted = frame.observe(observed, F.count(F.lit(1)).alias("rows"))
+    marked = F.count(F.lit(1) if mark is None else F.when(mark, 1)).alias("marked")
+    counted = frame.observe(observed, F.count(F.lit(1)).alias("rows"), marked)
     kept = counted.localCheckpoint(eager=True)
     staging.frames.append(kept)
-    seen = observed.get.get("rows")
-    # Spark Connect does not observe a checkpoint; counting its blocks is quick.
-    return Kept(kept, kept.count() if seen is None else int(seen))
+    seen = observed.get
+    if "rows" not in seen:  # Spark Connect does not observe a checkpoint; counting it is quick
+        return Kept(kept, kept.count())
+    return Kept(kept, int(seen["rows"]), int(seen["marked"]))
 
 
 def chunks_of(kept: Kept, cap: int, keys: Sequence[str]) -> Iterator[pa.Table]:

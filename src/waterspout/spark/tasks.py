@@ -13,9 +13,12 @@ from waterspout import faults
 from waterspout.config import Config
 from waterspout.errors import FailedException
 from waterspout.schema import Schema
+from waterspout.trident.isolation.running import IsolatedStep, run_isolated
 from waterspout.trident.operations.contracts import OperationContext
 from waterspout.trident.runtime.aggregate import AggregateStep, combine_partials, run_aggregate
+from waterspout.trident.runtime.routing import PARTITION, CustomRoute
 from waterspout.trident.runtime.rows import RowStep, run_steps
+from waterspout.trident.runtime.several import ReduceStep, run_multi_reduce
 from waterspout.trident.runtime.states import (
     CommitTicket,
     QueryStep,
@@ -27,20 +30,21 @@ from waterspout.trident.runtime.states import (
 
 __all__ = [
     "FAILED_MARK",
-    "PARTITION",
     "REAL",
     "AggregateTask",
+    "IsolatedTask",
     "QueryTask",
+    "ReduceTask",
+    "RouteTask",
     "RowsTask",
+    "StripTask",
     "TaskSetting",
     "UpdateTask",
     "plan_of",
+    "real_rows",
 ]
 
-PARTITION = "_partition"
-"""The column that says which partition of the state a row belongs to."""
-
-REAL = "_real"
+REAL = "_waterspout_real"
 """False in the one row that keeps a partition from being empty."""
 
 FAILED_MARK = "waterspout-failed:"
@@ -53,8 +57,9 @@ class TaskSetting:
 
     conf: Config
     txid: int
-    partitions: int
+    partitions: int | None
     plan: str | None = None
+    attempt_id: int = 0
 
     def enter(self) -> OperationContext:
         """Take over the driver's kill points; say which partition this is."""
@@ -95,6 +100,20 @@ class RowsTask:
 
 
 @dataclass(frozen=True)
+class IsolatedTask:
+    """A chain that puts bad rows aside."""
+
+    setting: TaskSetting
+    steps: tuple[IsolatedStep, ...]
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Run the chain over a partition."""
+        context = self.setting.enter()
+        faults.point("processing", txid=self.setting.txid, partition=context.partition_index)
+        return _marked(run_isolated(self.steps, batches, self.setting.conf, context))
+
+
+@dataclass(frozen=True)
 class AggregateTask:
     """A Python aggregator: over tuples, or over the partial results of a combiner."""
 
@@ -107,11 +126,50 @@ class AggregateTask:
         """Aggregate a partition."""
         context = self.setting.enter()
         conf, step = self.setting.conf, self.step
-        real = (_without_sentinel(batch) for batch in batches)
+        real = (real_rows(batch) for batch in batches)
         if self.combine:
             return _marked(combine_partials(step, real, conf, context))
         txid = self.setting.txid
         return _marked(run_aggregate(step, real, conf, context, txid, partial=self.partial))
+
+
+@dataclass(frozen=True)
+class ReduceTask:
+    """A multi-reducer over packed rows."""
+
+    setting: TaskSetting
+    step: ReduceStep
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Reduce a partition."""
+        context = self.setting.enter()
+        real = (real_rows(batch) for batch in batches)
+        return _marked(run_multi_reduce(self.step, real, self.setting.conf, context))
+
+
+@dataclass(frozen=True)
+class RouteTask:
+    """A custom grouping: each row once for every partition that it chooses."""
+
+    setting: TaskSetting
+    grouping: Any
+    partitions: int
+    title: str
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Add to each row the partition that it goes to."""
+        context = self.setting.enter()
+        route = CustomRoute(self.grouping, self.partitions, self.title)
+        return _marked(route.dealt(batch, context.partition_index) for batch in batches)
+
+
+@dataclass(frozen=True)
+class StripTask:
+    """Takes out the rows that are not real, behind Spark's back: the partition stays."""
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Leave the real rows."""
+        return (real_rows(batch) for batch in batches)
 
 
 @dataclass(frozen=True)
@@ -149,8 +207,8 @@ class UpdateTask:
         self.setting.enter()
         conf = self.setting.conf
         for batch in _whole(batches):
-            table = pa.Table.from_batches([batch])
-            part = table.column(PARTITION)[0].as_py()
+            part = batch.column(PARTITION)[0].as_py()
+            table = real_rows(pa.Table.from_batches([batch]))
             state = open_state(self.step.spec, conf, part, self.ticket.writer)
             try:
                 new = _marked_call(
@@ -183,8 +241,9 @@ def _whole(batches: Iterable[pa.RecordBatch]) -> list[pa.RecordBatch]:
     return whole
 
 
-def _without_sentinel(batch: pa.RecordBatch) -> pa.RecordBatch:
-    if REAL not in batch.schema.names:
-        return batch
-    kept = batch.filter(batch.column(REAL))
-    return kept.select([name for name in batch.schema.names if name != REAL])
+def real_rows(rows: Any) -> Any:
+    """Return a batch or table without the rows that are not real, if it may have some."""
+    if REAL not in rows.schema.names:
+        return rows
+    kept = rows.filter(rows.column(REAL))
+    return kept.select([name for name in rows.schema.names if name != REAL])

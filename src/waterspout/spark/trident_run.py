@@ -6,6 +6,7 @@ import time
 from typing import Any
 
 from waterspout.config import Config
+from waterspout.coordination.batch_clock import clock_for
 from waterspout.coordination.loop import BatchLoop, Parts
 from waterspout.coordination.recording import BatchRecorder
 from waterspout.coordination.run import Run
@@ -16,6 +17,7 @@ from waterspout.spark.session import SparkRuntime
 from waterspout.spark.starting import embedded_session
 from waterspout.trident.plan.explain import explain
 from waterspout.trident.topology import TridentTopology
+from waterspout.trident.windowing.build import windows_by_time
 
 __all__ = ["start_trident"]
 
@@ -44,6 +46,7 @@ def _start(prepared: Prepared, runtime: SparkRuntime, conf: Config) -> Run:
         engine=engine,
         config=conf,
         folder=prepared.folder,
+        clock=clock_for(windows_by_time(plan)),
     )
 
     def close() -> None:

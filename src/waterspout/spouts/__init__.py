@@ -1,3 +1,18 @@
-"""Sources of batches. Each is imported by path (`waterspout.spouts.files`)."""
+"""Sources of batches. Those that are ready to use are imported by path (`waterspout.spouts.files`).
 
-__all__: list[str] = []
+Here are the contracts of your own.
+"""
+
+from waterspout.spouts.base import BatchPlanner, BatchSpout, SpoutContext, SpoutKind
+from waterspout.spouts.dataframe import DataFrameSpout
+from waterspout.spouts.emitting import EmittingSpout, RowsCollector
+
+__all__ = [
+    "BatchPlanner",
+    "BatchSpout",
+    "DataFrameSpout",
+    "EmittingSpout",
+    "RowsCollector",
+    "SpoutContext",
+    "SpoutKind",
+]

@@ -64,8 +64,23 @@ class BatchPlanner(ABC):
         `previous` is None for the first batch.
         """
 
+    def holds_data(self, metadata: Any) -> bool | None:
+        """Whether the batch of this metadata has tuples; None if only reading it would tell.
+
+        Asked where windows go by time: they need batches though no spout is ready, and must know
+        when tuples last came.
+        """
+        return None
+
     def succeeded(self, txid: int, metadata: Any) -> None:  # noqa: B027  (optional hook)
         """Learn that a batch has committed. Called again after a crash: must be idempotent."""
+
+    def is_drained(self) -> bool:
+        """Whether no more is to be expected for now; asked when nothing is ready."""
+        return True
+
+    def set_active(self, active: bool) -> None:  # noqa: B027  (optional hook)
+        """Learn that batches will, or will not, begin for a while. Not called at the start."""
 
     def close(self) -> None:  # noqa: B027  (optional hook)
         """Give up connections and files. Not called if the process dies."""

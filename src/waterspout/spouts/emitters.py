@@ -8,8 +8,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from waterspout.errors import FailedException, SourceError, TopologyError
-from waterspout.spouts.base import BatchPlanner, PlannedSpout, SpoutContext, SpoutKind
+from waterspout.schema import Schema
+from waterspout.spouts.base import BatchPlanner, BatchSpout, PlannedSpout, SpoutContext, SpoutKind
+from waterspout.spouts.emission import emitting_context
+from waterspout.spouts.reads import EmitRead, Read
+from waterspout.topology.builder import SpoutDeclarer
 from waterspout.topology.context import TopologyContext
+from waterspout.topology.pickling import require_picklable
 from waterspout.transactional.attempt import TransactionAttempt
 from waterspout.transactional.collector import BatchCollector
 from waterspout.transactional.spouts import (
@@ -18,7 +23,7 @@ from waterspout.transactional.spouts import (
     pinned,
 )
 
-__all__ = ["EmittedSpout"]
+__all__ = ["EmittedSource", "EmittedSpout"]
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +48,47 @@ class EmittedSpout(PlannedSpout):
         opaque = self.kind is SpoutKind.OPAQUE
         following = max([context.current - 1, *context.known]) + 1
         return _ByPartition(self._spout, conf, self._context, following, opaque=opaque)
+
+
+class EmittedSource(BatchSpout):
+    """Recipe of the stream of a transactional spout: planned here, emitted on the executors."""
+
+    def __init__(self, spout: Any, topology: str, spout_id: str, schema: Schema) -> None:
+        self.original = spout
+        self._schema = schema
+        self._topology = topology
+        self._spout_id = spout_id
+        self._pickled = require_picklable(spout, f"spout {spout_id!r}")
+        self._options = SpoutDeclarer(spout_id, spout, 1).spec(is_spout=True).configuration
+        context = emitting_context(topology, spout_id, ("tx", *schema.names), 0, 1)
+        self._planned = EmittedSpout(spout, context, self._options)
+        self.kind = self._planned.kind
+
+    @property
+    def schema(self) -> Schema:
+        """The fields of the stream: those that the spout declares, without the attempt."""
+        return self._schema
+
+    def open(self, context: SpoutContext) -> BatchPlanner:
+        """Ask the spout for its coordinator."""
+        return self._planned.open(context)
+
+    def read(self, metadata: Any) -> Read:
+        """Describe what emitters are to emit."""
+        return EmitRead(
+            schema=self._schema,
+            spout=self._pickled,
+            topology=self._topology,
+            spout_id=self._spout_id,
+            options=self._options,
+            metadata=metadata,
+            is_partitioned=not isinstance(self.original, TransactionalSpout),
+        )
+
+    def identity(self) -> Mapping[str, Any]:
+        """The class of the spout, its kind and its fields."""
+        name = type(self.original).__qualname__
+        return {"spout": name, "kind": self.kind.value, "fields": str(self._schema)}
 
 
 class _Planner(BatchPlanner):
@@ -115,6 +161,9 @@ class _ByPartition(_Planner):
         if looked is not None and looked[0] == (txid, json.dumps(previous)):
             return looked[1]
         return self._all(txid, previous)
+
+    def holds_data(self, metadata: Any) -> bool | None:
+        return any(held is not None for _, held in metadata)
 
     def _all(self, txid: int, previous: Any) -> list[Any]:
         owner = self._emitter if self._opaque else self._coordinator

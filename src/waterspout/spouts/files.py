@@ -217,6 +217,9 @@ class _FilePlanner(BatchPlanner):
         self._assigned.update(name for name, _, _ in files)
         return {"files": files}
 
+    def holds_data(self, metadata: Any) -> bool | None:
+        return bool(metadata["files"])
+
     def succeeded(self, txid: int, metadata: Any) -> None:
         names = [name for name, _, _ in metadata["files"]]
         self._seen.add(txid, names)

@@ -2,29 +2,18 @@
 
 from __future__ import annotations
 
-import datetime as dt
-import decimal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from waterspout.arrow import table_of_rows
 from waterspout.errors import SourceError, TopologyError
 from waterspout.schema import FieldNames, Schema
 from waterspout.spouts.base import BatchPlanner, BatchSpout, SpoutContext, SpoutKind
+from waterspout.spouts.inference import types_of
 from waterspout.spouts.reads import Read, RowsRead
 
 __all__ = ["FixedBatchSpout"]
-
-_TYPES: dict[type, str] = {
-    str: "string",
-    bool: "boolean",
-    int: "bigint",
-    float: "double",
-    bytes: "binary",
-    dt.date: "date",
-    dt.datetime: "timestamp",
-    decimal.Decimal: "decimal(38,18)",
-}
 
 
 class FixedBatchSpout(BatchSpout):
@@ -49,8 +38,9 @@ class FixedBatchSpout(BatchSpout):
                 f"FixedBatchSpout needs a batch size of at least 1, not {max_batch_size}"
             )
         self._rows = [_as_row(row, len(names)) for row in rows]
-        self._schema = names.fill_types([_type_of(self._rows, i) for i in range(len(names))])
+        self._schema = names.fill_types(types_of(self._rows, len(names)))
         self._schema.require_types(where="FixedBatchSpout")
+        _refuse_misfits(self._schema, self._rows)
         self._size = max_batch_size
         self._cycle = cycle and bool(self._rows)
 
@@ -72,7 +62,7 @@ class FixedBatchSpout(BatchSpout):
                 f"FixedBatchSpout: an unfinished batch holds rows {wanted.start} to {wanted.stop}, "
                 f"but there are {len(rows)} rows. Rows may be added, not taken away."
             )
-        return RowsRead(self._schema, [rows[i % len(rows)] for i in wanted])
+        return RowsRead(self._schema, [rows[i % len(rows)] for i in wanted], start=wanted.start)
 
     def identity(self) -> Mapping[str, Any]:
         """The kind of spout and its fields; the rows may grow."""
@@ -98,6 +88,9 @@ class _FixedPlanner(BatchPlanner):
             end = max(start, min(end, self._total))
         return {"start": start, "end": end}
 
+    def holds_data(self, metadata: Any) -> bool | None:
+        return bool(metadata["end"] > metadata["start"])
+
 
 def _end(previous: Any) -> int:
     return 0 if previous is None else int(previous["end"])
@@ -110,8 +103,8 @@ def _as_row(row: Any, width: int) -> tuple[Any, ...]:
     return values
 
 
-def _type_of(rows: Sequence[tuple[Any, ...]], column: int) -> str | None:
-    kinds = {type(row[column]) for row in rows if row[column] is not None}
-    if kinds == {int, float}:
-        return "double"
-    return _TYPES.get(kinds.pop()) if len(kinds) == 1 else None
+def _refuse_misfits(schema: Schema, rows: Sequence[tuple[Any, ...]]) -> None:
+    try:
+        table_of_rows(schema, rows, where="FixedBatchSpout")
+    except TypeError as error:
+        raise TopologyError(str(error)) from None

@@ -141,6 +141,12 @@ class RabbitMQSpout(Spout):
         return f"RabbitMQSpout({_shown(self._url)!r}, queue={self._consumer.queue!r})"
 
     @property
+    def schema(self) -> str | None:
+        """The type of the one field, where the body is text; else only `decode` knows."""
+        is_text = self._decode is text_body and len(self.output_fields or ()) == 1
+        return f"{(self.output_fields or ('',))[0]} string" if is_text else None
+
+    @property
     def bad_messages(self) -> int:
         """How many messages were rejected because they could not be decoded."""
         return self._bad

@@ -88,6 +88,9 @@ class _RatePlanner(BatchPlanner):
         end = max(start, min(self._due(), start + self._size))
         return {"start": start, "end": end, "epoch": self._epoch, "rate": self._rate}
 
+    def holds_data(self, metadata: Any) -> bool | None:
+        return bool(metadata["end"] > metadata["start"])
+
     def _due(self) -> int:
         due = int((self._clock() - self._start) * self._rate)
         return due if self._limit is None else min(due, self._limit)

@@ -86,6 +86,9 @@ class State(ABC):  # noqa: B024  (both hooks are optional)
 class HeadedState(State):
     """A state whose store keeps a head and refuses writes of any other attempt."""
 
+    joins_late: ClassVar[bool] = False
+    """Whether the state may be new to a topology that has committed batches without it."""
+
     @abstractmethod
     def enroll(self, writer: Writer) -> None:
         """Say who writes from now on. Called once, where the state was made."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from waterspout import faults
 from waterspout.arrow import arrow_schema
@@ -23,18 +24,42 @@ from waterspout.coordination.engine import (
     Processed,
 )
 from waterspout.errors import TopologyError
-from waterspout.serde import encode_key
+from waterspout.serde import encode_key, encode_value
+from waterspout.spouts.reads import POSITION
 from waterspout.state.base import State
 from waterspout.state.head import Writer
 from waterspout.testing.stepping import SteppedEngine, Steps
 from waterspout.testing.tables import read_table
 from waterspout.transactional.attempt import TransactionAttempt
 from waterspout.transactional.ledger import Metadata
+from waterspout.trident.isolation.letters import ASIDE
+from waterspout.trident.isolation.running import isolated_steps, run_isolated
 from waterspout.trident.operations.contracts import OperationContext
-from waterspout.trident.plan.nodes import Aggregate, NewValues, Node, Query, Update
+from waterspout.trident.plan.native import is_expression
+from waterspout.trident.plan.nodes import (
+    Aggregate,
+    Isolated,
+    Join,
+    Merge,
+    MultiReduce,
+    NewValues,
+    Node,
+    Query,
+    Repartition,
+    Route,
+    SortedOut,
+    Update,
+)
 from waterspout.trident.plan.plan import Phase, Plan
 from waterspout.trident.runtime.aggregate import aggregate_step, run_aggregate
+from waterspout.trident.runtime.routing import CustomRoute
 from waterspout.trident.runtime.rows import as_tuples, row_step, run_steps
+from waterspout.trident.runtime.several import (
+    join_tables,
+    pack_tables,
+    reduce_step,
+    run_multi_reduce,
+)
 from waterspout.trident.runtime.states import (
     CommitTicket,
     QueryStep,
@@ -97,14 +122,18 @@ class InProcessEngine(SteppedEngine):
             if node in self._plan.sources.values():
                 spout_id = getattr(node, "spout_id", "")
                 read = self._plan.sources[spout_id].spout.read(metadata[spout_id])
-                work.results[node] = read_table(read)
+                tasks = self._plan.hints.get(node.number)
+                place = POSITION in node.schema.names and POSITION not in read.schema.names
+                work.results[node] = read_table(
+                    read, self._conf, attempt, tasks=tasks, with_position=place
+                )
             else:
                 work.results[node] = self._derive(node, work.results, attempt.txid, None)
         yield
         return Processed(attempt)
 
     def _commit(self, order: CommitOrder, work: _Work) -> Steps:
-        ticket = CommitTicket(order.attempt, order.resolved, self._writer)
+        ticket = CommitTicket(order.attempt, order.resolved, self._writer, order.batch_time)
         yield
         order.claim()
         yield
@@ -136,20 +165,62 @@ class InProcessEngine(SteppedEngine):
         self, node: Node, made: dict[Node, pa.Table], txid: int, ticket: CommitTicket | None
     ) -> pa.Table:
         table = made[node.parents[0]]
-        if isinstance(node, NewValues):
-            return table
-        if isinstance(node, Query):
-            return self._query(node, table, ticket)
+        match node:
+            case NewValues():
+                return table
+            case Query():
+                return self._query(node, table, ticket)
+            case Repartition():
+                return self._repartitioned(node, table)
+            case Isolated():
+                return self._isolated(node, made)
+            case SortedOut(aside=aside):
+                beside = pc.is_valid(table.column(ASIDE))
+                chosen = table.filter(beside if aside else pc.invert(beside))
+                return chosen.select(list(node.schema.names))
+            case Merge():
+                names = list(node.schema.names)
+                return pa.concat_tables([made[p].rename_columns(names) for p in node.parents])
+            case Join():
+                return join_tables(node, [made[parent] for parent in node.parents])
+            case MultiReduce():
+                rows = pack_tables(node, [made[parent] for parent in node.parents])
+                out = run_multi_reduce(reduce_step(node), rows, self._conf, self._one)
+                return pa.Table.from_batches(list(out), schema=arrow_schema(node.schema))
+            case Aggregate() if any(is_expression(part.aggregator) for part in node.parts):
+                raise TopologyError(f"{node.title} is a Spark expression; run it on Spark")
         batches = table.combine_chunks().to_batches()
         if isinstance(node, Aggregate):
             step = aggregate_step(node)
             out = run_aggregate(step, batches, self._conf, self._one, txid)
             return pa.Table.from_batches(list(out), schema=arrow_schema(node.schema))
         row = row_step(node)
-        if row is None or not _runs_in_python(row.operation):
+        if row is None or is_expression(row.operation):
             raise TopologyError(f"{node.title} is a Spark expression; run it on Spark")
         rows = run_steps([row], batches, self._conf, self._one)
         return pa.Table.from_batches(list(rows), schema=arrow_schema(node.schema))
+
+    def _isolated(self, node: Isolated, made: dict[Node, pa.Table]) -> pa.Table:
+        rows, requests = (made[parent] for parent in node.parents)
+        both = pa.concat_tables([rows, requests], promote_options="default")
+        out = run_isolated(
+            isolated_steps(node), both.combine_chunks().to_batches(), self._conf, self._one
+        )
+        return pa.Table.from_batches(list(out), schema=arrow_schema(node.schema))
+
+    def _repartitioned(self, node: Repartition, table: pa.Table) -> pa.Table:
+        """Return the same rows; all partitions of a stream are one here."""
+        width = self._plan.width_of(node) or 1
+        if node.route is Route.BROADCAST:
+            return pa.concat_tables([table] * width)
+        if node.route is Route.CUSTOM:
+            route = CustomRoute(node.grouping, width, node.title)
+            dealt = [route.dealt(batch, 0) for batch in table.combine_chunks().to_batches()]
+            names = list(node.schema.names)
+            return pa.Table.from_batches(
+                [batch.select(names) for batch in dealt], schema=arrow_schema(node.schema)
+            )
+        return table
 
     def _query(self, node: Query, table: pa.Table, ticket: CommitTicket | None) -> pa.Table:
         step = QueryStep.of(node, self._plan.states[node.state])
@@ -165,17 +236,16 @@ class InProcessEngine(SteppedEngine):
         return pa.Table.from_batches(answered, schema=arrow_schema(node.schema))
 
 
-def _runs_in_python(operation: Any) -> bool:
-    return operation is None or not hasattr(operation, "text")
-
-
 def _by_partition(node: Update, table: pa.Table, partitions: int) -> Iterator[tuple[int, pa.Table]]:
-    keys = getattr(node.updating, "keys", getattr(node.updating, "fields", ()))
+    keys = getattr(node.updating, "keys", None)
+    fields = getattr(node.updating, "fields", ()) if keys is None else keys
+    # What is no key may be a struct, which has a text as a value only.
+    text = encode_value if keys is None else encode_key
     owners = [
-        zlib.crc32(encode_key(key.values).encode()) % partitions if keys else 0
-        for key in as_tuples(table, keys)
+        zlib.crc32(text(list(row)).encode()) % partitions if fields else 0
+        for row in as_tuples(table, fields)
     ]
     for part in range(partitions):
         rows = [row for row, owner in enumerate(owners) if owner == part]
-        if rows:
-            yield part, table.take(rows)
+        if rows or getattr(node.updating, "every_batch", False):
+            yield part, table.take(pa.array(rows, pa.int64()))

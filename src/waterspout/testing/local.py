@@ -7,12 +7,14 @@ from collections.abc import Callable
 from typing import Any, overload
 
 from waterspout.config import Config
+from waterspout.coordination.batch_clock import clock_for
 from waterspout.coordination.dead_letters import DeadLetters
 from waterspout.coordination.loop import BatchLoop, LoopListener, Parts
 from waterspout.coordination.recording import WaveRecorder
 from waterspout.coordination.store import CoordinationStore, MemoryCoordinationStore
 from waterspout.coordination.wave_loop import WaveLoop, WaveParts
 from waterspout.errors import TopologyError
+from waterspout.serde import encode_value
 from waterspout.state.base import HeadedState
 from waterspout.testing.batch_bolts import LocalBatches
 from waterspout.testing.capture import Capture
@@ -20,9 +22,13 @@ from waterspout.testing.engine import InProcessEngine
 from waterspout.testing.waves import InProcessWaves
 from waterspout.topology.graph import Topology
 from waterspout.transactional.builder import TransactionalTopology
+from waterspout.trident.isolation.letters import RowLetter
+from waterspout.trident.isolation.rewriting import letters_place, with_letters
+from waterspout.trident.isolation.store import LettersPlace
 from waterspout.trident.plan.plan import Plan
 from waterspout.trident.runtime.states import open_state
 from waterspout.trident.topology import TridentTopology
+from waterspout.trident.windowing.build import windows_by_time
 from waterspout.waves.spouts import Letter
 
 __all__ = ["LocalRun", "LocalWaves", "run_in_process"]
@@ -32,7 +38,11 @@ _PAUSE_MIN_S, _PAUSE_MAX_S = 0.05, 10.0
 
 
 class LocalRun:
-    """A topology driven by hand: `step` does one thing, `finish` all there is to do."""
+    """A topology driven by hand: `step` does one thing, `finish` all there is to do.
+
+    `wall` is the clock of windows by time, in seconds since 1970; `clock` that of the loop, for
+    pauses and timeouts.
+    """
 
     def __init__(
         self,
@@ -41,12 +51,19 @@ class LocalRun:
         *,
         store: CoordinationStore | None = None,
         clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
         listener: LoopListener | None = None,
+        letters: LettersPlace | None = None,
     ) -> None:
         if isinstance(topology, Topology):
             raise _other_kind(topology)
         conf = config or Config()
-        self.plan: Plan = topology.plan(conf)
+        # Windows are kept as long as the ledger is.
+        bare = topology.plan(conf, in_memory=store is None)
+        if letters is None:
+            letters = LettersPlace() if store is None else letters_place(bare, conf)
+        self._place = letters
+        self.plan: Plan = with_letters(bare, conf, letters)
         self.engine = InProcessEngine(self.plan, conf)
         states: dict[str, HeadedState] = {}
         for name, spec in self.plan.states.items():
@@ -64,10 +81,28 @@ class LocalRun:
             store=store or MemoryCoordinationStore(self.plan.name),
             engine=self.engine,
             config=conf,
+            clock=clock_for(windows_by_time(self.plan), wall),
         )
         self.loop = BatchLoop(parts, clock, listener)
         self.loop.start()
         self.engine.enroll(self.loop.writer)
+
+    @property
+    def letters(self) -> list[RowLetter]:
+        """The dead letters of the committed batches, oldest first."""
+        return self._place.open().all()
+
+    def replay_letters(self, *letters: RowLetter, **values: Any) -> None:
+        """Ask for dead letters to be sent through again, with these values of their fields."""
+        rows = []
+        for letter in letters:
+            row = {**(letter.values or {}), **values}
+            rows.append((letter, encode_value([row[name] for name in letter.schema.names])))
+        self._place.requests().add("replay", rows)
+
+    def drop_letters(self, *letters: RowLetter) -> None:
+        """Ask for dead letters to be dropped."""
+        self._place.requests().add("drop", [(letter, None) for letter in letters])
 
     def step(self, choose: Callable[[int], int] = lambda n: 0) -> None:
         """Let the loop look once, then one phase go on by one step."""

@@ -45,12 +45,10 @@ class MemoryLog(BatchSpout):
 
     def read(self, metadata: Any) -> Read:
         """Return the rows of the ranges."""
-        rows = [
-            row
-            for partition, (start, end) in enumerate(metadata["ranges"])
-            for row in self._partitions[partition][start:end]
-        ]
-        return RowsRead(self._schema, rows)
+        ranges = list(enumerate(metadata["ranges"]))
+        rows = [row for p, (start, end) in ranges for row in self._partitions[p][start:end]]
+        positions = [f"{p}:{offset}" for p, (start, end) in ranges for offset in range(start, end)]
+        return RowsRead(self._schema, rows, positions=positions)
 
     def plan_from(self, previous: Any) -> dict[str, Any]:
         """Return the next range of every partition."""
@@ -83,3 +81,6 @@ class _LogPlanner(BatchPlanner):
 
     def plan(self, txid: int, previous: Any) -> Any:
         return self._spout.plan_from(previous)
+
+    def holds_data(self, metadata: Any) -> bool | None:
+        return any(end > start for start, end in metadata["ranges"])

@@ -3,48 +3,100 @@
 from __future__ import annotations
 
 import datetime as dt
-from typing import Any
+from collections.abc import Sequence
 
 import pyarrow as pa
 
-from waterspout.arrow import arrow_schema
+from waterspout.arrow import arrow_schema, table_of_rows
+from waterspout.config import Config
 from waterspout.errors import TopologyError
 from waterspout.schema import Schema
-from waterspout.spouts.reads import FilesRead, RangeRead, Read, RowsRead
+from waterspout.spouts.emission import emitted
+from waterspout.spouts.reads import (
+    POSITION,
+    EmitRead,
+    FilesRead,
+    FrameRead,
+    RangeRead,
+    Read,
+    RowsRead,
+)
+from waterspout.transactional.attempt import TransactionAttempt
 
 __all__ = ["read_table"]
 
 
-def read_table(read: Read) -> pa.Table:
-    """Return the rows of a described batch."""
+def read_table(
+    read: Read,
+    conf: Config | None = None,
+    attempt: TransactionAttempt | None = None,
+    *,
+    tasks: int | None = None,
+    with_position: bool = False,
+) -> pa.Table:
+    """Return the rows of a described batch, and where each stands in its source if asked.
+
+    `tasks`: how many emitters there are to be, for sources that are read by emitters.
+    """
     match read:
         case RowsRead(schema, rows):
-            return _table(schema, list(rows))
+            table = table_of_rows(schema, rows, where=read.where)
+            return _placed(table, read.places()) if with_position else table
         case RangeRead(schema, start, end, epoch, rate):
             zero = dt.datetime.fromtimestamp(epoch, dt.UTC)
-            values = ((n, zero + dt.timedelta(seconds=n / rate)) for n in range(start, end))
-            return _table(schema, list(values))
+            values = [(n, zero + dt.timedelta(seconds=n / rate)) for n in range(start, end)]
+            table = table_of_rows(schema, values, where="the spout")
+            return _placed(table, [str(n) for n in range(start, end)]) if with_position else table
         case FilesRead():
-            return _files(read)
+            return _files(read, with_position=with_position)
+        case EmitRead():
+            number = attempt or TransactionAttempt(1, 0)
+            return _emitted(read, conf or Config(), number, tasks or 1, with_position=with_position)
+        case FrameRead(where=where):
+            raise TopologyError(f"{where} is read by Spark: the in-process engine cannot; run it")
 
 
-def _files(read: FilesRead) -> pa.Table:
-    if not read.paths:
-        return _table(read.schema, [])
+def _emitted(
+    read: EmitRead, conf: Config, attempt: TransactionAttempt, tasks: int, *, with_position: bool
+) -> pa.Table:
+    schema = _maybe_placed(read.schema, with_position=with_position)
+    batches = [
+        batch
+        for index in range(tasks)
+        for batch in emitted(read, conf, attempt, index, tasks, with_position=with_position)
+    ]
+    return pa.Table.from_batches(batches, schema=arrow_schema(schema))
+
+
+def _files(read: FilesRead, *, with_position: bool) -> pa.Table:
+    wanted = arrow_schema(_maybe_placed(read.schema, with_position=with_position))
+    tables = []
+    for path in read.paths:
+        table = _file(read, path)
+        if with_position:
+            # As on Spark: only of a Parquet file it is known which row is which.
+            counted = read.format == "parquet"
+            places = [f"{path}#{n}" if counted else path for n in range(table.num_rows)]
+            table = _placed(table, places)
+        tables.append(table)
+    return pa.concat_tables(tables) if tables else wanted.empty_table()
+
+
+def _file(read: FilesRead, path: str) -> pa.Table:
     if read.format == "text":
-        return _table(read.schema, [(line,) for path in read.paths for line in _lines(path)])
+        return table_of_rows(read.schema, [(line,) for line in _lines(path)], where=path)
     if read.format == "json":
         from pyarrow import json
 
-        tables = [json.read_json(path) for path in read.paths]
+        table = json.read_json(path)
     elif read.format == "parquet":
         from pyarrow import parquet
 
-        tables = [parquet.read_table(path) for path in read.paths]
+        table = parquet.read_table(path)
     else:
         raise TopologyError(f"the in-process engine cannot read {read.format}; run it on Spark")
     wanted = arrow_schema(read.schema)
-    return pa.concat_tables([table.select(wanted.names).cast(wanted) for table in tables])
+    return table.select(wanted.names).cast(wanted)
 
 
 def _lines(path: str) -> list[str]:
@@ -52,10 +104,9 @@ def _lines(path: str) -> list[str]:
         return file.read().splitlines()
 
 
-def _table(schema: Schema, rows: list[Any]) -> pa.Table:
-    arrow = arrow_schema(schema)
-    columns = list(zip(*rows, strict=True)) if rows else [()] * len(schema)
-    return pa.Table.from_arrays(
-        [pa.array(column, field.type) for column, field in zip(columns, arrow, strict=True)],
-        schema=arrow,
-    )
+def _placed(table: pa.Table, places: Sequence[str]) -> pa.Table:
+    return table.append_column(POSITION, pa.array(places, pa.string()))
+
+
+def _maybe_placed(schema: Schema, *, with_position: bool) -> Schema:
+    return Schema((*schema.fields, (POSITION, "string"))) if with_position else schema

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from waterspout.errors import FailedException
+from waterspout.errors import DeadLettersFullError, FailedException, TooManyBadRowsError
 from waterspout.transactional.attempt import TransactionAttempt
 
 __all__ = [
@@ -77,6 +77,8 @@ class Stop:
 
 
 Action = Emit | BeginCommit | Mark | Cancel | Stop
+
+_FINAL = (DeadLettersFullError, TooManyBadRowsError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,13 +165,14 @@ class Coordinator:
         """Take note that an attempt failed: it and every later batch start over.
 
         `FailedException` is replayed for ever; anything else is a crash, which stops the run
-        after `max_retries` of them without a commit in between.
+        after `max_retries` of them without a commit in between, or at once where another
+        attempt would fail in the same way.
         """
         if self._newest(attempt) is None or self._stopped:
             return []
         if not isinstance(error, FailedException):
             self._crashes += 1
-        if self._crashes > self._policy.max_retries:
+        if self._crashes > self._policy.max_retries or isinstance(error, _FINAL):
             return [*self.stop(now), Stop(error)]
         self._failures += 1
         backoff = self._policy.backoff_s * 2.0 ** min(self._failures - 1, 30)

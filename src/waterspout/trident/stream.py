@@ -1,40 +1,49 @@
-"""Streams and grouped streams: what a user chains. Each method makes one node."""
+"""Streams: what a user chains. Each method makes one node."""
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from waterspout.errors import TopologyError
 from waterspout.schema import FieldNames, Schema, field_names
 from waterspout.state.base import StateFactory
-from waterspout.trident.operations.adapters import (
-    ArrowFunction,
-    PandasFunction,
-    PlainFilter,
-    PlainFunction,
-    SqlExpression,
+from waterspout.topology.grouping import CustomGrouping
+from waterspout.trident.aggregating import arguments, make_part, value_schema
+from waterspout.trident.grouped import ChainedAggregatorDeclarer, GroupedStream
+from waterspout.trident.operations.coercion import (
+    as_consumer,
+    as_filter,
+    as_flat_map,
+    as_function,
+    as_map,
+    as_query,
+    as_updater,
+    typed,
 )
 from waterspout.trident.operations.contracts import (
-    Aggregator,
     CombinerAggregator,
-    Filter,
-    Function,
-    QueryFunction,
     ReducerAggregator,
-    StateUpdater,
     describe,
 )
+from waterspout.trident.operations.extremes import MaxBy, MinBy
+from waterspout.trident.plan.native import is_expression
 from waterspout.trident.plan.nodes import (
     Aggregate,
+    AggregatePart,
     CombineInto,
     Each,
     Keep,
+    Mapped,
     NewValues,
     Node,
     Project,
     Query,
     ReduceInto,
+    Repartition,
+    Route,
+    Scope,
     Transform,
     Update,
     UpdateWith,
@@ -45,10 +54,11 @@ from waterspout.trident.tridentstate import TridentState
 
 if TYPE_CHECKING:
     from waterspout.trident.topology import TridentTopology
+    from waterspout.trident.windowing.config import WindowConfig
 
-__all__ = ["GroupedStream", "Stream", "new_values"]
+__all__ = ["Stream", "new_values"]
 
-AnyAggregator = CombinerAggregator[Any] | ReducerAggregator[Any] | Aggregator[Any]
+_ON_ERROR = ("fail", "dead_letter")
 
 
 class Stream:
@@ -68,34 +78,88 @@ class Stream:
         """The fields with their types."""
         return self._node.schema
 
-    def each(self, fields: FieldNames, operation: Any, out: FieldNames | None = None) -> Stream:
+    @property
+    def topology(self) -> TridentTopology:
+        """The topology that the stream belongs to."""
+        return self._topology
+
+    @property
+    def node(self) -> Node:
+        """The node of the plan that gives the stream's tuples."""
+        return self._node
+
+    # --- tuple by tuple ----------------------------------------------------------------------
+
+    def each(
+        self,
+        fields: FieldNames | Any,
+        operation: Any = None,
+        out: FieldNames | None = None,
+        *,
+        on_error: str | None = None,
+    ) -> Stream:
         """Append what a function gives for each tuple, or keep what a filter lets through.
 
         `operation` is a Function or Filter, a plain Python function of the field values, an
         `arrow_function` or `pandas_function`, or a Spark expression (`expr("...")` or a Column).
-        With `out` it is a function, without it a filter.
+        With `out` it is a function, without it a filter. `each(function, out=...)` reads all
+        fields. `on_error="dead_letter"` puts a row aside on which it fails.
         """
+        if not isinstance(fields, (str, list, tuple)):  # each(function, out)
+            fields, operation, out = self.fields, fields, operation if out is None else out
         where = f"each({describe(operation)})"
         names = field_names(fields)
-        inputs = self._node.schema.select(names, where=where)
+        inputs = self.schema.select(names, where=where)
         if out is None:
-            predicate = _as_filter(operation, where)
+            predicate = as_filter(operation, where)
+            failing = _on_error(on_error, predicate, where)
             return self._add(
-                Keep, where=where, schema=self.schema, fields=names, predicate=predicate
-            )
+                Keep, where=where, schema=self.schema, fields=names, predicate=predicate,
+                on_error=failing,
+            )  # fmt: skip
         output = Schema.parse(out)
-        function = _as_function(operation, len(output), where)
-        output = _typed(function, output, inputs, where)
+        function = as_function(operation, len(output), where)
+        output = _fitting(function, output, inputs, where)
         schema = self.schema.append(output, where=where)
+        failing = _on_error(on_error, function, where)
         return self._add(
-            Each, where=where, schema=schema, fields=names, function=function, out=output
-        )
+            Each, where=where, schema=schema, fields=names, function=function, out=output,
+            on_error=failing,
+        )  # fmt: skip
 
-    def filter(self, fields: FieldNames | Any, operation: Any = None) -> Stream:
+    def filter(
+        self, fields: FieldNames | Any, operation: Any = None, *, on_error: str | None = None
+    ) -> Stream:
         """Keep what a filter lets through; without fields it sees the whole tuple."""
         if operation is None:
-            return self.each(self.fields, fields)
-        return self.each(fields, operation)
+            fields, operation = self.fields, fields
+        return self.each(fields, operation, on_error=on_error)
+
+    def map(
+        self, operation: Any, out: FieldNames | None = None, *, on_error: str | None = None
+    ) -> Stream:
+        """Replace each tuple by another: of the same fields, or of those in `out`."""
+        where = f"map({describe(operation)})"
+        output = self.schema if out is None else Schema.parse(out)
+        return self._mapped(as_map(operation, len(output), where), output, where, on_error)
+
+    def flat_map(
+        self, operation: Any, out: FieldNames | None = None, *, on_error: str | None = None
+    ) -> Stream:
+        """Replace each tuple by any number of others."""
+        where = f"flat_map({describe(operation)})"
+        output = self.schema if out is None else Schema.parse(out)
+        return self._mapped(as_flat_map(operation, len(output), where), output, where, on_error)
+
+    def peek(self, operation: Any, *, on_error: str | None = None) -> Stream:
+        """Show each tuple to a function; the stream stays as it is."""
+        where = f"peek({describe(operation)})"
+        consumer = as_consumer(operation, where)
+        failing = _on_error(on_error, consumer, where)
+        return self._add(
+            Keep, where=where, schema=self.schema, fields=self.fields, predicate=consumer,
+            on_error=failing,
+        )  # fmt: skip
 
     def project(self, fields: FieldNames) -> Stream:
         """Keep only some fields, in this order."""
@@ -115,20 +179,160 @@ class Stream:
         schema = self.schema if out is None else Schema.parse(out).require_types(where=where)
         return self._add(Transform, where=where, schema=schema, function=function)
 
+    def apply_assembly(self, assembly: Any) -> Stream:
+        """Apply something that makes a stream of a stream: an Assembly, or a function."""
+        apply = getattr(assembly, "apply", assembly)
+        if not callable(apply):
+            raise TopologyError(f"apply_assembly needs an Assembly or a function, not {assembly!r}")
+        made = apply(self)
+        if not isinstance(made, Stream):
+            raise TopologyError(f"{describe(assembly)} must return a stream; it gave {made!r}")
+        return made
+
+    # --- which partition ---------------------------------------------------------------------
+
+    def partition_by(self, fields: FieldNames) -> Stream:
+        """Bring tuples with equal fields to one partition."""
+        chosen = self.schema.select(field_names(fields), where="partition_by")
+        names = chosen.require_keys(where="partition_by").names
+        if not names:
+            raise TopologyError("partition_by needs a field")
+        return self._repartition(Route.BY_FIELDS, fields=names)
+
+    def partition(self, grouping: CustomGrouping) -> Stream:
+        """Let a custom grouping choose the partitions of each tuple."""
+        if not callable(getattr(grouping, "choose_tasks", None)):
+            raise TopologyError(
+                "partition needs a grouping with choose_tasks(task_id, values) (a "
+                f"CustomGrouping), not {grouping!r}"
+            )
+        return self._repartition(Route.CUSTOM, grouping=grouping)
+
+    def shuffle(self) -> Stream:
+        """Deal tuples out evenly."""
+        return self._repartition(Route.SHUFFLE)
+
+    def local_or_shuffle(self) -> Stream:
+        """Leave tuples where they are, unless the number of partitions changes."""
+        return self._repartition(Route.LOCAL_OR_SHUFFLE)
+
+    def global_(self) -> Stream:
+        """Bring all tuples of all batches to one partition, the first."""
+        return self._repartition(Route.GLOBAL)
+
+    def batch_global(self) -> Stream:
+        """Bring all tuples of a batch to one partition, chosen by the batch."""
+        return self._repartition(Route.BATCH_GLOBAL)
+
+    def broadcast(self) -> Stream:
+        """Send every tuple to every partition."""
+        return self._repartition(Route.BROADCAST)
+
+    def identity_partition(self) -> Stream:
+        """Leave every tuple in its partition; as many behind as before."""
+        return self._repartition(Route.IDENTITY)
+
+    def parallelism_hint(self, n: int) -> Stream:
+        """Spread the operations since the last repartitioning over `n` partitions."""
+        self._topology.hint(self._node, n)
+        return self
+
+    # --- aggregation -------------------------------------------------------------------------
+
     def group_by(self, fields: FieldNames) -> GroupedStream:
         """Group each batch by some fields, for the aggregation that follows."""
         schema = self.schema.select(field_names(fields), where="group_by")
         if not len(schema):
             raise TopologyError("group_by needs a field; without one, aggregate the stream itself")
-        return GroupedStream(self, schema.names)
+        return GroupedStream(self, schema.require_keys(where="group_by").names)
 
     def aggregate(self, *args: Any, out: FieldNames | None = None) -> Stream:
         """Aggregate each batch: `aggregate([fields,] aggregator, out)`.
 
         One tuple per batch, also for an empty one.
         """
-        fields, aggregator, names = _arguments("aggregate", args, out)
-        return self._aggregate(None, fields, aggregator, names)
+        return self._aggregate_one("aggregate", args, out, Scope.BATCH)
+
+    def partition_aggregate(self, *args: Any, out: FieldNames | None = None) -> Stream:
+        """Aggregate each partition of a batch: `partition_aggregate([fields,] aggregator, out)`.
+
+        What comes out takes the place of the partition, an empty one included.
+        """
+        return self._aggregate_one("partition_aggregate", args, out, Scope.PARTITION)
+
+    def chained_agg(self) -> ChainedAggregatorDeclarer:
+        """Begin a chain of aggregators over the same tuples."""
+        return ChainedAggregatorDeclarer(self, None)
+
+    def aggregate_in_steps(self, method: str, aggregator: Any) -> Stream:
+        """Aggregate whole tuples: those of each partition, then what came of the partitions."""
+        part = make_part(self.schema, method, None, aggregator, self.fields)
+        some = self._aggregate(method, None, [part], Scope.ANY_PARTITION)
+        return some._aggregate(method, None, [part], Scope.BATCH)
+
+    def min_by(self, field: str, key: Callable[[Any], Any] | None = None) -> Stream:
+        """Keep the tuple with the least value of a field, in each partition of a batch."""
+        return self._extreme("min_by", MinBy(field_names(field)[0], key))
+
+    def max_by(self, field: str, key: Callable[[Any], Any] | None = None) -> Stream:
+        """Keep the tuple with the greatest value of a field, in each partition of a batch."""
+        return self._extreme("max_by", MaxBy(field_names(field)[0], key))
+
+    def min(self, key: Callable[[Any], Any]) -> Stream:
+        """Keep the tuple for which `key(tuple)` is least, in each partition of a batch."""
+        return self._extreme("min", MinBy(None, key))
+
+    def max(self, key: Callable[[Any], Any]) -> Stream:
+        """Keep the tuple for which `key(tuple)` is greatest, in each partition of a batch."""
+        return self._extreme("max", MaxBy(None, key))
+
+    # --- windows -----------------------------------------------------------------------------
+
+    def window(
+        self,
+        config: WindowConfig,
+        *args: Any,
+        store: StateFactory | None = None,
+        out: FieldNames | None = None,
+    ) -> Stream:
+        """Aggregate windows over many batches: `window(config, [fields,] aggregator, out)`.
+
+        `store` is an opaque state that keeps the windows; without one, a file of the topology's.
+        """
+        from waterspout.trident.windowing.build import add_window
+
+        rest = list(args)
+        if rest and isinstance(rest[0], StateFactory):  # as Storm orders them
+            store = rest.pop(0)
+        fields, aggregator, names = arguments("window", rest, out)
+        return add_window(self, config, store, fields, aggregator, names)
+
+    def tumbling_window(
+        self,
+        length: int | dt.timedelta,
+        *args: Any,
+        store: StateFactory | None = None,
+        out: FieldNames | None = None,
+    ) -> Stream:
+        """Aggregate windows that follow each other, of so many tuples or so long."""
+        from waterspout.trident.windowing.config import tumbling
+
+        return self.window(tumbling(length), *args, store=store, out=out)
+
+    def sliding_window(
+        self,
+        length: int | dt.timedelta,
+        slide: int | dt.timedelta,
+        *args: Any,
+        store: StateFactory | None = None,
+        out: FieldNames | None = None,
+    ) -> Stream:
+        """Aggregate the last `length` tuples (or so long), again after each `slide`."""
+        from waterspout.trident.windowing.config import sliding
+
+        return self.window(sliding(length, slide), *args, store=store, out=out)
+
+    # --- states ------------------------------------------------------------------------------
 
     def persistent_aggregate(
         self, factory: StateFactory, *args: Any, out: FieldNames | None = None
@@ -137,37 +341,32 @@ class Stream:
 
         `persistent_aggregate(factory, [fields,] aggregator, out)`
         """
-        fields, aggregator, names = _arguments("persistent_aggregate", args, out)
+        fields, aggregator, names = arguments("persistent_aggregate", args, out)
         return self._persist_aggregate((), factory, fields, aggregator, names)
 
     def partition_persist(
-        self,
-        factory: StateFactory,
-        fields: FieldNames,
-        updater: StateUpdater[Any],
-        out: FieldNames | None = None,
+        self, factory: StateFactory, *args: Any, out: FieldNames | None = None
     ) -> TridentState:
-        """Update a state of any kind with some fields; `out` is what the updater emits."""
-        where = f"partition_persist({describe(updater)})"
-        if not isinstance(updater, StateUpdater):
-            raise TopologyError(f"{where} needs a StateUpdater, not {updater!r}")
-        inputs = self.schema.select(field_names(fields), where=where)
-        schema = Schema.parse(out or ()).require_types(where=where)
-        stream = self.project(inputs.names)
-        updating = UpdateWith(inputs.names, updater)
-        return stream._update(factory, Shape.OWN, inputs, schema, schema, updating)
+        """Update a state of any kind: `partition_persist(factory, [fields,] updater, out=None)`.
+
+        `out` is what the updater emits, if it does: the fields of `new_values_stream()`.
+        """
+        fields, operation, names = arguments("partition_persist", args, out, needs_out=False)
+        where = f"partition_persist({describe(operation)})"
+        updater = as_updater(operation, where)
+        wanted = self.fields if fields is None else field_names(fields)
+        inputs = self.schema.select(wanted, where=where)
+        schema = Schema.parse(names).require_types(where=where)
+        return self.project(inputs.names).update(
+            factory, Shape.OWN, inputs, schema, schema, UpdateWith(inputs.names, updater)
+        )
 
     def state_query(
-        self,
-        state: TridentState,
-        fields: FieldNames,
-        query: QueryFunction[Any, Any],
-        out: FieldNames,
+        self, state: TridentState, *args: Any, out: FieldNames | None = None
     ) -> Stream:
-        """Append what a state answers for some fields."""
-        where = f"state_query({describe(query)})"
-        if not isinstance(query, QueryFunction):
-            raise TopologyError(f"{where} needs a QueryFunction, not {query!r}")
+        """Append what a state answers: `state_query(state, [fields,] query, out)`."""
+        fields, operation, wanted = arguments("state_query", args, out)
+        where = f"state_query({describe(operation)})"
         if not isinstance(state, TridentState):
             raise TopologyError(
                 f"{where} asks a state of the topology, not {state!r}; "
@@ -175,10 +374,13 @@ class Stream:
             )
         if state.topology is not self._topology:
             raise TopologyError(f"{where} asks a state of another topology")
-        names = field_names(fields)
+        names = self.fields if fields is None else field_names(fields)
         inputs = self.schema.select(names, where=where)
-        output = Schema.parse(out)
-        known = query.output_types(inputs.types) or state.value_types(len(output))
+        output = Schema.parse(wanted)
+        query = as_query(operation, len(output), where)
+        whole = getattr(query, "whole_tuples", False)
+        stored = state.tuple_types(len(output)) if whole else state.value_types(len(output))
+        known = query.output_types(inputs.types) or stored
         output = output.fill_types(known).require_types(where=where)
         schema = self.schema.append(output, where=where)
         return self._add(
@@ -186,17 +388,46 @@ class Stream:
             out=output,
         )  # fmt: skip
 
+    # --- the plan ----------------------------------------------------------------------------
+
     def name(self, name: str) -> Stream:
         """Give the last operation a name, shown in plans and errors."""
         self._topology.rename(self._node, name)
         return self
 
-    def parallelism_hint(self, n: int) -> Stream:
-        """Spread the operations since the last shuffle over `n` partitions."""
-        self._topology.hint(self._node, n)
+    def to_stream(self) -> Stream:
+        """Return this stream: streams and grouped streams can be used alike."""
         return self
 
-    # --- how nodes are made ------------------------------------------------------------------
+    def update(
+        self,
+        factory: StateFactory,
+        shape: Shape,
+        keys: Schema,
+        values: Schema,
+        schema: Schema,
+        updating: Updating,
+        *,
+        shown: Schema | None = None,
+    ) -> TridentState:
+        """Add the update of a state; `shown` is how its values look to a reader."""
+        if not isinstance(factory, StateFactory):
+            raise TopologyError(f"{factory!r} is not a StateFactory; a state is made by a recipe")
+        if shape is not Shape.OWN:
+            factory = factory.bind(keys, values)
+        finisher = updating.aggregator if isinstance(updating, CombineInto) else None
+        finishes = finisher is not None and finisher.finishes
+        name = self._topology.add_state(factory, shape, finisher=finisher if finishes else None)
+        update = Update(
+            number=self._topology.next_number(),
+            schema=schema,
+            parents=(self._node,),
+            name=f"update of {name}",
+            state=name,
+            updating=updating,
+        )
+        self._topology.add(update)
+        return TridentState(self._topology, name, keys, shown or values, update)
 
     def _add(self, kind: type[Node], *, where: str, schema: Schema, **fields: Any) -> Stream:
         node = kind(
@@ -208,27 +439,53 @@ class Stream:
         )
         return Stream(self._topology, self._topology.add(node))
 
+    def _mapped(self, function: Any, output: Schema, where: str, on_error: str | None) -> Stream:
+        output = _fitting(function, output, self.schema, where)
+        failing = _on_error(on_error, function, where)
+        return self._add(
+            Mapped, where=where, schema=output, fields=self.fields, function=function,
+            on_error=failing,
+        )  # fmt: skip
+
+    def _repartition(
+        self, route: Route, *, fields: tuple[str, ...] = (), grouping: Any = None
+    ) -> Stream:
+        return self._add(
+            Repartition, where=route.value, schema=self.schema, route=route, fields=fields,
+            grouping=grouping,
+        )  # fmt: skip
+
+    def _aggregate_one(
+        self, method: str, args: Sequence[Any], out: FieldNames | None, scope: Scope
+    ) -> Stream:
+        fields, aggregator, names = arguments(method, args, out)
+        part = make_part(self.schema, method, fields, aggregator, names)
+        return self._aggregate(method, None, [part], scope)
+
+    def _extreme(self, method: str, aggregator: MinBy | MaxBy) -> Stream:
+        part = make_part(self.schema, method, None, aggregator, self.fields)
+        return self._aggregate(method, None, [part], Scope.PARTITION)
+
     def _aggregate(
         self,
+        method: str,
         group: tuple[str, ...] | None,
-        fields: FieldNames | None,
-        aggregator: Any,
-        out: FieldNames,
+        parts: Sequence[AggregatePart],
+        scope: Scope,
+        *,
+        finished: bool = True,
     ) -> Stream:
-        where = f"aggregate({describe(aggregator)})"
-        if not isinstance(aggregator, (CombinerAggregator, ReducerAggregator, Aggregator)):
-            raise TopologyError(
-                f"{where} needs a CombinerAggregator, ReducerAggregator or Aggregator"
-            )
-        own = getattr(aggregator, "input_fields", self.fields)
-        names = own if fields is None else field_names(fields)
-        inputs = self.schema.select(names, where=where)
-        output = _aggregate_types(aggregator, Schema.parse(out), inputs, where)
-        keys = self.schema.select(group or (), where=where)
-        schema = keys.append(output, where=where)
+        where = f"{method}({', '.join(describe(part.aggregator) for part in parts)})"
+        if scope is not Scope.BATCH and any(is_expression(part.aggregator) for part in parts):
+            raise TopologyError(f"{where}: a Spark expression aggregates a batch, not a partition")
+        if len({is_expression(part.aggregator) for part in parts}) > 1:
+            raise TopologyError(f"{where}: chain Spark expressions with each other only")
+        schema = self.schema.select(group or (), where=where)
+        for part in parts:
+            schema = schema.append(part.out if finished else value_schema(part), where=where)
         return self._add(
-            Aggregate, where=where, schema=schema, group=group, fields=names,
-            aggregator=aggregator, out=output,
+            Aggregate, where=where, schema=schema, group=group, parts=tuple(parts), scope=scope,
+            finished=finished,
         )  # fmt: skip
 
     def _persist_aggregate(
@@ -236,88 +493,28 @@ class Stream:
         keys: tuple[str, ...],
         factory: StateFactory,
         fields: FieldNames | None,
-        aggregator: Any,
+        operation: Any,
         out: FieldNames,
     ) -> TridentState:
-        where = f"persistent_aggregate({describe(aggregator)})"
+        method = "persistent_aggregate"
+        part = make_part(self.schema, method, fields, operation, out)
+        aggregator = part.aggregator
         shape = Shape.MAP if keys else Shape.SNAPSHOT
-        updating: Updating
+        key_schema = self.schema.select(keys, where=method)
+        schema = key_schema.append(part.out, where=method)
         if isinstance(aggregator, CombinerAggregator):
-            partial = self._aggregate(keys or None, fields, aggregator, out)
-            key_schema = partial.schema.select(keys, where=where)
-            values = Schema(partial.schema.fields[len(keys) :])
-            updating = CombineInto(keys, values.names, aggregator)
-            return partial._update(factory, shape, key_schema, values, partial.schema, updating)
+            made = self._aggregate("aggregate", keys or None, [part], Scope.BATCH, finished=False)
+            values = value_schema(part)
+            combine = CombineInto(keys, values.names, aggregator)
+            return made.update(
+                factory, shape, key_schema, values, schema, combine, shown=part.out
+            )
         if not isinstance(aggregator, ReducerAggregator):
+            where = f"{method}({describe(operation)})"
             raise TopologyError(f"{where} needs a CombinerAggregator or ReducerAggregator")
-        names = self.fields if fields is None else field_names(fields)
-        inputs = self.schema.select(names, where=where)
-        values = _aggregate_types(aggregator, Schema.parse(out), inputs, where)
-        key_schema = self.schema.select(keys, where=where)
-        wanted = keys + tuple(name for name in names if name not in keys)
-        updating = ReduceInto(keys, names, values.names[0], aggregator)
-        schema = key_schema.append(values, where=where)
-        return self.project(wanted)._update(factory, shape, key_schema, values, schema, updating)
-
-    def _update(
-        self,
-        factory: StateFactory,
-        shape: Shape,
-        keys: Schema,
-        values: Schema,
-        schema: Schema,
-        updating: Updating,
-    ) -> TridentState:
-        if not isinstance(factory, StateFactory):
-            raise TopologyError(f"{factory!r} is not a StateFactory; a state is made by a recipe")
-        if shape is not Shape.OWN:
-            factory = factory.bind(keys, values)
-        name = self._topology.add_state(factory, shape)
-        update = Update(
-            number=self._topology.next_number(),
-            schema=schema,
-            parents=(self._node,),
-            name=f"update of {name}",
-            state=name,
-            updating=updating,
-        )
-        self._topology.add(update)
-        return TridentState(self._topology, name, keys, values, update)
-
-
-class GroupedStream:
-    """A stream whose batches are grouped by some fields."""
-
-    def __init__(self, stream: Stream, keys: tuple[str, ...]) -> None:
-        self._stream = stream
-        self._keys = keys
-
-    @property
-    def group_fields(self) -> tuple[str, ...]:
-        """The fields that it is grouped by."""
-        return self._keys
-
-    def aggregate(self, *args: Any, out: FieldNames | None = None) -> Stream:
-        """Aggregate each group of each batch: `aggregate([fields,] aggregator, out)`.
-
-        Gives the group fields and the result; nothing for an empty batch.
-        """
-        fields, aggregator, names = _arguments("aggregate", args, out)
-        return self._stream._aggregate(self._keys, fields, aggregator, names)
-
-    def persistent_aggregate(
-        self, factory: StateFactory, *args: Any, out: FieldNames | None = None
-    ) -> TridentState:
-        """Aggregate all batches into a state, one value per group.
-
-        `persistent_aggregate(factory, [fields,] aggregator, out)`
-        """
-        fields, aggregator, names = _arguments("persistent_aggregate", args, out)
-        return self._stream._persist_aggregate(self._keys, factory, fields, aggregator, names)
-
-    def to_stream(self) -> Stream:
-        """Return the stream without its grouping."""
-        return self._stream
+        wanted = keys + tuple(name for name in part.fields if name not in keys)
+        reduce = ReduceInto(keys, part.fields, part.out.names[0], aggregator)
+        return self.project(wanted).update(factory, shape, key_schema, part.out, schema, reduce)
 
 
 def new_values(topology: TridentTopology, update: Update) -> Stream:
@@ -331,67 +528,23 @@ def new_values(topology: TridentTopology, update: Update) -> Stream:
     return Stream(topology, topology.add(node))
 
 
-def _arguments(
-    method: str, args: Sequence[Any], out: FieldNames | None
-) -> tuple[FieldNames | None, Any, FieldNames]:
-    """Sort out `([fields,] aggregator[, out])`, as Storm's overloads have it."""
-    rest = list(args)
-    fields = rest.pop(0) if rest and isinstance(rest[0], (str, list, tuple)) else None
-    aggregator = rest.pop(0) if rest else None
-    if rest and out is None:
-        out = rest.pop(0)
-    if out is None:
-        out = getattr(aggregator, "output_names", None)
-    if aggregator is None or out is None or rest:
+def _fitting(function: Any, output: Schema, inputs: Schema, where: str) -> Schema:
+    """Return the output fields with their types; refuse another number of expressions."""
+    if is_expression(function):
+        count = len(function) if isinstance(function, (list, tuple)) else 1
+        if count != len(output):
+            many = "one expression" if count == 1 else f"{count} expressions"
+            raise TopologyError(f"{where} is {many}, but has {len(output)} outputs")
+    return typed(function, output, inputs, where)
+
+
+def _on_error(given: str | None, operation: Any, where: str) -> str | None:
+    """Check what is to happen with a row on which an operation fails; None: as configured."""
+    if given is not None and given not in _ON_ERROR:
+        raise TopologyError(f"{where}: on_error is 'fail' or 'dead_letter', not {given!r}")
+    if given == "dead_letter" and is_expression(operation):
         raise TopologyError(
-            f"{method} takes ([fields,] aggregator, out); got {len(args)} arguments"
+            f"{where} is a Spark expression, which fails for a batch and not for a row; use a "
+            "Python function, or an expression that cannot fail such as try_cast or try_divide"
         )
-    return fields, aggregator, out
-
-
-def _as_function(operation: Any, width: int, where: str) -> Any:
-    if isinstance(operation, (Function, ArrowFunction, PandasFunction, SqlExpression)):
-        return operation
-    if _is_column(operation):
-        return operation
-    if isinstance(operation, Filter) or not callable(operation) or isinstance(operation, type):
-        raise TopologyError(f"{where} has output fields, so it needs a Function; got {operation!r}")
-    return PlainFunction(operation, width)
-
-
-def _as_filter(operation: Any, where: str) -> Any:
-    if isinstance(operation, (Filter, ArrowFunction, PandasFunction, SqlExpression)):
-        return operation
-    if _is_column(operation):
-        return operation
-    if isinstance(operation, Function):
-        raise TopologyError(f'{where} is a Function, so it needs output fields: out="name type"')
-    if not callable(operation) or isinstance(operation, type):
-        raise TopologyError(f"{where} needs a Filter or a predicate; got {operation!r}")
-    return PlainFilter(operation)
-
-
-def _is_column(operation: Any) -> bool:
-    # Known by its class's home, because pyspark is not imported here.
-    kind = type(operation)
-    return kind.__module__.startswith("pyspark.sql") and kind.__name__ == "Column"
-
-
-def _typed(function: Any, output: Schema, inputs: Schema, where: str) -> Schema:
-    known = function.output_types(inputs.types) if isinstance(function, Function) else None
-    if known is not None:
-        if len(known) != len(output):
-            raise TopologyError(f"{where} makes {len(known)} fields, but out has {len(output)}")
-        output = output.fill_types(known)
-    return output.require_types(where=where)
-
-
-def _aggregate_types(aggregator: Any, output: Schema, inputs: Schema, where: str) -> Schema:
-    known = aggregator.output_types(inputs.types)
-    if known is not None and len(known) == len(output):
-        output = output.fill_types(known)
-    width = len(getattr(aggregator, "output_names", ("value",)))
-    if not isinstance(aggregator, Aggregator) and len(output) != width:
-        gives = "one value" if width == 1 else f"{width} values"
-        raise TopologyError(f"{where} gives {gives}, but out has {len(output)} fields")
-    return output.require_types(where=where)
+    return given

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from waterspout.config import Config
 from waterspout.errors import TopologyError
-from waterspout.schema import Schema, check_topology_id
-from waterspout.spouts.base import BatchSpout
+from waterspout.schema import FieldNames, Schema, check_topology_id
+from waterspout.spouts.sources import source_of
 from waterspout.state.base import StateFactory
+from waterspout.trident.grouped import GroupedStream
+from waterspout.trident.isolation.rewriting import letters_place, with_letters
+from waterspout.trident.operations.contracts import CombinerAggregator
+from waterspout.trident.plan.explain import explain_as
 from waterspout.trident.plan.nodes import Node, Source, Update
+from waterspout.trident.plan.partitions import root_of, widths
 from waterspout.trident.plan.plan import Plan, Shape, StateSpec
+from waterspout.trident.several import join_streams, merge_streams, multi_reduce_streams
 from waterspout.trident.stream import Stream, new_values
 from waterspout.trident.tridentstate import TridentState
 
@@ -28,20 +36,29 @@ class TridentTopology:
         self._states: dict[str, StateSpec] = {}
         self._partitions: dict[str, int] = {}
 
-    def new_stream(self, spout_id: str, spout: BatchSpout) -> Stream:
-        """Return the stream of a spout; the id names its progress and must be unique."""
+    def new_stream(self, spout_id: str, spout: Any, out: FieldNames | None = None) -> Stream:
+        """Return the stream of a spout; the id names its progress and must be unique.
+
+        The spout is of any kind: a BatchSpout (FileSpout, RateSpout...), a Spout of a core
+        topology, an EmittingSpout, a DataFrameSpout, or one of the three transactional ones.
+        `out` names and types its fields (`"word string, n bigint"`) where it does not itself.
+        """
         check_topology_id(spout_id)
         if any(isinstance(n, Source) and n.spout_id == spout_id for n in self._nodes):
             raise TopologyError(f"there is already a stream {spout_id!r}; use another id")
-        if not isinstance(spout, BatchSpout):
-            raise TopologyError(f"new_stream({spout_id!r}) needs a spout; got {spout!r}")
-        schema = spout.schema.require_types(where=f"spout {spout_id!r}")
+        for other in self._nodes:
+            if isinstance(other, Source) and getattr(other.spout, "original", None) is spout:
+                raise TopologyError(
+                    f"the spout of stream {spout_id!r} is that of {other.spout_id!r} too; they "
+                    "would take each other's batches. Use the stream twice, or make another spout."
+                )
+        source = source_of(spout, topology=self.name, spout_id=spout_id, out=out)
         node = Source(
             number=self.next_number(),
-            schema=schema,
+            schema=source.schema,
             name=f"spout {spout_id}",
             spout_id=spout_id,
-            spout=spout,
+            spout=source,
         )
         return Stream(self, self.add(node))
 
@@ -50,21 +67,84 @@ class TridentTopology:
         name = self.add_state(factory, Shape.OWN, static=True)
         return TridentState(self, name, Schema(), Schema(), None)
 
+    def merge(self, *streams: Stream, out: FieldNames | None = None) -> Stream:
+        """Return the tuples of several streams as one.
+
+        Its fields are those of the first stream, or `out`; those of the others go by position.
+        """
+        return merge_streams(self, _listed(streams), out)
+
+    def join(
+        self,
+        *args: Any,
+        out: FieldNames | None = None,
+        how: str | Sequence[str] = "inner",
+        mode: str = "compact",
+    ) -> Stream:
+        """Join streams within each batch: `join(s1, fields1, s2, fields2, out)`, or with lists.
+
+        `how`: "inner", "outer", "left", "right", or for each stream "inner" (it must have a tuple)
+        or "outer" (it may lack one: nulls). `mode`: "compact" gives the join fields once, then the
+        other fields of each stream; "preserve" all fields of all streams.
+        """
+        return join_streams(self, args, out, how, mode)
+
+    def multi_reduce(
+        self,
+        streams: Sequence[Stream] | Sequence[GroupedStream],
+        reducer: Any,
+        out: FieldNames,
+        *,
+        fields: Sequence[FieldNames] | None = None,
+    ) -> Stream:
+        """Reduce the tuples of several streams, or of several grouped streams, together."""
+        return multi_reduce_streams(self, streams, reducer, out, fields)
+
+    def explain(self, config: Config | None = None, *, format: str = "text") -> str:
+        """Return the plan as text, or as a graph: `format="dot"` or `"svg"`."""
+        conf = config or Config()
+        plan = self.plan(conf)
+        return explain_as(with_letters(plan, conf, letters_place(plan, conf)), conf, format)
+
     def new_values(self, update: Update) -> Stream:
         """Return the stream of an update's new values."""
         return new_values(self, update)
 
-    def plan(self, config: Config | None = None) -> Plan:
-        """Return the whole description, frozen."""
+    def plan(self, config: Config | None = None, *, in_memory: bool = False) -> Plan:
+        """Return the whole description, frozen.
+
+        What the topology keeps for itself, such as windows without a store, is in its folder; or
+        in memory, if told so or if every other state ends with the process, too.
+        """
         if not any(isinstance(node, Source) for node in self._nodes):
             raise TopologyError(f"topology {self.name!r} has no stream; begin with new_stream()")
-        default = (config or Config()).state_partitions
+        conf = config or Config()
+        default = conf.state_partitions
+        folder = conf.home_path().absolute() / self.name
+        given = [spec.factory for spec in self._states.values() if not spec.static]
+        others = [factory for factory in given if not hasattr(factory, "at")]
+        in_memory = in_memory or (bool(others) and all(factory.volatile for factory in others))
         states = {}
         for name, spec in self._states.items():
             # A state of the user's own sees a batch together, in order, unless told otherwise.
-            usual = 1 if spec.shape is Shape.OWN else default
-            states[name] = replace(spec, partitions=self._partitions.get(name, usual))
-        return Plan(self.name, tuple(self._nodes), states, dict(self._hints))
+            usual = self._usual_partitions(name) if spec.shape is Shape.OWN else default
+            at = None if in_memory else getattr(spec.factory, "at", None)
+            states[name] = replace(
+                spec,
+                partitions=self._partitions.get(name, usual),
+                factory=spec.factory if at is None else at(folder),
+            )
+        made = Plan(self.name, tuple(self._nodes), states, dict(self._hints))
+        made.require_order()
+        return made
+
+    def _usual_partitions(self, state: str) -> int:
+        """Return the number of partitions of the stream that updates a state of the user's own."""
+        found = widths(self._nodes, self._hints)
+        for node in self._nodes:
+            if isinstance(node, Update) and node.state == state:
+                return found[root_of(node)] or 1
+        return 1
 
     # --- what streams and states call --------------------------------------------------------
 
@@ -72,12 +152,23 @@ class TridentTopology:
         """Return the number of the node to be made next."""
         return len(self._nodes) + 1
 
+    def next_state(self) -> str:
+        """Return the name of the state to be made next."""
+        return f"state{len(self._states) + 1}"
+
     def add(self, node: Node) -> Node:
         """Take in a node."""
         self._nodes.append(node)
         return node
 
-    def add_state(self, factory: StateFactory, shape: Shape, *, static: bool = False) -> str:
+    def add_state(
+        self,
+        factory: StateFactory,
+        shape: Shape,
+        *,
+        static: bool = False,
+        finisher: CombinerAggregator[Any] | None = None,
+    ) -> str:
         """Take in a state and return its name; refuse two on one table."""
         if not isinstance(factory, StateFactory):
             raise TopologyError(f"{factory!r} is not a StateFactory; a state is made by a recipe")
@@ -89,8 +180,8 @@ class TridentTopology:
                     f"two states of topology {self.name!r} are kept in {place}; their batches "
                     "would overwrite each other. Use another table for one of them."
                 )
-        name = f"state{len(self._states) + 1}"
-        self._states[name] = StateSpec(name, factory, 1, shape, static)
+        name = self.next_state()
+        self._states[name] = StateSpec(name, factory, 1, shape, static, finisher=finisher)
         return name
 
     def state_spec(self, name: str) -> StateSpec:
@@ -110,6 +201,13 @@ class TridentTopology:
         if not name:
             raise TopologyError("a name must not be empty")
         object.__setattr__(node, "name", name)
+
+
+def _listed(streams: Sequence[Any]) -> list[Any]:
+    """Return streams given one by one, or as a list."""
+    if len(streams) == 1 and isinstance(streams[0], (list, tuple)):
+        return list(streams[0])
+    return list(streams)
 
 
 def _positive(n: int) -> int:

@@ -10,6 +10,7 @@ from waterspout.errors import TopologyError
 from waterspout.schema import Schema
 from waterspout.state.base import Key, MapState, Snapshottable
 from waterspout.trident.plan.nodes import Update
+from waterspout.trident.runtime.finishing import finishing
 from waterspout.trident.runtime.scan import ScanTask
 
 if TYPE_CHECKING:
@@ -83,6 +84,8 @@ class TridentState:
     def _ask(self, keys: Sequence[Key] | None) -> list[Any]:
         spec = self.topology.state_spec(self.name)
         state = spec.factory.make_state(Config(), 0, spec.partitions)
+        if spec.finisher is not None:
+            state = finishing(state, spec.finisher)
         try:
             if keys is None and isinstance(state, Snapshottable):
                 return [state.get()]
@@ -95,6 +98,11 @@ class TridentState:
     def value_types(self, width: int) -> Sequence[str | None]:
         """Return the types of the values, for a query that gives as many fields."""
         return self._values.types if len(self._values) == width else (None,) * width
+
+    def tuple_types(self, width: int) -> Sequence[str | None]:
+        """Return the types of keys and values, for a query that gives as many fields."""
+        types = (*self._keys.types, *self._values.types)
+        return types if len(types) == width else (None,) * width
 
 
 def _as_key(key: Any) -> Key:

@@ -2,56 +2,226 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable
+import copy
+import dataclasses
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, overload
 
-from waterspout.trident.operations.contracts import Filter, Function, TridentCollector
+from waterspout.errors import TopologyError
+from waterspout.trident.operations.annotations import returned_types, yields
+from waterspout.trident.operations.contracts import (
+    Consumer,
+    Filter,
+    FlatMapFunction,
+    Function,
+    MapFunction,
+    Operation,
+    TridentCollector,
+)
 from waterspout.tuples import TridentTuple
 
 __all__ = [
     "ArrowFunction",
+    "Nondeterministic",
     "PandasFunction",
+    "PlainConsumer",
     "PlainFilter",
+    "PlainFlatMap",
     "PlainFunction",
+    "PlainMap",
     "SqlExpression",
     "arrow_function",
     "expr",
+    "nondeterministic",
     "pandas_function",
+    "plain_name",
+    "unmarked",
 ]
 
 
-class PlainFunction(Function):
+@dataclass(frozen=True)
+class Nondeterministic:
+    """A plain function that may give other results another time; see `nondeterministic`."""
+
+    function: Callable[..., Any]
+    deterministic: bool = False
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.function(*args, **kwargs)
+
+    @property
+    def __name__(self) -> str:
+        return plain_name(self.function)
+
+
+def nondeterministic(operation: Any) -> Any:
+    """Mark an operation of any form as one that may give other results another time.
+
+    A stream of such an operation counts as opaque: a state that wants the same batch again
+    cannot follow it. Usable as a decorator of a plain function; an object is copied.
+    """
+    if isinstance(operation, Operation):
+        marked = copy.copy(operation)
+        try:
+            object.__setattr__(marked, "deterministic", False)
+        except AttributeError:
+            raise TopologyError(
+                f"{operation!r} is as deterministic as what it wraps: mark that"
+            ) from None
+        return marked
+    if isinstance(operation, (ArrowFunction, PandasFunction, SqlExpression)):
+        return dataclasses.replace(operation, deterministic=False)
+    if not callable(operation) or isinstance(operation, type):
+        raise TopologyError(
+            f"nondeterministic needs an operation or a function, not {operation!r}; a Column is "
+            'written as expr("...", deterministic=False)'
+        )
+    return Nondeterministic(operation)
+
+
+def unmarked(function: Callable[..., Any]) -> tuple[Callable[..., Any], bool]:
+    """Return a function without its mark, and whether it is deterministic."""
+    if isinstance(function, Nondeterministic):
+        return function.function, False
+    return function, bool(getattr(function, "deterministic", True))
+
+
+def plain_name(function: Any) -> str:
+    """Return what plans and errors call a function."""
+    while not isinstance(getattr(function, "__name__", None), str) and hasattr(function, "func"):
+        function = function.func  # a partial has no name of its own
+    return str(getattr(function, "__name__", type(function).__name__))
+
+
+class _Plain(Operation):
+    """What adapters of plain functions share: name, mark, types of the annotations."""
+
+    _many = False
+
+    def __init__(self, function: Callable[..., Any], width: int = 1) -> None:
+        self.label = plain_name(function)
+        self._function, self.deterministic = unmarked(function)
+        self._width = width
+        self._yields = yields(self._function)
+
+    def output_types(self, inputs: Sequence[str | None]) -> Sequence[str | None] | None:
+        """Go by the annotation of what the function returns."""
+        many = self._many or self._yields
+        return returned_types(self._function, self._width, many=many)
+
+    def call_with(self, rows: Iterable[Sequence[Any]]) -> tuple[list[int], list[Any]]:
+        """Call the function for many rows at once, without tuples in between.
+
+        Returns how many results each row gave, and all results: bare values where there is one
+        output field.
+        """
+        function = self._function
+        if not (self._many or self._yields):
+            results = [function(*row) for row in rows]
+            return [1] * len(results), results
+        counts, results, before = [], [], 0
+        for row in rows:
+            made = function(*row)
+            results.extend(made if self._yields else self._several(made))
+            after = len(results)
+            counts.append(after - before)
+            before = after
+        return counts, results
+
+    def _several(self, made: Any) -> Iterable[Any]:
+        """Return what a function gave that returns many results."""
+        if isinstance(made, (str, bytes)) or not isinstance(made, (Iterable, type(None))):
+            raise TypeError(
+                f"flat_map({self.label}) gave {made!r}, which is not a list of rows; "
+                "return a list, or yield"
+            )
+        return made or ()
+
+    def _row(self, result: Any) -> Sequence[Any]:
+        # A row of one field is the bare value, which may itself be a list.
+        if self._width == 1:
+            return (result,)
+        row: Sequence[Any] = result
+        return row
+
+
+class PlainFunction(_Plain, Function):
     """A Python function of the field values.
 
     It returns the new value (a tuple of them for several fields), or yields one of these per
     output tuple.
     """
 
-    def __init__(self, function: Callable[..., Any], width: int) -> None:
-        self.label = getattr(function, "__name__", "function")
-        self._function = function
-        self._width = width
-        self._yields = inspect.isgeneratorfunction(function)
-
     def execute(self, tuple: TridentTuple, collector: TridentCollector) -> None:
         """Call the function with the values."""
         result = self._function(*tuple.values)
-        for one in result if self._yields else (result,):
-            collector.emit((one,) if self._width == 1 else one)
+        if self._yields:
+            for one in result:
+                collector.emit(self._row(one))
+        else:
+            collector.emit(self._row(result))
 
 
-class PlainFilter(Filter):
+class PlainMap(_Plain, MapFunction):
+    """A Python function of the field values, which returns the new value, or a tuple of them."""
+
+    def __init__(self, function: Callable[..., Any], width: int = 1) -> None:
+        super().__init__(function, width)
+        if self._yields:
+            raise TopologyError(
+                f"map({self.label}) gives one tuple for each, but {self.label} yields; "
+                "use flat_map, or return"
+            )
+
+    def execute(self, tuple: TridentTuple) -> Sequence[Any]:
+        """Call the function with the values."""
+        return self._row(self._function(*tuple.values))
+
+
+class PlainFlatMap(_Plain, FlatMapFunction):
+    """A Python function of the field values, which yields or returns any number of rows.
+
+    A row is a value, or a tuple of them for several fields; None instead of rows is no row.
+    """
+
+    _many = True
+
+    def execute(self, tuple: TridentTuple) -> Iterable[Sequence[Any]]:
+        """Call the function with the values."""
+        made = self._function(*tuple.values)
+        return [self._row(one) for one in self._several(made)]
+
+
+class PlainFilter(_Plain, Filter):
     """A Python predicate over the field values."""
 
     def __init__(self, predicate: Callable[..., Any]) -> None:
-        self.label = getattr(predicate, "__name__", "predicate")
-        self._predicate = predicate
+        super().__init__(predicate)
+        if self._yields:
+            raise TopologyError(
+                f"{self.label} yields, so it is no predicate: without `out` an operation is a "
+                f'filter; write out="name type" to make it a function'
+            )
 
     def is_keep(self, tuple: TridentTuple) -> bool:
         """Call the predicate with the values."""
-        return bool(self._predicate(*tuple.values))
+        return bool(self._function(*tuple.values))
+
+
+class PlainConsumer(_Plain, Consumer):
+    """A Python function that is called with the field values; what it returns does not matter."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__(function)
+        if self._yields:
+            raise TopologyError(
+                f"peek({self.label}) only calls {self.label}, which yields: none of it would run"
+            )
+
+    def accept(self, tuple: TridentTuple) -> None:
+        """Call the function with the values."""
+        self._function(*tuple.values)
 
 
 @dataclass(frozen=True)
@@ -61,7 +231,8 @@ class ArrowFunction:
     It gets a RecordBatch of the input fields and returns an array, a tuple of arrays, or a
     RecordBatch of the output fields, as long as its input; or `(indices, arrays)`, where
     `indices` says for each output row which input row it belongs to. As a filter (no output
-    fields) it returns a boolean array.
+    fields) it returns a boolean array. In `map` and `flat_map` the rows that it gives take the
+    place of its input; in `flat_map` there are always indices.
     """
 
     function: Callable[..., Any]
@@ -70,14 +241,15 @@ class ArrowFunction:
     @property
     def label(self) -> str:
         """The function's own name."""
-        return getattr(self.function, "__name__", "arrow function")
+        return plain_name(self.function)
 
 
 @dataclass(frozen=True)
 class PandasFunction:
     """A function over pandas DataFrames of the input fields.
 
-    It gives a Series or DataFrame as long as its input; as a filter, a boolean Series.
+    It gives a Series or DataFrame as long as its input, or `(indices, columns)` as an
+    `ArrowFunction` does; as a filter, a boolean Series.
     """
 
     function: Callable[..., Any]
@@ -86,7 +258,7 @@ class PandasFunction:
     @property
     def label(self) -> str:
         """The function's own name."""
-        return getattr(self.function, "__name__", "pandas function")
+        return plain_name(self.function)
 
 
 @dataclass(frozen=True)
@@ -102,20 +274,63 @@ class SqlExpression:
         return self.text
 
 
-def arrow_function(function: Callable[..., Any]) -> ArrowFunction:
-    """Mark a function as one over Arrow batches. Usable as a decorator."""
-    return ArrowFunction(function)
+@overload
+def arrow_function(
+    function: Callable[..., Any], *, deterministic: bool = True
+) -> ArrowFunction: ...
 
 
-def pandas_function(function: Callable[..., Any]) -> PandasFunction:
-    """Mark a function as one over pandas DataFrames. Usable as a decorator."""
-    return PandasFunction(function)
+@overload
+def arrow_function(
+    function: None = None, *, deterministic: bool = True
+) -> Callable[[Callable[..., Any]], ArrowFunction]: ...
 
 
-def expr(text: str) -> SqlExpression:
+def arrow_function(
+    function: Callable[..., Any] | None = None, *, deterministic: bool = True
+) -> ArrowFunction | Callable[[Callable[..., Any]], ArrowFunction]:
+    """Mark a function as one over Arrow batches. Usable as a decorator, with options or without."""
+    if function is None:
+        return lambda f: arrow_function(f, deterministic=deterministic)
+    function, own = unmarked(_callable(function, "arrow_function"))
+    return ArrowFunction(function, deterministic and own)
+
+
+@overload
+def pandas_function(
+    function: Callable[..., Any], *, deterministic: bool = True
+) -> PandasFunction: ...
+
+
+@overload
+def pandas_function(
+    function: None = None, *, deterministic: bool = True
+) -> Callable[[Callable[..., Any]], PandasFunction]: ...
+
+
+def pandas_function(
+    function: Callable[..., Any] | None = None, *, deterministic: bool = True
+) -> PandasFunction | Callable[[Callable[..., Any]], PandasFunction]:
+    """Mark a function as one over DataFrames. Usable as a decorator, with options or without."""
+    if function is None:
+        return lambda f: pandas_function(f, deterministic=deterministic)
+    function, own = unmarked(_callable(function, "pandas_function"))
+    return PandasFunction(function, deterministic and own)
+
+
+def expr(text: str, *, deterministic: bool = True) -> SqlExpression:
     """Return a Spark SQL expression, to be used where a function or filter is.
 
     >>> expr("upper(word)").text
     'upper(word)'
     """
-    return SqlExpression(text)
+    if not isinstance(text, str):
+        raise TopologyError(f"expr needs the text of a Spark SQL expression, not {text!r}")
+    return SqlExpression(text, deterministic)
+
+
+def _callable(function: Any, where: str) -> Callable[..., Any]:
+    if not callable(function):
+        raise TopologyError(f"{where} needs a function, not {function!r}")
+    found: Callable[..., Any] = function
+    return found

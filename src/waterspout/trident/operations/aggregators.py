@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from waterspout.config import Config
 from waterspout.errors import TopologyError
 from waterspout.schema import FieldNames, field_names
-from waterspout.trident.operations.contracts import CombinerAggregator
+from waterspout.trident.operations.contracts import CombinerAggregator, OperationContext
 from waterspout.tuples import TridentTuple, field_index
 
-__all__ = ["Columns", "Count", "Max", "Min", "Sum"]
+__all__ = ["Average", "Columns", "Count", "Max", "Min", "Sum"]
 
 
 @dataclass(frozen=True)
@@ -62,17 +63,61 @@ class Sum(CombinerAggregator[Any]):
 
     def output_types(self, inputs: Sequence[str | None]) -> Sequence[str | None]:
         """Longs add up to a long, doubles to a double, decimals to a decimal."""
-        if len(inputs) != 1:
-            raise TopologyError(f"Sum takes one field, not {len(inputs)}")
-        kind = inputs[0]
-        if kind in ("bigint", "int", "smallint", "tinyint"):
-            return ["bigint"]
-        if kind in ("double", "float"):
-            return ["double"]
-        match = re.fullmatch(r"decimal\(\s*\d+\s*(?:,\s*(\d+)\s*)?\)", kind or "", re.I)
-        if match:
-            return [f"decimal(38,{match[1] or 0})"]
-        raise TopologyError(f"Sum cannot add up a field of type {kind}")
+        return [_type_of_sum("Sum", inputs)]
+
+
+def _type_of_sum(name: str, inputs: Sequence[str | None]) -> str:
+    if len(inputs) != 1:
+        raise TopologyError(f"{name} takes one field, not {len(inputs)}")
+    kind = inputs[0]
+    if kind in ("bigint", "int", "smallint", "tinyint"):
+        return "bigint"
+    if kind in ("double", "float"):
+        return "double"
+    match = re.fullmatch(r"decimal\(\s*\d+\s*(?:,\s*(\d+)\s*)?\)", kind or "", re.I)
+    if match:
+        return f"decimal(38,{match[1] or 0})"
+    raise TopologyError(f"{name} cannot add up a field of type {kind}")
+
+
+@dataclass(frozen=True)
+class Average(CombinerAggregator[dict[str, Any]]):
+    """The mean of a field; nulls count as nothing, and the mean of nothing is null.
+
+    A state keeps the sum, exact where the field's type is, and the count.
+
+    >>> mean = Average()
+    >>> mean.finish(mean.combine({"sum": 4, "count": 1}, {"sum": 6, "count": 3}))
+    2.5
+    """
+
+    finishes = True
+
+    def init(self, tuple: TridentTuple) -> dict[str, Any]:
+        """Take the first field."""
+        value = tuple[0]
+        return self.zero() if value is None else {"sum": value, "count": 1}
+
+    def combine(self, left: dict[str, Any], right: dict[str, Any]) -> dict[str, Any]:
+        """Add up both."""
+        return {part: left[part] + right[part] for part in ("sum", "count")}
+
+    def zero(self) -> dict[str, Any]:
+        """No tuples have no sum."""
+        return {"sum": 0, "count": 0}
+
+    def finish(self, value: dict[str, Any]) -> float | None:
+        """Divide, as doubles."""
+        return float(value["sum"]) / value["count"] if value["count"] else None
+
+    def value_types(self, inputs: Sequence[str | None]) -> Sequence[str | None]:
+        """A sum and a count."""
+        return [f"struct<sum:{_type_of_sum('Average', inputs)},count:bigint>"]
+
+    def output_types(self, inputs: Sequence[str | None]) -> Sequence[str | None]:
+        """A double."""
+        _type_of_sum("Average", inputs)
+        return ["double"]
 
 
 @dataclass(frozen=True)
@@ -118,6 +163,7 @@ class Max(_Extreme):
     merge: ClassVar[str | None] = "max"
 
 
+_Ask = Callable[[CombinerAggregator[Any], Sequence[str | None]], Sequence[str | None] | None]
 _tuple: Any = tuple  # `init` has an argument of that name, as Storm's does
 
 
@@ -153,6 +199,26 @@ class Columns(CombinerAggregator[Any]):
         """How each column merges."""
         return tuple(aggregator.merge for _, aggregator in self.parts.values())
 
+    @property
+    def deterministic(self) -> bool:  # type: ignore[override]
+        """Whether all columns are."""
+        return all(aggregator.deterministic for _, aggregator in self.parts.values())
+
+    @property
+    def finishes(self) -> bool:  # type: ignore[override]
+        """Whether any column does."""
+        return any(aggregator.finishes for _, aggregator in self.parts.values())
+
+    def prepare(self, conf: Config, context: OperationContext) -> None:
+        """Prepare every column."""
+        for _, aggregator in self.parts.values():
+            aggregator.prepare(conf, context)
+
+    def cleanup(self) -> None:
+        """Clean up every column."""
+        for _, aggregator in self.parts.values():
+            aggregator.cleanup()
+
     def init(self, tuple: TridentTuple) -> Any:
         """Let each column look at its own fields."""
         return self._value(
@@ -172,16 +238,31 @@ class Columns(CombinerAggregator[Any]):
         """No tuples are nothing in each column."""
         return self._value(aggregator.zero() for _, aggregator in self.parts.values())
 
+    def finish(self, value: Any) -> Any:
+        """Finish column by column; nothing stays nothing."""
+        columns = value if self.is_wide else (value,)
+        return self._value(
+            None if part is None else aggregator.finish(part)
+            for (_, aggregator), part in zip(self.parts.values(), columns, strict=True)
+        )
+
     def _value(self, columns: Iterable[Any]) -> Any:
         values = tuple(columns)
         return values if self.is_wide else values[0]
 
     def output_types(self, inputs: Sequence[str | None]) -> Sequence[str | None] | None:
         """Ask each column; one that does not know must be told by `out`."""
+        return self._types(inputs, lambda aggregator, own: aggregator.output_types(own))
+
+    def value_types(self, inputs: Sequence[str | None]) -> Sequence[str | None] | None:
+        """Ask each column what it keeps."""
+        return self._types(inputs, lambda aggregator, own: aggregator.value_types(own))
+
+    def _types(self, inputs: Sequence[str | None], ask: _Ask) -> list[str | None]:
         types = dict(zip(self.input_fields, inputs, strict=True))
         found: list[str | None] = []
         for fields, aggregator in self.parts.values():
-            known = aggregator.output_types([types[f] for f in fields])
+            known = ask(aggregator, [types[f] for f in fields])
             found += [None] if known is None else known
         return found
 
@@ -199,4 +280,5 @@ def _part(name: str, given: Any) -> tuple[tuple[str, ...], CombinerAggregator[An
             f"column {name!r} needs a CombinerAggregator such as Count(), or a pair of a field "
             f'and one such as ("amount", Sum()); got {given!r}'
         )
-    return field_names(fields), aggregator
+    # Some know their fields by themselves.
+    return field_names(fields or getattr(aggregator, "input_fields", ())), aggregator

@@ -8,19 +8,28 @@ A batch may be replayed: whatever an operation does beside returning values may 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from waterspout.config import Config
 from waterspout.state.base import Combiner
 from waterspout.tuples import TridentTuple
 
+if TYPE_CHECKING:
+    from waterspout.trident.stream import Stream
+
 __all__ = [
     "Aggregator",
+    "Assembly",
     "CombinerAggregator",
+    "Consumer",
     "Filter",
+    "FlatMapFunction",
     "Function",
+    "GroupedMultiReducer",
+    "MapFunction",
+    "MultiReducer",
     "Operation",
     "OperationContext",
     "QueryFunction",
@@ -36,10 +45,14 @@ S = TypeVar("S")
 
 @dataclass(frozen=True, slots=True)
 class OperationContext:
-    """Which partition an operation runs on."""
+    """Which partition an operation runs on.
+
+    `num_partitions` is None where there is no `parallelism_hint` and the number does not show in
+    the results: Spark chooses then, and may choose otherwise for the next batch.
+    """
 
     partition_index: int
-    num_partitions: int
+    num_partitions: int | None
 
 
 class TridentCollector:
@@ -92,6 +105,36 @@ class Filter(Operation, ABC):
         """Whether the tuple stays. Called once per tuple, and again in a replay."""
 
 
+class MapFunction(Operation, ABC):
+    """Replaces each tuple by one other."""
+
+    @abstractmethod
+    def execute(self, tuple: TridentTuple) -> Sequence[Any]:
+        """Return the values of the new tuple: one for each output field.
+
+        Called once per tuple, and again when the batch is replayed.
+        """
+
+
+class FlatMapFunction(Operation, ABC):
+    """Replaces each tuple by any number of others."""
+
+    @abstractmethod
+    def execute(self, tuple: TridentTuple) -> Iterable[Sequence[Any]]:
+        """Return (or yield) the values of each new tuple; none drops it.
+
+        Called once per tuple, and again when the batch is replayed.
+        """
+
+
+class Consumer(Operation, ABC):
+    """Looks at tuples as they pass."""
+
+    @abstractmethod
+    def accept(self, tuple: TridentTuple) -> None:
+        """Look at one tuple. Called once per tuple, and again in a replay."""
+
+
 class Aggregator(Operation, ABC, Generic[T]):
     """Turns the tuples of a batch (or group) into any number of tuples."""
 
@@ -125,7 +168,13 @@ class CombinerAggregator(Operation, Combiner, ABC, Generic[T]):
 
     `combine` must be associative and commutative, with `zero` as neutral element: tuples are
     combined on each partition before anything is sent, and batches are combined in the state.
+
+    What is combined and kept in a state need not be what a reader sees: an average keeps a sum
+    and a count. Such an aggregator sets `finishes` and has `finish` and `value_types`.
     """
+
+    finishes: bool = False
+    """True if `finish` is more than the value itself."""
 
     @abstractmethod
     def init(self, tuple: TridentTuple) -> T:
@@ -133,11 +182,71 @@ class CombinerAggregator(Operation, Combiner, ABC, Generic[T]):
 
     @abstractmethod
     def combine(self, left: T, right: T) -> T:
-        """Return both values as one."""
+        """Return both values as one; changes neither."""
 
     @abstractmethod
     def zero(self) -> T:
         """Return the value of no tuples."""
+
+    def finish(self, value: T) -> Any:
+        """Return what a reader sees of a combined value, which stays as it is.
+
+        Called for each result that leaves an aggregation, and for each read of a state; never
+        with None.
+        """
+        return value
+
+    def value_types(self, inputs: Sequence[str | None]) -> Sequence[str | None] | None:
+        """Return the types of what is combined and kept; those of the output, if not told."""
+        return self.output_types(inputs)
+
+
+class MultiReducer(Operation, ABC, Generic[T]):
+    """Turns the tuples of several streams, of one batch, into any number of tuples."""
+
+    @abstractmethod
+    def init(self, collector: TridentCollector) -> T:
+        """Return the value to start from; called once per partition, before the first tuple."""
+
+    @abstractmethod
+    def execute(
+        self, value: T, stream_index: int, tuple: TridentTuple, collector: TridentCollector
+    ) -> None:
+        """Take in one tuple of one of the streams, changing `value` in place.
+
+        The streams are numbered from 0, in the order in which they were given. Their tuples
+        may come in any order. Called once per tuple, and again when the batch is replayed.
+        """
+
+    @abstractmethod
+    def complete(self, value: T, collector: TridentCollector) -> None:
+        """Emit the result; called after the last tuple of all streams."""
+
+
+class GroupedMultiReducer(Operation, ABC, Generic[T]):
+    """Turns the tuples of several grouped streams into tuples, group by group."""
+
+    @abstractmethod
+    def init(self, collector: TridentCollector, group: TridentTuple) -> T:
+        """Return the value that a group starts from; called before its first tuple."""
+
+    @abstractmethod
+    def execute(
+        self,
+        value: T,
+        stream_index: int,
+        group: TridentTuple,
+        tuple: TridentTuple,
+        collector: TridentCollector,
+    ) -> None:
+        """Take in one tuple of one of the streams, changing `value` in place.
+
+        Called once per tuple, and again when the batch is replayed.
+        """
+
+    @abstractmethod
+    def complete(self, value: T, group: TridentTuple, collector: TridentCollector) -> None:
+        """Emit the result of a group; called after the last tuple of all streams."""
 
 
 class QueryFunction(Operation, ABC, Generic[S, T]):
@@ -164,6 +273,14 @@ class StateUpdater(Operation, ABC, Generic[S]):
         Called in the commit phase, once per partition with tuples, in txid order; again with
         the same txid if the batch is replayed.
         """
+
+
+class Assembly(ABC):
+    """A piece of a stream, made of other operations: `stream.apply_assembly(FirstN(10))`."""
+
+    @abstractmethod
+    def apply(self, stream: Stream) -> Stream:
+        """Return the stream with operations added. Called once, when the topology is built."""
 
 
 def describe(operation: object) -> str:

@@ -10,7 +10,7 @@ from waterspout.errors import TopologyError
 from waterspout.trident.operations.contracts import Filter, OperationContext
 from waterspout.tuples import TridentTuple
 
-__all__ = ["Debug", "Equals", "FilterNull", "Negate"]
+__all__ = ["Debug", "Equals", "FilterNull", "Negate", "TrueFilter"]
 
 log = logging.getLogger(__name__)
 
@@ -76,3 +76,12 @@ class Negate(Filter):
     def is_keep(self, tuple: TridentTuple) -> bool:
         """Ask the other filter."""
         return not self.filter.is_keep(tuple)
+
+
+@dataclass(frozen=True)
+class TrueFilter(Filter):
+    """Keep everything."""
+
+    def is_keep(self, tuple: TridentTuple) -> bool:
+        """Keep."""
+        return True

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from waterspout.trident.operations.contracts import Function, TridentCollector
 from waterspout.tuples import TridentTuple
 
-__all__ = ["Split"]
+__all__ = ["Split", "StringLength"]
 
 
 @dataclass(frozen=True)
@@ -33,3 +33,16 @@ class Split(Function):
     def output_types(self, inputs: Sequence[str | None]) -> Sequence[str | None]:
         """One string."""
         return ["string"]
+
+
+@dataclass(frozen=True)
+class StringLength(Function):
+    """Emit how many characters a text has; null for null."""
+
+    def execute(self, tuple: TridentTuple, collector: TridentCollector) -> None:
+        """Measure the first field."""
+        collector.emit((None if tuple[0] is None else len(tuple[0]),))
+
+    def output_types(self, inputs: Sequence[str | None]) -> Sequence[str | None]:
+        """An int."""
+        return ["int"]

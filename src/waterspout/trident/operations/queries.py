@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
+from waterspout.errors import TopologyError
 from waterspout.state.base import MapState, Snapshottable
 from waterspout.trident.operations.contracts import QueryFunction, TridentCollector
 from waterspout.tuples import TridentTuple
 
-__all__ = ["MapGet", "SnapshotGet"]
+__all__ = ["MapGet", "SnapshotGet", "TupleCollectionGet"]
 
 
 @dataclass(frozen=True)
@@ -39,3 +40,42 @@ class SnapshotGet(QueryFunction[Snapshottable[Any], Any]):
     def execute(self, tuple: TridentTuple, result: Any, collector: TridentCollector) -> None:
         """Emit the value."""
         collector.emit((result,))
+
+
+@dataclass(frozen=True)
+class TupleCollectionGet(QueryFunction[Any, list[tuple[Any, ...]]]):
+    """Emit every tuple that a state holds, for each input tuple.
+
+    Of a map: the key's values, then the value's. A state of another kind has `get_tuples()`.
+    """
+
+    whole_tuples: ClassVar[bool] = True
+    """It answers with the keys of a state and its values, so it has the types of both."""
+
+    def batch_retrieve(
+        self, state: Any, tuples: Sequence[TridentTuple]
+    ) -> Sequence[list[tuple[Any, ...]]]:
+        """List the state once for all tuples."""
+        return [list(_held(state))] * len(tuples) if tuples else []
+
+    def execute(
+        self, tuple: TridentTuple, result: list[tuple[Any, ...]], collector: TridentCollector
+    ) -> None:
+        """Emit everything."""
+        for row in result:
+            collector.emit(row)
+
+
+def _held(state: Any) -> Iterable[tuple[Any, ...]]:
+    if hasattr(state, "get_tuples"):
+        return (tuple(row) for row in state.get_tuples())
+    if isinstance(state, MapState) and hasattr(state, "scan"):
+        return (
+            (*key, *value) if isinstance(value, tuple) else (*key, value)
+            for chunk in state.scan()
+            for key, value in chunk
+        )
+    raise TopologyError(
+        f"{type(state).__name__} cannot list what it holds: it is no map of waterspout's, and "
+        "has no get_tuples()"
+    )

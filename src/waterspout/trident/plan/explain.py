@@ -1,25 +1,44 @@
-"""A plan as text: nodes, phases, and what each state promises and why."""
+"""A plan as text: nodes, phases, what each batch costs, and what each state promises and why."""
 
 from __future__ import annotations
 
 from waterspout.config import Config
 from waterspout.errors import TopologyError
-from waterspout.trident.plan.nodes import Node, Query, Update
+from waterspout.trident.plan.costs import Cost, case_name, cases, cost_of
+from waterspout.trident.plan.drawing import to_svg
+from waterspout.trident.plan.facts import Facts, facts_of
+from waterspout.trident.plan.graph import printable, to_dot
+from waterspout.trident.plan.nodes import Query, Update
 from waterspout.trident.plan.plan import Phase, Plan
 
-__all__ = ["explain", "guarantees", "refuse_weak"]
+__all__ = ["explain", "explain_as", "guarantees", "refuse_weak"]
+
+
+def explain_as(plan: Plan, conf: Config, format: str) -> str:
+    """Return the plan in a format: text, dot or svg."""
+    match format:
+        case "text":
+            return explain(plan, conf)
+        case "dot":
+            return to_dot(plan, conf)
+        case "svg":
+            return to_svg(plan, conf)
+    raise TopologyError(f"explain knows the formats text, dot and svg, not {format!r}")
 
 
 def explain(plan: Plan, conf: Config) -> str:
     """Return the whole plan as text."""
     lines = [f"topology {plan.name}"]
+    facts = facts_of(plan, conf)
     for phase in Phase:
         nodes = [n for n in plan.nodes if plan.phases[n] is phase]
         if phase is Phase.COMMIT:
             nodes = plan.commit_order
         if nodes:
             lines.append(f"{phase.value} phase ({_phase_note(phase, conf)})")
-            lines += [f"  {_line(node)}" for node in nodes]
+            for node in nodes:
+                lines += _node_lines(facts[node])
+    lines += _cost_lines(plan, conf)
     if any(isinstance(node, Update) for node in plan.nodes):
         lines.append("guarantees")
         lines += [f"  {line}" for line in guarantees(plan)]
@@ -59,8 +78,33 @@ def _phase_note(phase: Phase, conf: Config) -> str:
     return "one batch at a time, in txid order"
 
 
-def _line(node: Node) -> str:
+def _node_lines(facts: Facts) -> list[str]:
+    node = facts.node
     after = ", ".join(str(parent.number) for parent in node.parents)
     came = f" <- {after}" if after else ""
     extra = f" on {node.state}" if isinstance(node, Query) else ""
-    return f"{node.number:>2}{came}  {node.title}{extra}  ({node.schema})"
+    title = printable(f"{node.title}{extra}")
+    fields = f"  ({printable(str(node.schema))})" if len(node.schema) else ""
+    lines = [f"  {node.number:>2}{came}  {title}{fields}"]
+    notes = facts.notes()
+    return [*lines, f"      {printable('; '.join(notes))}"] if notes else lines
+
+
+def _cost_lines(plan: Plan, conf: Config) -> list[str]:
+    lines = ["jobs per batch"]
+    for case in cases(plan, conf):
+        cost = cost_of(plan, conf, case)
+        lines += [f"  {case_name(plan, conf, case)}: {cost.text()}", *_job_lines(cost)]
+    if cost.broadcasts:
+        joins = "a join" if cost.broadcasts == 1 else f"each of {cost.broadcasts} joins"
+        lines.append(f"  1 more for {joins} of which Spark sends a small side to all tasks")
+    if any(spec.hidden for spec in plan.states.values()):
+        lines.append("  1 or 2 more in a batch that puts rows aside or takes letters up again")
+    return lines
+
+
+def _job_lines(cost: Cost) -> list[str]:
+    return [
+        f"    {job.phase.value}: {job.node.number} {printable(f'{job.node.title}, {job.why}')}"
+        for job in cost.jobs
+    ]

@@ -2,17 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
 from typing import Any
 
+from waterspout.errors import TopologyError
+from waterspout.schema import Schema
 from waterspout.spouts.base import SpoutKind
 from waterspout.state.base import StateFactory, StateKind
-from waterspout.trident.plan.nodes import Aggregate, Each, Keep, Node, Query, Source, Update
+from waterspout.trident.operations.contracts import CombinerAggregator
+from waterspout.trident.plan.fields import kept_fields
+from waterspout.trident.plan.nodes import (
+    Aggregate,
+    Each,
+    Isolated,
+    Keep,
+    Mapped,
+    MultiReduce,
+    Node,
+    Query,
+    Source,
+    Update,
+)
+from waterspout.trident.plan.partitions import root_of, widths
 
-__all__ = ["Phase", "Plan", "Shape", "StateSpec", "ancestors", "exactly_once"]
+__all__ = [
+    "Phase",
+    "Plan",
+    "Shape",
+    "StateSpec",
+    "ancestors",
+    "exactly_once",
+    "operations",
+]
 
 
 class Shape(Enum):
@@ -32,6 +56,11 @@ class StateSpec:
     partitions: int
     shape: Shape
     static: bool = False
+    hidden: bool = False
+    """Kept for the topology's own use; may come and go while the topology lives."""
+
+    finisher: CombinerAggregator[Any] | None = None
+    """Makes what a reader sees of what is kept, where that is something else."""
 
     def identity(self) -> dict[str, Any]:
         """Return what must not change while the topology lives."""
@@ -88,6 +117,20 @@ class Plan:
         return found
 
     @cached_property
+    def kept(self) -> dict[Node, Schema]:
+        """The fields of each node that are read by anybody."""
+        return kept_fields(self.nodes, self.children)
+
+    @cached_property
+    def widths(self) -> dict[Node, int | None]:
+        """The number of partitions of each group, by its first node; None: Spark chooses."""
+        return widths(self.nodes, self.hints)
+
+    def width_of(self, node: Node) -> int | None:
+        """Return over how many partitions a node runs; None: Spark chooses."""
+        return self.widths[root_of(node)]
+
+    @cached_property
     def staged(self) -> list[Node]:
         """What the processing phase leaves: inputs of the commit phase, and loose ends."""
         return [
@@ -102,8 +145,12 @@ class Plan:
 
     @cached_property
     def shared(self) -> set[Node]:
-        """Nodes that several nodes read: computed once, not once per reader."""
-        return {node for node in self.nodes if len(self.children[node]) > 1}
+        """Nodes that several nodes read: computed once, not once per reader.
+
+        Not so a hidden source, whose few rows are in the driver.
+        """
+        hidden = {source for source in self.sources.values() if source.hidden}
+        return {node for node in self.nodes if len(self.children[node]) > 1} - hidden
 
     @cached_property
     def commit_order(self) -> list[Node]:
@@ -123,16 +170,24 @@ class Plan:
         order: list[Node] = []
         while len(order) < len(late):
             ready = [n for n in late if n not in order and before[n] <= set(order)]
+            if not ready:
+                raise TopologyError(_in_a_circle(n for n in late if n not in order))
             order.append(ready[0])
         return order
 
+    def require_order(self) -> None:
+        """Refuse a plan whose commit phase has no order."""
+        _ = self.commit_order
+
     def fingerprint(self) -> dict[str, Any]:
         """Return what is compared with the first run: spouts and states, not user code."""
-        spouts = {f"spout {i}": dict(s.spout.identity()) for i, s in self.sources.items()}
+        spouts = {
+            f"spout {i}": dict(s.spout.identity()) for i, s in self.sources.items() if not s.hidden
+        }
         states = {
             f"state {spec.name}": spec.identity()
             for spec in self.states.values()
-            if not spec.static
+            if not spec.static and not spec.hidden
         }
         return {**spouts, **states}
 
@@ -161,8 +216,15 @@ class Plan:
 
     def _why_it_varies(self, node: Node) -> str | None:
         """Say why a node's output may differ between attempts at one batch, if it may."""
-        if not _is_deterministic(node):
-            return f"{node.title} is declared not deterministic"
+        for operation in operations(node):
+            # A Column answers to every name, with a Column.
+            if getattr(operation, "deterministic", True) is False:
+                reason = getattr(operation, "varies", "is declared not deterministic")
+                return f"{node.title} {reason}"
+        if isinstance(node, Isolated):
+            return f"{next(filter(None, node.addresses))} puts bad rows aside"
+        if getattr(node, "on_error", None) == "dead_letter":
+            return f"{node.title} puts bad rows aside"
         if isinstance(node, Query) and node.state in self.updates:
             kind = self.states[node.state].factory.kind
             if kind is not StateKind.OPAQUE:
@@ -190,15 +252,30 @@ def ancestors(node: Node) -> list[Node]:
     return list(found)
 
 
-def _is_deterministic(node: Node) -> bool:
+def operations(node: Node) -> list[Any]:
+    """Return the user's operations of a node."""
     match node:
-        case Each(function=operation) | Keep(predicate=operation):
-            return bool(getattr(operation, "deterministic", True))
-        case Aggregate(aggregator=operation) | Query(query=operation):
-            return bool(getattr(operation, "deterministic", True))
+        case Each(function=operation) | Keep(predicate=operation) | Mapped(function=operation):
+            return list(operation) if isinstance(operation, (list, tuple)) else [operation]
+        case Isolated(chain=chain):
+            return [operation for one in chain for operation in operations(one)]
+        case Aggregate(parts=parts):
+            return [part.aggregator for part in parts]
+        case Query(query=operation) | MultiReduce(reducer=operation):
+            return [operation]
         case Update(updating=updating):
-            return updating.operation.deterministic
-    return True
+            return [updating.operation]
+    return []
+
+
+def _in_a_circle(left: Iterable[Node]) -> str:
+    asked = [f"{node.title} (of {node.state})" for node in left if isinstance(node, Query)]
+    return (
+        "queries and updates of states go round in a circle: a query sees the batches before its "
+        "own, so it comes before the update of its state, yet each of these follows from an update "
+        f"that comes after another of them: {', '.join(asked)}. Ask one of the states before the "
+        "updates."
+    )
 
 
 def _kind_name(kind: StateKind | None) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,34 +19,46 @@ from waterspout.trident.operations.contracts import (
     ReducerAggregator,
     TridentCollector,
 )
-from waterspout.trident.plan.nodes import Aggregate
+from waterspout.trident.plan.nodes import Aggregate, AggregatePart
 from waterspout.trident.runtime.rows import as_tuples, rows_to_batch
 from waterspout.tuples import TridentTuple
 
-__all__ = ["AggregateStep", "aggregate_step", "combine_partials", "run_aggregate"]
+__all__ = [
+    "AggregateStep",
+    "Fold",
+    "aggregate_step",
+    "combine_partials",
+    "run_aggregate",
+    "start_fold",
+]
 
 
 @dataclass(frozen=True, slots=True)
 class AggregateStep:
-    """An aggregator with what it must know of its node; picklable."""
+    """Aggregators with what they must know of their node; picklable.
+
+    `partial` is how the results of a first step are carried to the second, if there are two.
+    """
 
     title: str
-    aggregator: Any
+    parts: tuple[AggregatePart, ...]
     group: tuple[str, ...]
-    fields: tuple[str, ...]
-    schema: Schema
     grouped: bool
+    schema: Schema
+    partial: Schema | None
+    finished: bool
 
 
 def aggregate_step(node: Aggregate) -> AggregateStep:
     """Return a node as a step."""
     return AggregateStep(
         node.title,
-        node.aggregator,
+        node.parts,
         node.group or (),
-        node.fields,
-        node.schema,
         node.group is not None,
+        node.schema,
+        _partial_schema(node) if node.combines else None,
+        node.finished,
     )
 
 
@@ -60,26 +73,24 @@ def run_aggregate(
 ) -> Iterator[pa.RecordBatch]:
     """Aggregate a partition from its tuples.
 
-    `partial`: this is a first step of a combiner, whose results are combined again; a
+    `partial`: this is a first step of combiners, whose results are combined again; a
     partition without tuples then gives nothing.
     """
-    aggregator = step.aggregator
-    aggregator.prepare(conf, context)
-    try:
+    with _prepared(step, conf, context):
         groups: dict[str, _Group] = {}
         if not step.grouped and not partial:
-            groups[encode_key(())] = _Group((), _start(aggregator, batch_id))
+            groups[encode_key(())] = _Group((), _start_all(step, batch_id))
         for batch in batches:
+            rows = [as_tuples(batch, part.fields) for part in step.parts]
             keys = as_tuples(batch, step.group)
-            for key, row in zip(keys, as_tuples(batch, step.fields), strict=True):
+            for number, key in enumerate(keys):
                 name = encode_key(key.values)
                 group = groups.get(name)
                 if group is None:
-                    group = groups[name] = _Group(key.values, _start(aggregator, batch_id))
-                group.fold.take(row)
-        yield _collect(step, groups)
-    finally:
-        aggregator.cleanup()
+                    group = groups[name] = _Group(key.values, _start_all(step, batch_id))
+                for fold, tuples in zip(group.folds, rows, strict=True):
+                    fold.take(tuples[number])
+        yield _collect(step, groups, partial=partial)
 
 
 def combine_partials(
@@ -88,52 +99,72 @@ def combine_partials(
     conf: Config,
     context: OperationContext,
 ) -> Iterator[pa.RecordBatch]:
-    """Combine the partial results of a combiner into one per group."""
-    aggregator: CombinerAggregator[Any] = step.aggregator
-    aggregator.prepare(conf, context)
-    try:
+    """Combine the partial results of combiners into one result per group."""
+    assert step.partial is not None
+    with _prepared(step, conf, context):
         groups: dict[str, _Group] = {}
         if not step.grouped:
-            groups[encode_key(())] = _Group((), _CombineFold(aggregator))
-        names = step.schema.names[len(step.group) :]
+            groups[encode_key(())] = _Group((), _start_all(step, None))
+        names = iter(step.partial.names[len(step.group) :])
+        columns = [tuple(itertools.islice(names, _width(part))) for part in step.parts]
         for batch in batches:
-            columns = [batch.column(name).to_pylist() for name in names]
-            values = zip(*columns, strict=True) if len(columns) > 1 else columns[0]
-            for key, partial in zip(as_tuples(batch, step.group), values, strict=True):
+            values = [_values(batch, fields) for fields in columns]
+            for number, key in enumerate(as_tuples(batch, step.group)):
                 name = encode_key(key.values)
                 group = groups.get(name)
                 if group is None:
-                    group = groups[name] = _Group(key.values, _CombineFold(aggregator))
-                group.fold.combine(partial)
-        yield _collect(step, groups)
-    finally:
-        aggregator.cleanup()
+                    group = groups[name] = _Group(key.values, _start_all(step, None))
+                for fold, found in zip(group.folds, values, strict=True):
+                    fold.combine(found[number])
+        yield _collect(step, groups, partial=False)
 
 
-def _collect(step: AggregateStep, groups: dict[str, _Group]) -> pa.RecordBatch:
-    rows = [(*group.key, *made) for group in groups.values() for made in group.fold.finish()]
-    return rows_to_batch(rows, step.schema, step.title)
+def start_fold(aggregator: Any, batch_id: Any, inputs: Schema) -> Fold:
+    """Return something that takes tuples one by one and gives an aggregator's rows at the end."""
+    if isinstance(aggregator, CombinerAggregator):
+        return _CombineFold(aggregator)
+    if isinstance(aggregator, ReducerAggregator):
+        return _ReduceFold(aggregator)
+    if hasattr(aggregator, "run_table"):
+        return _TableFold(aggregator, inputs)
+    assert isinstance(aggregator, Aggregator)
+    return _AggregatorFold(aggregator, batch_id)
 
 
-class _CombineFold:
+class Fold:
+    """An aggregation under way."""
+
+    def take(self, row: TridentTuple) -> None:
+        """Take in a tuple."""
+        raise NotImplementedError
+
+    def finish(self, *, finished: bool = True) -> Sequence[Sequence[Any]]:
+        """Return the rows; not `finished`: as they can still be combined."""
+        raise NotImplementedError
+
+
+class _CombineFold(Fold):
     def __init__(self, aggregator: CombinerAggregator[Any]) -> None:
         self._aggregator = aggregator
+        self._init, self._combine = aggregator.init, aggregator.combine
         self._value: Any = None
         self._empty = True
 
     def take(self, row: TridentTuple) -> None:
-        self.combine(self._aggregator.init(row))
+        self.combine(self._init(row))
 
     def combine(self, value: Any) -> None:
-        self._value = value if self._empty else self._aggregator.combine(self._value, value)
+        self._value = value if self._empty else self._combine(self._value, value)
         self._empty = False
 
-    def finish(self) -> Sequence[Sequence[Any]]:
+    def finish(self, *, finished: bool = True) -> Sequence[Sequence[Any]]:
         value = self._aggregator.zero() if self._empty else self._value
+        if finished and self._aggregator.finishes and value is not None:
+            value = self._aggregator.finish(value)
         return [value if getattr(self._aggregator, "is_wide", False) else (value,)]
 
 
-class _ReduceFold:
+class _ReduceFold(Fold):
     def __init__(self, aggregator: ReducerAggregator[Any]) -> None:
         self._reduce: Callable[[Any, TridentTuple], Any] = aggregator.reduce
         self._value = aggregator.init()
@@ -141,11 +172,11 @@ class _ReduceFold:
     def take(self, row: TridentTuple) -> None:
         self._value = self._reduce(self._value, row)
 
-    def finish(self) -> Sequence[Sequence[Any]]:
+    def finish(self, *, finished: bool = True) -> Sequence[Sequence[Any]]:
         return [(self._value,)]
 
 
-class _AggregatorFold:
+class _AggregatorFold(Fold):
     def __init__(self, aggregator: Aggregator[Any], batch_id: Any) -> None:
         self._aggregator = aggregator
         self._collector = TridentCollector()
@@ -154,20 +185,86 @@ class _AggregatorFold:
     def take(self, row: TridentTuple) -> None:
         self._aggregator.aggregate(self._value, row, self._collector)
 
-    def finish(self) -> Sequence[Sequence[Any]]:
+    def finish(self, *, finished: bool = True) -> Sequence[Sequence[Any]]:
         self._aggregator.complete(self._value, self._collector)
         return self._collector.rows
+
+
+class _TableFold(Fold):
+    """Collects a group's tuples for a vectorised aggregator."""
+
+    def __init__(self, aggregator: Any, inputs: Schema) -> None:
+        self._aggregator = aggregator
+        self._inputs = inputs
+        self._rows: list[tuple[Any, ...]] = []
+
+    def take(self, row: TridentTuple) -> None:
+        self._rows.append(row.values)
+
+    def finish(self, *, finished: bool = True) -> Sequence[Sequence[Any]]:
+        batch = rows_to_batch(self._rows, self._inputs, "an aggregator's input")
+        table = pa.Table.from_batches([batch])
+        rows: Sequence[Sequence[Any]] = self._aggregator.run_table(table)
+        return rows
 
 
 @dataclass(slots=True)
 class _Group:
     key: tuple[Any, ...]
-    fold: Any
+    folds: list[Any]
 
 
-def _start(aggregator: Any, batch_id: Any) -> Any:
-    if isinstance(aggregator, CombinerAggregator):
-        return _CombineFold(aggregator)
-    if isinstance(aggregator, ReducerAggregator):
-        return _ReduceFold(aggregator)
-    return _AggregatorFold(aggregator, batch_id)
+class _prepared:
+    """Calls `prepare` of every aggregator, and `cleanup` whatever happens."""
+
+    def __init__(self, step: AggregateStep, conf: Config, context: OperationContext) -> None:
+        self._operations = [part.aggregator for part in step.parts]
+        self._setting = (conf, context)
+
+    def __enter__(self) -> None:
+        for operation in self._operations:
+            operation.prepare(*self._setting)
+
+    def __exit__(self, *_: object) -> None:
+        for operation in self._operations:
+            operation.cleanup()
+
+
+def _start_all(step: AggregateStep, batch_id: Any) -> list[Fold]:
+    return [start_fold(part.aggregator, batch_id, part.inputs) for part in step.parts]
+
+
+def _collect(step: AggregateStep, groups: dict[str, _Group], *, partial: bool) -> pa.RecordBatch:
+    finished = step.finished and not partial
+    schema = step.partial if partial else step.schema
+    assert schema is not None
+    rows: list[Sequence[Any]] = []
+    for group in groups.values():
+        made = [fold.finish(finished=finished) for fold in group.folds]
+        if len(made) == 1:
+            rows += [(*group.key, *row) for row in made[0]]
+        else:
+            # Each result of each aggregator with each of the others; the last varies fastest.
+            for choice in itertools.product(*made):
+                rows.append((*group.key, *itertools.chain.from_iterable(choice)))
+    return rows_to_batch(rows, schema, step.title)
+
+
+def _partial_schema(node: Aggregate) -> Schema:
+    """Return the group and, for each combiner, what can still be combined."""
+    parent = node.parents[0].schema
+    fields = [(name, parent.type_of(name)) for name in node.group or ()]
+    for number, part in enumerate(node.parts):
+        known = part.aggregator.value_types(part.inputs.types)
+        types = part.out.types if known is None else known
+        fields += [(f"_waterspout_{number}_{i}", kind) for i, kind in enumerate(types)]
+    return Schema(tuple(fields))
+
+
+def _width(part: AggregatePart) -> int:
+    return len(part.out)
+
+
+def _values(batch: pa.RecordBatch, fields: Sequence[str]) -> Sequence[Any]:
+    columns = [batch.column(name).to_pylist() for name in fields]
+    return list(zip(*columns, strict=True)) if len(columns) > 1 else columns[0]

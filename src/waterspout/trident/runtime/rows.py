@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
 import pyarrow as pa
@@ -11,18 +12,36 @@ import pyarrow as pa
 from waterspout.arrow import arrow_type, make_array
 from waterspout.config import Config
 from waterspout.schema import Schema
-from waterspout.trident.operations.adapters import ArrowFunction, PandasFunction
+from waterspout.trident.operations.adapters import (
+    ArrowFunction,
+    PandasFunction,
+    PlainFilter,
+    PlainFlatMap,
+    PlainFunction,
+    PlainMap,
+)
 from waterspout.trident.operations.contracts import (
+    Consumer,
     Filter,
-    Function,
+    FlatMapFunction,
+    MapFunction,
     Operation,
     OperationContext,
     TridentCollector,
 )
-from waterspout.trident.plan.nodes import Each, Keep, Node, Project
+from waterspout.trident.plan.nodes import Each, Keep, Mapped, Node, Project
 from waterspout.tuples import TridentTuple, field_index
 
-__all__ = ["RowStep", "append_repeated", "as_tuples", "row_step", "rows_to_batch", "run_steps"]
+__all__ = [
+    "RowStep",
+    "append_made",
+    "append_repeated",
+    "apply_step",
+    "as_tuples",
+    "row_step",
+    "rows_to_batch",
+    "run_steps",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,17 +52,32 @@ class RowStep:
     operation: Any
     fields: tuple[str, ...]
     out: Schema | None = None
+    replaces: bool = False
+    kept: tuple[str, ...] | None = None
+    """The fields that anybody reads behind this step; None: all."""
+
+    beside: tuple[str, ...] = ()
+    """Hidden fields that stay with a tuple even where another takes its place."""
 
 
-def row_step(node: Node) -> RowStep | None:
-    """Return a node as a step over batches, if that is what it is."""
+def row_step(node: Node, kept: Schema | None = None) -> RowStep | None:
+    """Return a node as a step over batches, if that is what it is.
+
+    `kept` are the fields of its output that are read by anybody.
+    """
+    names = None if kept is None or len(kept) == len(node.schema) else kept.names
     match node:
         case Each(fields=fields, function=function, out=out):
-            return RowStep(node.title, function, fields, out)
+            return RowStep(node.title, function, fields, out, kept=names)
+        case Mapped(fields=fields, function=function, beside=beside):
+            out = node.schema.without(beside)
+            return RowStep(
+                node.title, function, fields, out, replaces=True, kept=names, beside=beside
+            )
         case Keep(fields=fields, predicate=predicate):
-            return RowStep(node.title, predicate, fields)
+            return RowStep(node.title, predicate, fields, kept=names)
         case Project(fields=fields):
-            return RowStep(node.title, None, fields)
+            return RowStep(node.title, None, fields if names is None else names)
     return None
 
 
@@ -60,7 +94,7 @@ def run_steps(
     try:
         for batch in batches:
             for step in steps:
-                batch = _apply(step, batch)
+                batch = apply_step(step, batch)
             yield batch
     finally:
         for operation in operations:
@@ -78,6 +112,18 @@ def as_tuples(batch: pa.RecordBatch | pa.Table, fields: Sequence[str]) -> list[T
 
 def rows_to_batch(rows: Sequence[Sequence[Any]], schema: Schema, where: str) -> pa.RecordBatch:
     """Return emitted rows as a batch; a row of the wrong width or type is an error."""
+    # Most rows are tuples and lists, of the right width: told without a loop in Python.
+    if not {tuple, list}.issuperset(map(type, rows)) or set(map(len, rows)) - {len(schema)}:
+        rows = _fitting(rows, schema, where)
+    arrays = [
+        _array(list(map(itemgetter(place), rows)), arrow_type(kind or "?"), name, where)
+        for place, (name, kind) in enumerate(schema)
+    ]
+    return pa.RecordBatch.from_arrays(arrays, names=list(schema.names))
+
+
+def _fitting(rows: Sequence[Sequence[Any]], schema: Schema, where: str) -> list[tuple[Any, ...]]:
+    """Return rows of any kind as tuples; refuse what is no row, or of another width."""
     width = len(schema)
     for row in rows:
         if isinstance(row, (str, bytes)) or not hasattr(row, "__len__"):
@@ -89,53 +135,120 @@ def rows_to_batch(rows: Sequence[Sequence[Any]], schema: Schema, where: str) -> 
             raise ValueError(
                 f"{where} emitted {len(row)} values, but its output has {width} fields ({schema})"
             )
-    columns = list(zip(*rows, strict=True)) if rows else [()] * width
-    arrays = [
-        _array(column, arrow_type(kind or "?"), name, where)
-        for column, (name, kind) in zip(columns, schema, strict=True)
-    ]
-    return pa.RecordBatch.from_arrays(arrays, names=list(schema.names))
+    return [tuple(row) for row in rows]
 
 
-def _apply(step: RowStep, batch: pa.RecordBatch) -> pa.RecordBatch:
+def apply_step(step: RowStep, batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Apply a step to a batch."""
     operation = step.operation
     if operation is None:
-        return batch.select(list(step.fields))
-    if isinstance(operation, Function):
-        assert step.out is not None
-        return _each(step, operation, step.out, batch)
+        return batch.select([*step.fields, *step.beside])
     if isinstance(operation, Filter):
-        keep = [bool(operation.is_keep(row)) for row in as_tuples(batch, step.fields)]
-        return batch.filter(pa.array(keep, pa.bool_()))
+        return _carried(step, batch).filter(_keep(operation, batch, step.fields))
+    if isinstance(operation, Consumer):
+        for row in as_tuples(batch, step.fields):
+            operation.accept(row)
+        return _carried(step, batch)
+    if isinstance(operation, (ArrowFunction, PandasFunction)):
+        return _vectorised(step, operation, batch)
+    assert step.out is not None, operation
+    counts, made = _called(step, operation, step.out, batch)
+    return append_made(step, batch, counts, made)
+
+
+def append_made(
+    step: RowStep, batch: pa.RecordBatch, counts: Sequence[int], made: pa.RecordBatch
+) -> pa.RecordBatch:
+    """Return what a step gives: as many tuples for each row as its count says."""
+    if step.replaces and not step.beside:
+        return made if step.kept is None else made.select(list(step.kept))
+    assert step.out is not None
+    return _kept(step, append_repeated(_carried(step, batch), counts, made, step.out))
+
+
+def _kept(step: RowStep, made: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the fields that are read behind a step, in the order of its output."""
+    if step.kept is not None:
+        return made.select(list(step.kept))
+    if step.replaces and step.beside:
+        assert step.out is not None
+        return made.select([*step.out.names, *step.beside])
+    return made
+
+
+def _carried(step: RowStep, batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the fields of the input that are read behind the step."""
+    if step.replaces:
+        return batch.select(list(step.beside))
+    if step.kept is None:
+        return batch
+    return batch.select([name for name in batch.schema.names if name in step.kept])
+
+
+def _vectorised(
+    step: RowStep, operation: ArrowFunction | PandasFunction, batch: pa.RecordBatch
+) -> pa.RecordBatch:
     inputs = batch.select(list(step.fields))
     if isinstance(operation, ArrowFunction):
         result = operation.function(inputs)
     else:
-        assert isinstance(operation, PandasFunction), operation
         result = operation.function(inputs.to_pandas())
     if step.out is None:
-        return batch.filter(_mask(result, batch.num_rows, step.title))
-    return _append_columns(step, step.out, batch, result)
+        return _carried(step, batch).filter(_mask(result, batch.num_rows, step.title))
+    carried = _carried(step, batch)
+    return _kept(step, _append_columns(step, step.out, carried, result, batch.num_rows))
 
 
-def _each(step: RowStep, function: Function, out: Schema, batch: pa.RecordBatch) -> pa.RecordBatch:
-    collector = TridentCollector()
-    execute, rows = function.execute, collector.rows
-    counts, before = [], 0
-    for row in as_tuples(batch, step.fields):
+def _called(
+    step: RowStep, operation: Any, out: Schema, batch: pa.RecordBatch
+) -> tuple[Sequence[int], pa.RecordBatch]:
+    """Call an operation for each row; return how many rows each gave, and all of these."""
+    if isinstance(operation, (PlainFunction, PlainMap, PlainFlatMap)):
+        counts, results = operation.call_with(_bare_rows(batch, step.fields))
+        if len(out) > 1:
+            return counts, rows_to_batch(results, out, step.title)
+        ((name, kind),) = out
+        array = _array(results, arrow_type(kind or "?"), name, step.title)
+        return counts, pa.RecordBatch.from_arrays([array], names=[name])
+    tuples = as_tuples(batch, step.fields)
+    if isinstance(operation, MapFunction):
+        rows: Sequence[Sequence[Any]] = [operation.execute(row) for row in tuples]
+        return [1] * len(rows), rows_to_batch(rows, out, step.title)
+    if isinstance(operation, FlatMapFunction):
+        each = [list(operation.execute(row)) for row in tuples]
+        rows = [row for made in each for row in made]
+        return [len(made) for made in each], rows_to_batch(rows, out, step.title)
+    collector, counts = TridentCollector(), []
+    execute, emitted, before = operation.execute, collector.rows, 0
+    for row in tuples:
         execute(row, collector)
-        after = len(rows)
+        after = len(emitted)
         counts.append(after - before)
         before = after
-    made = rows_to_batch(rows, out, step.title)
-    return append_repeated(batch, counts, made, out)
+    return counts, rows_to_batch(emitted, out, step.title)
+
+
+def _keep(operation: Filter, batch: pa.RecordBatch, fields: Sequence[str]) -> pa.Array:
+    """Return, for each row, whether a filter lets it through."""
+    if isinstance(operation, PlainFilter):
+        _, answers = operation.call_with(_bare_rows(batch, fields))
+    else:
+        answers = [operation.is_keep(row) for row in as_tuples(batch, fields)]
+    return pa.array(map(bool, answers), pa.bool_(), size=batch.num_rows)
+
+
+def _bare_rows(batch: pa.RecordBatch, fields: Sequence[str]) -> Iterable[tuple[Any, ...]]:
+    """Return some fields of every row, without names."""
+    if not fields:
+        return [()] * int(batch.num_rows)
+    return zip(*(batch.column(name).to_pylist() for name in fields), strict=True)
 
 
 def append_repeated(
     batch: pa.RecordBatch, counts: Sequence[int], made: pa.RecordBatch, out: Schema
 ) -> pa.RecordBatch:
     """Repeat each row as often as its count says, and append the columns that were made."""
-    if any(count != 1 for count in counts):
+    if batch.num_columns and any(count != 1 for count in counts):
         batch = batch.take(_repeat(counts))
     return _join_columns(batch, made.columns, out)
 
@@ -153,20 +266,21 @@ def _repeat(counts: Sequence[int]) -> pa.Array:
 
 
 def _append_columns(
-    step: RowStep, out: Schema, batch: pa.RecordBatch, result: Any
+    step: RowStep, out: Schema, batch: pa.RecordBatch, result: Any, rows: int
 ) -> pa.RecordBatch:
     if isinstance(result, tuple) and len(result) == 2 and _has_indices(result, out):
-        batch = batch.take(pa.array(result[0], pa.int64()))
+        indices = pa.array(result[0], pa.int64())
+        batch, rows = batch.take(indices) if batch.num_columns else batch, len(indices)
         result = result[1]
     arrays = [
         _column(part, arrow_type(kind or "?"), name, step.title)
         for part, (name, kind) in zip(_parts(result, out, step.title), out, strict=True)
     ]
     for array, name in zip(arrays, out.names, strict=True):
-        if len(array) != batch.num_rows:
+        if len(array) != rows:
             raise ValueError(
                 f"{step.title} gave {len(array)} values for field {name!r} from "
-                f"{batch.num_rows} rows; return as many, or (indices, columns)"
+                f"{rows} rows; return as many, or (indices, columns)"
             )
     return _join_columns(batch, arrays, out)
 

@@ -41,7 +41,10 @@ class ScanTask:
         if not isinstance(state, BatchedMap):
             raise TopologyError(f"{title} is not one of waterspout's maps; it cannot be listed")
         try:
+            finisher = self.spec.finisher
             for chunk in state.scan(part, self.parts):
+                if finisher is not None:
+                    chunk = [(key, finisher.finish(value)) for key, value in chunk]
                 if chunk:
                     yield rows_to_batch([self._row(*pair) for pair in chunk], self.schema, title)
         finally:

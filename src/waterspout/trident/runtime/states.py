@@ -20,6 +20,7 @@ from waterspout.state.head import Writer
 from waterspout.state.snapshot import SnapshottableMap
 from waterspout.transactional.attempt import TransactionAttempt
 from waterspout.trident.operations.contracts import (
+    CombinerAggregator,
     OperationContext,
     QueryFunction,
     ReducerAggregator,
@@ -34,6 +35,7 @@ from waterspout.trident.plan.nodes import (
     Updating,
 )
 from waterspout.trident.plan.plan import Shape, StateSpec
+from waterspout.trident.runtime.finishing import finishing
 from waterspout.trident.runtime.rows import append_repeated, as_tuples, rows_to_batch
 from waterspout.tuples import TridentTuple
 
@@ -47,6 +49,8 @@ class CommitTicket:
     attempt: TransactionAttempt
     resolved: Mapping[int, int]
     writer: Writer | None
+    batch_time: float | None = None
+    """When the batch was planned, in seconds since the epoch, if anybody wants to know."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +62,11 @@ class UpdateStep:
     updating: Updating
     schema: Schema
     want_new: bool
+
+    @property
+    def every_batch(self) -> bool:
+        """Whether it is called without tuples, too."""
+        return isinstance(self.updating, UpdateWith) and self.updating.every_batch
 
     @classmethod
     def of(cls, node: Update, spec: StateSpec, *, want_new: bool) -> UpdateStep:
@@ -92,8 +101,11 @@ def open_state(spec: StateSpec, conf: Config, partition: int, writer: Writer | N
 def run_update(
     step: UpdateStep, state: State, table: pa.Table, ticket: CommitTicket, conf: Config, part: int
 ) -> pa.Table | None:
-    """Update a state with one partition's rows; no rows, no call. Return the new values."""
-    if table.num_rows == 0:
+    """Update a state with one partition's rows. Return the new values.
+
+    No rows, no call, unless every batch is wanted.
+    """
+    if table.num_rows == 0 and not step.every_batch:
         return None
     used = _as_shape(step, state)
     txid = ticket.attempt.txid
@@ -108,7 +120,7 @@ def run_update(
             case ReduceInto():
                 made = _reduce_into(step.updating, used, table)
             case UpdateWith():
-                made = _update_with(step.updating, used, table, part, txid)
+                made = _update_with(step.updating, used, table, part, ticket)
     finally:
         operation.cleanup()
     used.commit(txid)
@@ -129,6 +141,8 @@ def run_query(
     used = _snapshot_if_wanted(step, state)
     if ticket is not None:
         _begin(used, ticket)
+    if step.spec.finisher is not None:
+        used = finishing(used, step.spec.finisher)
     query = step.query
     query.prepare(conf, OperationContext(part, step.spec.partitions))
     try:
@@ -157,7 +171,8 @@ def _combine_into(
         values: Sequence[Any] = [
             state.update(CombinerValueUpdater(updating.aggregator, partial)) for partial in partials
         ]
-        return [tuple(values[-1]) if wide else (values[-1],)]
+        last = _finished(updating.aggregator, values[-1:])[0]
+        return [tuple(last) if wide else (last,)]
     keys = _keys(table, updating.keys)
     if isinstance(state, BatchedMap):
         new = state.multi_combine(keys, partials, updating.aggregator, want_new=want_new)
@@ -167,8 +182,16 @@ def _combine_into(
         new = state.multi_update(keys, updaters)
     if new is None:
         return None
-    rows: Sequence[Any] = new if wide else [(value,) for value in new]
+    finished = _finished(updating.aggregator, new)
+    rows: Sequence[Any] = finished if wide else [(value,) for value in finished]
     return [(*key, *row) for key, row in zip(keys, rows, strict=True)]
+
+
+def _finished(aggregator: CombinerAggregator[Any], values: Sequence[Any]) -> Sequence[Any]:
+    """Return values as a reader sees them."""
+    if not aggregator.finishes:
+        return values
+    return [None if value is None else aggregator.finish(value) for value in values]
 
 
 def _reduce_into(updating: ReduceInto, state: State, table: pa.Table) -> list[tuple[Any, ...]]:
@@ -186,9 +209,12 @@ def _reduce_into(updating: ReduceInto, state: State, table: pa.Table) -> list[tu
 
 
 def _update_with(
-    updating: UpdateWith, state: State, table: pa.Table, part: int, txid: int
+    updating: UpdateWith, state: State, table: pa.Table, part: int, ticket: CommitTicket
 ) -> list[Sequence[Any]]:
-    collector = TridentCollector()
+    collector, txid = TridentCollector(), ticket.attempt.txid
+    learn = getattr(updating.updater, "begin_batch", None)
+    if learn is not None:
+        learn(ticket, part)
     fenced = isinstance(state, BatchedMap)
     if not fenced:
         faults.point("write.before", txid=txid, partition=part)

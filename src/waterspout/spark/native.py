@@ -1,0 +1,117 @@
+"""Built-in aggregators as Spark's own: what `operations.native_forms` says that there is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from waterspout.schema import Schema
+from waterspout.trident.operations.adapters import SqlExpression
+from waterspout.trident.operations.aggregators import Average, Columns, Count, Max, Min, Sum
+from waterspout.trident.operations.collecting import EMPTY_TEXT, CollectSet, CountDistinct
+from waterspout.trident.operations.native_forms import has_native_form
+from waterspout.trident.plan.native import is_expression
+from waterspout.trident.plan.nodes import Aggregate
+
+__all__ = ["native_aggregate", "native_aggregates", "native_columns", "native_finish"]
+
+
+def native_columns(node: Aggregate) -> list[Column]:
+    """Return the aggregates of a node that has a native form, named and of the right types."""
+    columns: list[Column] = []
+    for part in node.parts:
+        if is_expression(part.aggregator):
+            given = part.aggregator
+            columns.append(F.expr(given.text) if isinstance(given, SqlExpression) else given)
+            continue
+        values = native_aggregates(part.aggregator, part.inputs)
+        assert values is not None, part
+        if node.finished:
+            values = _finished(part.aggregator, values)
+        columns += values
+    fields = node.schema.fields[len(node.group or ()) :]
+    return [c.cast(str(kind)).alias(n) for c, (n, kind) in zip(columns, fields, strict=True)]
+
+
+def _finished(aggregator: Any, values: list[Column]) -> list[Column]:
+    parts = [aggregator]
+    if isinstance(aggregator, Columns):
+        parts = [part for _, part in aggregator.parts.values()]
+    finished = [native_finish(part, value) for part, value in zip(parts, values, strict=True)]
+    # Whatever Spark aggregates, it finishes.
+    return [column for column in finished if column is not None]
+
+
+def native_aggregates(aggregator: Any, inputs: Schema) -> list[Column] | None:
+    """Return the values that an aggregator combines and keeps, one for each of its columns.
+
+    None if Spark cannot give the same. The types are near enough to be cast to those of
+    `value_types`.
+    """
+    if not has_native_form(aggregator, inputs):
+        return None
+    if isinstance(aggregator, Columns):
+        parts = [
+            native_aggregate(part, inputs.select(fields, where=name))
+            for name, (fields, part) in aggregator.parts.items()
+        ]
+        return [part for part in parts if part is not None]
+    one = native_aggregate(aggregator, inputs)
+    return None if one is None else [one]
+
+
+def native_aggregate(aggregator: Any, inputs: Schema) -> Column | None:
+    """Return the value of one aggregator that is no `Columns`; None if Spark has no such thing."""
+    if type(aggregator) is Columns or not has_native_form(aggregator, inputs):
+        return None
+    if isinstance(aggregator, CountDistinct):
+        return _sketch(aggregator, inputs)
+    return _NATIVE[type(aggregator)](inputs.names)
+
+
+def native_finish(aggregator: Any, column: Column) -> Column | None:
+    """Return what a reader sees of a value; None if that takes Python."""
+    if not aggregator.finishes:
+        return column
+    finish = _FINISH.get(type(aggregator))
+    return None if finish is None else finish(column)
+
+
+def _sketch(aggregator: CountDistinct, inputs: Schema) -> Column:
+    ((name, kind),) = inputs
+    if kind == "string":
+        # A sketch does not count empty texts, and a collation would make two texts one.
+        value = F.when(F.col(name) == F.lit(""), F.lit(EMPTY_TEXT)).otherwise(F.col(name))
+    else:
+        value = F.col(name).cast("bigint")
+    return F.hll_sketch_agg(value, aggregator.lg_k)
+
+
+def _average(fields: Sequence[str]) -> Column:
+    field = F.col(fields[0])
+    total = F.coalesce(F.sum(field), F.lit(0))
+    return F.struct(total.alias("sum"), F.count(field).alias("count"))
+
+
+def _quotient(value: Column) -> Column:
+    count = value.getField("count")
+    return value.getField("sum").cast("double") / F.nullif(count, F.lit(0))
+
+
+def _estimate(sketch: Column) -> Column:
+    # United with itself, as in Python: the estimate then does not depend on the order of values.
+    return F.hll_sketch_estimate(F.hll_union(sketch, sketch))
+
+
+_NATIVE: dict[type, Callable[[Sequence[str]], Column]] = {
+    Count: lambda fields: F.count(F.lit(1)),
+    Sum: lambda fields: F.coalesce(F.sum(F.col(fields[0])), F.lit(0)),
+    Min: lambda fields: F.min(F.col(fields[0])),
+    Max: lambda fields: F.max(F.col(fields[0])),
+    Average: _average,
+    CollectSet: lambda fields: F.sort_array(F.collect_set(F.col(fields[0]))),
+}
+_FINISH: dict[type, Callable[[Column], Column]] = {Average: _quotient, CountDistinct: _estimate}

@@ -1,0 +1,204 @@
+"""What spouts describe, as DataFrames: one function per kind of read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from waterspout import faults
+from waterspout.arrow import ddl_of, table_of_rows
+from waterspout.config import Config
+from waterspout.errors import FailedException, TopologyError
+from waterspout.schema import Schema
+from waterspout.spark.session import SparkRuntime
+from waterspout.spark.tasks import FAILED_MARK, plan_of
+from waterspout.spouts.emission import emitted
+from waterspout.spouts.reads import (
+    POSITION,
+    EmitRead,
+    FilesRead,
+    FrameRead,
+    RangeRead,
+    Read,
+    RowsRead,
+)
+from waterspout.transactional.attempt import TransactionAttempt
+
+__all__ = ["EmitTask", "from_table", "read_frame"]
+
+_TASK_BYTES = 32_000_000
+"""A task never reads more than this because of `_share_of_cores`."""
+
+
+def read_frame(
+    runtime: SparkRuntime,
+    read: Read,
+    conf: Config,
+    *,
+    attempt: TransactionAttempt,
+    tasks: int | None = None,
+    with_position: bool = False,
+) -> DataFrame:
+    """Return the rows of a described batch.
+
+    With position: and one more column (`POSITION`), text that says where in its source a row
+    stands. `tasks`: how many emitters there are to be, for sources that are read by emitters.
+    """
+    match read:
+        case RowsRead():
+            return _rows(runtime, read, with_position=with_position)
+        case RangeRead(_, start, end, epoch, rate):
+            seconds = F.lit(epoch) + F.col("id") / F.lit(rate)
+            columns = [F.col("id").alias("value"), F.timestamp_seconds(seconds).alias("timestamp")]
+            place = [F.col("id").cast("string").alias(POSITION)] if with_position else []
+            return runtime.spark.range(start, end).select(*columns, *place)
+        case FilesRead():
+            return _files(runtime, read, conf, with_position=with_position)
+        case EmitRead():
+            task = EmitTask(read, conf, attempt, 1, _faults(), with_position=with_position)
+            return _emitted(runtime, task, tasks)
+        case FrameRead():
+            return _frame(runtime, read, with_position=with_position)
+
+
+def from_table(spark: SparkSession, table: pa.Table) -> DataFrame:
+    """Return a table of the driver's as a DataFrame."""
+    if table.num_rows == 0:
+        # Spark Connect wants to be told the schema of nothing.
+        return spark.createDataFrame([], ddl_of(table.schema).ddl())
+    return spark.createDataFrame(table)
+
+
+def _rows(runtime: SparkRuntime, read: RowsRead, *, with_position: bool) -> DataFrame:
+    table = table_of_rows(read.schema, read.rows, where=read.where)
+    if with_position:
+        table = table.append_column(POSITION, pa.array(read.places(), pa.string()))
+    return from_table(runtime.spark, table)
+
+
+def _files(
+    runtime: SparkRuntime, read: FilesRead, conf: Config, *, with_position: bool
+) -> DataFrame:
+    if not read.paths:
+        return _nothing(runtime, _placed(read.schema, with_position=with_position))
+    reader = runtime.spark.read.format(read.format).schema(read.schema.ddl())
+    # These are names, not patterns: a[1].txt is not a1.txt.
+    names = [re.sub(r"([\\*?\[\]{}])", r"\\\1", path) for path in read.paths]
+    loaded = reader.options(**read.options).load(names)
+    place = [_place_in_files(read.format).alias(POSITION)] if with_position else []
+    return _share_of_cores(runtime, conf, loaded.select(*read.schema.names, *place), read)
+
+
+def _place_in_files(form: str) -> Column:
+    path = F.col("_metadata.file_path")
+    # Only of Parquet Spark tells which row of the file it is.
+    counted = form == "parquet"
+    return F.concat_ws("#", path, F.col("_metadata.row_index")) if counted else path
+
+
+def _share_of_cores(
+    runtime: SparkRuntime, conf: Config, frame: DataFrame, read: FilesRead
+) -> DataFrame:
+    """Read a batch with as many tasks as are its share of the cores.
+
+    With several batches in flight the cores are busy anyway, and fewer tasks per batch
+    combine more before the shuffle and cost less.
+    """
+    if conf.max_batches == 1 or (cores := runtime.cores) is None:
+        return frame
+    share = -(-cores // conf.max_batches)
+    return frame.coalesce(max(share, -(-read.size_bytes // _TASK_BYTES)))
+
+
+@dataclass(frozen=True)
+class EmitTask:
+    """What a Python worker runs for its share of a batch that emitters emit."""
+
+    read: EmitRead
+    conf: Config
+    attempt: TransactionAttempt
+    tasks: int
+    plan: str | None
+    with_position: bool
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Emit the shares whose numbers are the rows."""
+        faults.install(None if self.plan is None else plan_of(self.plan))
+        for batch in batches:
+            for index in batch.column(0).to_pylist():
+                faults.point("processing", txid=self.attempt.txid, partition=index)
+                yield from self._share(index)
+
+    def _share(self, index: int) -> Iterator[pa.RecordBatch]:
+        try:
+            yield from emitted(
+                self.read,
+                self.conf,
+                self.attempt,
+                index,
+                self.tasks,
+                with_position=self.with_position,
+            )
+        except FailedException as error:
+            raise FailedException(f"{FAILED_MARK} {error}") from error
+
+
+def _emitted(runtime: SparkRuntime, task: EmitTask, tasks: int | None) -> DataFrame:
+    read = task.read
+    schema = _placed(read.schema, with_position=task.with_position)
+    shares = len(read.partitions)
+    if not shares:
+        return _nothing(runtime, schema)
+    tasks = tasks or (runtime.cores if read.is_partitioned else 1) or shares
+    if read.is_partitioned:
+        tasks = min(shares, tasks)  # more would have nothing to do
+    numbers = runtime.spark.range(0, tasks, 1, tasks)
+    emit = EmitTask(read, task.conf, task.attempt, tasks, task.plan, task.with_position)
+    return numbers.mapInArrow(emit, schema.ddl())
+
+
+def _faults() -> str | None:
+    plan = faults.current_plan()
+    return None if plan is None else plan.to_json()
+
+
+def _frame(runtime: SparkRuntime, read: FrameRead, *, with_position: bool) -> DataFrame:
+    if read.make is None:
+        return _nothing(runtime, _placed(read.schema, with_position=with_position))
+    made = read.make(runtime.spark)
+    if not isinstance(made, DataFrame):
+        raise TopologyError(f"{read.where}: read must return a DataFrame; it gave {made!r}")
+    frame: DataFrame = made
+    _check_columns(frame, _nothing(runtime, read.schema), read.where)
+    place = [F.lit(read.position).alias(POSITION)] if with_position else []
+    return frame.select(*read.schema.names, *place)
+
+
+def _check_columns(frame: DataFrame, wanted: DataFrame, where: str) -> None:
+    """Refuse a frame that lacks a declared field, or has it with another type."""
+    found = {field.name: field.dataType for field in frame.schema.fields}
+    for field in wanted.schema.fields:
+        if field.name not in found:
+            raise TopologyError(
+                f"{where}: read gave a DataFrame without the field {field.name!r} of its schema; "
+                f"it has {', '.join(found) or 'no columns'}"
+            )
+        given, declared = found[field.name].simpleString(), field.dataType.simpleString()
+        if given != declared:
+            raise TopologyError(
+                f"{where}: field {field.name!r} is declared as {declared}, but read gave {given}; "
+                f'write {field.name} {given} in the schema, or .cast("{declared}") in read'
+            )
+
+
+def _nothing(runtime: SparkRuntime, schema: Schema) -> DataFrame:
+    return runtime.spark.createDataFrame([], schema.ddl())
+
+
+def _placed(schema: Schema, *, with_position: bool) -> Schema:
+    return Schema((*schema.fields, (POSITION, "string"))) if with_position else schema

@@ -1,0 +1,110 @@
+"""Which partition a tuple is on: repartitionings as DataFrame operations."""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from waterspout.spark.tasks import REAL, RouteTask, StripTask, TaskSetting
+from waterspout.trident.plan.nodes import Repartition, Route
+from waterspout.trident.runtime.routing import PARTITION
+
+__all__ = ["dealt", "never_empty", "repartitioned", "spread", "with_unreal"]
+
+
+def spread(frame: DataFrame, n: int | None) -> DataFrame:
+    """Return a frame over `n` partitions, its rows anywhere; one of them keeps their order."""
+    if n is None:
+        return frame
+    return frame.coalesce(1) if n == 1 else frame.repartition(n)
+
+
+def never_empty(frame: DataFrame, spark: SparkSession, *, shuffle: bool = False) -> DataFrame:
+    """Bring all rows to one partition, with one more that is not real.
+
+    Where Spark finds nothing it runs no task; an aggregator must run all the same. Without a
+    shuffle all that comes before runs in one task, too.
+    """
+    rows = with_unreal(frame, spark, 1).drop(PARTITION)
+    return rows.repartition(1) if shuffle else rows.coalesce(1)
+
+
+def repartitioned(
+    node: Repartition,
+    frame: DataFrame,
+    n: int | None,
+    setting: TaskSetting,
+    spark: SparkSession,
+    *,
+    before: int | None,
+    every: bool,
+) -> DataFrame:
+    """Return a frame with its rows on the partitions that a node says.
+
+    `before`: on how many they are. `every`: a task is to run for each partition, also if there
+    are no rows.
+    """
+    may_stay = node.route is Route.LOCAL_OR_SHUFFLE and n in (None, before)
+    if node.route is Route.IDENTITY or may_stay:
+        return frame
+    if n is None:
+        if node.route is Route.BY_FIELDS:
+            return frame.repartition(*node.fields)
+        return frame.repartition(setting.conf.state_partitions)
+    if n == 1 and node.route is not Route.CUSTOM:
+        return frame.coalesce(1)
+    return dealt(_placed(node, frame, n, setting), n, spark, every=every)
+
+
+def dealt(frame: DataFrame, n: int, spark: SparkSession, *, every: bool) -> DataFrame:
+    """Bring each row to the partition that its last column says, and take that column away.
+
+    `every`: a task is to run for each partition, also if there are no rows.
+    """
+    fields = [field for field in frame.schema.fields if field.name != PARTITION]
+    if not every:
+        there = frame.repartitionById(n, F.col(PARTITION))
+        return there.select(*(field.name for field in fields))
+    real = with_unreal(frame, spark, n)
+    there = real.repartitionById(n, F.col(PARTITION)).drop(PARTITION)
+    schema = ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in fields)
+    return there.mapInArrow(StripTask(), schema)
+
+
+def _placed(node: Repartition, frame: DataFrame, n: int, setting: TaskSetting) -> DataFrame:
+    """Add the column that says to which partition each row goes."""
+    if node.route is Route.CUSTOM:
+        fields = [f"`{f.name}` {f.dataType.simpleString()}" for f in frame.schema.fields]
+        task = RouteTask(setting, node.grouping, n, node.title)
+        return frame.mapInArrow(task, ", ".join([*fields, f"`{PARTITION}` int"]))
+    return frame.withColumn(PARTITION, _partition(node, n, setting.txid))
+
+
+def _partition(node: Repartition, n: int, txid: int) -> Column:
+    match node.route:
+        case Route.BY_FIELDS:
+            return F.pmod(F.hash(*node.fields), F.lit(n))
+        case Route.GLOBAL:
+            return F.lit(0)
+        case Route.BATCH_GLOBAL:
+            return F.lit(txid % n)
+        case Route.BROADCAST:
+            return F.explode(F.sequence(F.lit(0), F.lit(n - 1)))
+    # Each task deals its rows out in turn, and begins with another partition than the others.
+    turn = F.monotonically_increasing_id() + F.spark_partition_id()
+    return F.pmod(turn, F.lit(n)).cast("int")
+
+
+def with_unreal(frame: DataFrame, spark: SparkSession, n: int) -> DataFrame:
+    """Add to each of `n` partitions a row that is not real."""
+    empty = [
+        F.lit(None).cast(f.dataType).alias(f.name)
+        for f in frame.schema.fields
+        if f.name != PARTITION
+    ]
+    if PARTITION not in frame.columns:
+        frame = frame.withColumn(PARTITION, F.lit(0))
+    unreal = spark.range(0, n, 1, numPartitions=1).select(
+        *empty, F.col("id").cast("int").alias(PARTITION), F.lit(False).alias(REAL)
+    )
+    return frame.withColumn(REAL, F.lit(True)).unionByName(unreal)

@@ -1,0 +1,189 @@
+"""A spout whose batch is a DataFrame: `spark.read...` of a range that was pinned before."""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from waterspout.errors import TopologyError
+from waterspout.schema import FieldNames, Schema
+from waterspout.spouts.base import BatchPlanner, BatchSpout, SpoutContext, SpoutKind
+from waterspout.spouts.reads import FrameRead, Read
+from waterspout.texts import shown
+
+__all__ = ["DataFrameSource", "DataFrameSpout"]
+
+
+class DataFrameSpout(ABC):
+    """A source that Spark reads by itself: no row of it passes through Python.
+
+        class Orders(DataFrameSpout):
+            schema = "id bigint, amount double"
+
+            def next_range(self, txid, previous):
+                start = 0 if previous is None else previous[1]
+                end = min(start + 100_000, self.newest_id() + 1)
+                return [start, end] if end > start else None
+
+            def read(self, spark, range):
+                orders = spark.read.parquet("/data/orders")
+                return orders.where(f"id >= {range[0]} and id < {range[1]}")
+
+    Transactional: the range of a batch is stored before it is read, and every attempt reads it.
+    So the same range must always give the same rows: rows may be added, but not into ranges that
+    were given out. With `kind = SpoutKind.OPAQUE` the range is chosen anew for each attempt.
+    """
+
+    kind: SpoutKind = SpoutKind.TRANSACTIONAL
+
+    schema: FieldNames | Schema
+    """The fields of the stream, with types. `read` must return them; more are dropped."""
+
+    @abstractmethod
+    def next_range(self, txid: int, previous: Any) -> Any:
+        """Return the range after `previous` (None: the first), as JSON; None: there is none now.
+
+        Called in the driver, by one thread, often, also to see whether there is anything: must
+        be quick. The answer is stored before the batch is read.
+        """
+
+    @abstractmethod
+    def read(self, spark: Any, range: Any) -> Any:
+        """Return the DataFrame of a range; called in the driver for each attempt at its batch.
+
+        A pure function of the range: what it returns is evaluated later, perhaps more than once.
+        """
+
+    def succeeded(self, txid: int, range: Any) -> None:  # noqa: B027  (optional hook)
+        """A batch has committed. Not called if the driver dies just then."""
+
+    def close(self) -> None:  # noqa: B027  (optional hook)
+        """Give up connections; not called if the process dies."""
+
+    @staticmethod
+    def of(
+        schema: FieldNames | Schema,
+        next_range: Callable[[int, Any], Any],
+        read: Callable[[Any, Any], Any],
+        *,
+        kind: SpoutKind = SpoutKind.TRANSACTIONAL,
+    ) -> DataFrameSpout:
+        """Return a spout made of two functions, where a class would be too much."""
+        return _OfFunctions(schema, next_range, read, kind)
+
+
+class _OfFunctions(DataFrameSpout):
+    def __init__(
+        self,
+        schema: FieldNames | Schema,
+        next_range: Callable[[int, Any], Any],
+        read: Callable[[Any, Any], Any],
+        kind: SpoutKind,
+    ) -> None:
+        self.schema = schema
+        self._next_range = next_range
+        self._read = read
+        self.kind = kind
+
+    def next_range(self, txid: int, previous: Any) -> Any:
+        return self._next_range(txid, previous)
+
+    def read(self, spark: Any, range: Any) -> Any:
+        return self._read(spark, range)
+
+
+class DataFrameSource(BatchSpout):
+    """Recipe of the stream of a `DataFrameSpout`.
+
+    Metadata of a batch: the range before it, and its own (None: it has nothing in this batch).
+    """
+
+    def __init__(self, spout: DataFrameSpout, spout_id: str, schema: Schema) -> None:
+        if not isinstance(spout.kind, SpoutKind):
+            raise TopologyError(
+                f"spout {spout_id!r}: kind is SpoutKind.TRANSACTIONAL or SpoutKind.OPAQUE, not "
+                f"{spout.kind!r}"
+            )
+        self.original = spout
+        self.kind = spout.kind
+        self._schema = schema
+        self._spout_id = spout_id
+
+    @property
+    def schema(self) -> Schema:
+        """The fields given."""
+        return self._schema
+
+    def open(self, context: SpoutContext) -> BatchPlanner:
+        """Go on behind the last range that is known."""
+        following = max([context.current - 1, *context.known]) + 1
+        return _RangePlanner(self.original, self._spout_id, following)
+
+    def read(self, metadata: Any) -> Read:
+        """Describe the range."""
+        _, pinned = metadata
+        make = None if pinned is None else partial(_read, self.original, pinned)
+        where = f"spout {self._spout_id!r}"
+        return FrameRead(self._schema, make, json.dumps(pinned), where)
+
+    def identity(self) -> Mapping[str, Any]:
+        """The class of the spout, its kind and its fields."""
+        name = type(self.original).__qualname__
+        return {"spout": name, "kind": self.kind.value, "fields": str(self._schema)}
+
+
+def _read(spout: DataFrameSpout, pinned: Any, spark: Any) -> Any:
+    return spout.read(spark, pinned)
+
+
+class _RangePlanner(BatchPlanner):
+    def __init__(self, spout: DataFrameSpout, spout_id: str, following: int) -> None:
+        self._spout = spout
+        self._spout_id = spout_id
+        self._following = following  # the first txid that was never planned
+        self._looked: tuple[tuple[int, str], Any] | None = None
+
+    def is_ready(self, previous: Any) -> bool:
+        found = self._next(self._following, previous)
+        is_there = found is not None
+        self._looked = ((self._following, json.dumps(previous)), found) if is_there else None
+        return is_there
+
+    def plan(self, txid: int, previous: Any) -> Any:
+        looked, self._looked = self._looked, None
+        self._following = max(self._following, txid + 1)
+        if looked is not None and looked[0] == (txid, json.dumps(previous)):
+            found = looked[1]
+        else:
+            found = self._next(txid, previous)
+        return [_last(previous), found]
+
+    def holds_data(self, metadata: Any) -> bool | None:
+        return metadata[1] is not None
+
+    def succeeded(self, txid: int, metadata: Any) -> None:
+        self._spout.succeeded(txid, metadata[1])
+
+    def close(self) -> None:
+        self._spout.close()
+
+    def _next(self, txid: int, previous: Any) -> Any:
+        found = self._spout.next_range(txid, _last(previous))
+        try:
+            return json.loads(json.dumps(found, allow_nan=False))
+        except (TypeError, ValueError) as error:
+            raise TopologyError(
+                f"spout {self._spout_id!r}: next_range gave {shown(found)}, which is not JSON: "
+                f"{error}. Use numbers, text, lists, dicts and None."
+            ) from None
+
+
+def _last(previous: Any) -> Any:
+    """Return the newest range up to a batch, which itself may have had nothing."""
+    if previous is None:
+        return None
+    before, own = previous
+    return before if own is None else own

@@ -1,0 +1,121 @@
+"""Running emitters for a stream: one task's share of a batch, as Arrow data. No Spark in here."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from waterspout.arrow import table_of_rows
+from waterspout.config import Config
+from waterspout.schema import Schema
+from waterspout.spouts.reads import POSITION, EmitRead
+from waterspout.texts import described
+from waterspout.topology.collector import Outlet
+from waterspout.topology.context import TopologyContext
+from waterspout.transactional.attempt import TransactionAttempt
+from waterspout.transactional.collector import BatchCollector
+from waterspout.transactional.runtime import emit_partition
+from waterspout.tuples import Fields
+from waterspout.waves.frames import unpack
+
+__all__ = ["emitted", "emitting_context"]
+
+log = logging.getLogger(__name__)
+
+CHUNK_ROWS = 10_000
+
+_HERE = (0,)
+
+
+def emitting_context(
+    topology: str, spout_id: str, names: tuple[str, ...], index: int, tasks: int
+) -> TopologyContext:
+    """Return what an emitter may know: its topology has, for it, no component but the spout."""
+    all_tasks = tuple(range(1, tasks + 1))
+    streams = {spout_id: {"default": Fields(*names)}}
+    return TopologyContext(topology, spout_id, index + 1, {spout_id: all_tasks}, streams)
+
+
+def emitted(
+    read: EmitRead,
+    conf: Config,
+    attempt: TransactionAttempt,
+    index: int,
+    tasks: int,
+    *,
+    with_position: bool = False,
+) -> Iterator[pa.RecordBatch]:
+    """Emit one task's share of a batch: a pure function of the read, whoever runs it again."""
+    spout = unpack(read.spout)
+    names = ("tx", *read.schema.names)
+    context = emitting_context(read.topology, read.spout_id, names, index, tasks)
+    emitter = spout.get_emitter({**conf.to_dict(), **read.options}, context)
+    collector = _Rows(read.spout_id, attempt, read.schema, with_position=with_position)
+    try:
+        if not read.is_partitioned:
+            collector.begin({"task": index, "metadata": read.metadata})
+            emitter.emit_batch(attempt, read.metadata, collector)
+            yield from collector.chunks()
+            return
+        for partition in read.partitions[index::tasks]:
+            last, pinned = read.metadata[partition]
+            collector.begin({"partition": partition, "metadata": pinned})
+            emit_partition(spout, emitter, attempt, partition, last, pinned, collector)
+            yield from collector.chunks()
+    finally:
+        emitter.close()
+
+
+class _Rows(BatchCollector):
+    """Takes tuples, and keeps them as Arrow data: a batch is no list of Python objects."""
+
+    __slots__ = ("_box", "_chunks", "_done", "_position", "_schema", "_with_position")
+
+    def __init__(
+        self, spout_id: str, attempt: TransactionAttempt, schema: Schema, *, with_position: bool
+    ) -> None:
+        super().__init__(spout_id, attempt)
+        outlet = Outlet("default", ("tx", *schema.names), lambda _: _HERE)
+        self._outlets = {"default": outlet}
+        self._report = lambda error: log.warning("spout %r: %s", spout_id, described(error))
+        self._box = outlet.boxes[0]
+        self._schema = schema
+        self._with_position = with_position
+        self._chunks: list[pa.RecordBatch] = []
+        self._done = 0
+        self._position = ""
+
+    def begin(self, position: Mapping[str, Any]) -> None:
+        """Take what comes now as standing at this place in the source."""
+        self._position = json.dumps(position)[:-1]
+        self._done = 0
+
+    def emit(self, values: Any, stream: str = "default") -> tuple[int, ...]:
+        """Take a tuple `[attempt, ...]`."""
+        targets = super().emit(values, stream)
+        if len(self._box.values) >= CHUNK_ROWS:
+            self._pack()
+        return targets
+
+    def chunks(self) -> Iterator[pa.RecordBatch]:
+        """Return what was taken and not yet returned."""
+        self._pack()
+        chunks, self._chunks = self._chunks, []
+        yield from chunks
+
+    def _pack(self) -> None:
+        rows = [values[1:] for values in self._box.values]
+        if not rows:
+            return
+        self._box.values.clear()
+        table = table_of_rows(self._schema, rows, where=f"spout {self._component!r}")
+        if self._with_position:
+            numbers = range(self._done, self._done + len(rows))
+            places = [f'{self._position}, "row": {number}}}' for number in numbers]
+            table = table.append_column(POSITION, pa.array(places, pa.string()))
+        self._done += len(rows)
+        self._chunks += table.to_batches()

@@ -1,0 +1,127 @@
+"""A small SQLite file of waterspout's own, for one thing; or the same in memory.
+
+Opened when it is first needed, made when it is first written, for this user alone. Known by its
+application id; a file of something else, or of a later format, is refused.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from waterspout.errors import DamagedStoreError, ForeignStoreError, NewerFormatError, StoreError
+
+__all__ = ["FileKind", "OwnFile"]
+
+T = TypeVar("T")
+
+_BUSY_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class FileKind:
+    """What a file holds, and how it is told from others. `holds` is what errors call it."""
+
+    holds: str
+    application_id: int
+    format: int
+    schema: str
+
+
+class OwnFile:
+    """One file, one connection, any thread."""
+
+    def __init__(self, path: Path | None, kind: FileKind) -> None:
+        self._path = path
+        self._kind = kind
+        self._db: sqlite3.Connection | None = None
+        self._lock = threading.RLock()
+
+    @property
+    def exists(self) -> bool:
+        """Whether anything was ever written."""
+        return self._db is not None or (self._path is not None and self._path.exists())
+
+    def transaction(self, work: Callable[[sqlite3.Connection], T], *, create: bool = False) -> T:
+        """Do some work durably, or not at all."""
+        with self._lock, self._errors():
+            db = self._open(create=create)
+            db.execute("BEGIN IMMEDIATE")
+            try:
+                result = work(db)
+                db.execute("COMMIT")
+            except BaseException:
+                if db.in_transaction:
+                    db.execute("ROLLBACK")
+                raise
+            return result
+
+    def query(self, sql: str, *parameters: object) -> list[tuple[object, ...]]:
+        """Return the rows of a statement."""
+        with self._lock, self._errors():
+            return self._open().execute(sql, parameters).fetchall()
+
+    def close(self) -> None:
+        """Close the file; what is in memory only is gone."""
+        with self._lock:
+            if self._db is not None:
+                self._db.close()
+                self._db = None
+
+    def _open(self, *, create: bool = False) -> sqlite3.Connection:
+        if self._db is not None:
+            return self._db
+        if self._path is None:
+            where, uri = ":memory:", False
+        else:
+            if create:
+                self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+                # For this user alone, as all else that a topology keeps.
+                os.close(os.open(self._path, os.O_CREAT | os.O_WRONLY, 0o600))
+            where, uri = f"{self._path.absolute().as_uri()}?mode={'rwc' if create else 'rw'}", True
+        db = sqlite3.connect(
+            where, uri=uri, timeout=_BUSY_S, isolation_level=None, check_same_thread=False
+        )
+        try:
+            self._check(db)
+        except BaseException:
+            db.close()
+            raise
+        self._db = db
+        return db
+
+    def _check(self, db: sqlite3.Connection) -> None:
+        db.execute("PRAGMA synchronous=FULL")
+        db.execute("BEGIN IMMEDIATE")  # of two that come first at once, one makes the table
+        try:
+            (application,) = db.execute("PRAGMA application_id").fetchone()
+            (version,) = db.execute("PRAGMA user_version").fetchone()
+            (tables,) = db.execute("SELECT count(*) FROM sqlite_master").fetchone()
+            if application == 0 and tables == 0:
+                db.execute(self._kind.schema)
+                db.execute(f"PRAGMA application_id={self._kind.application_id}")
+                db.execute(f"PRAGMA user_version={self._kind.format}")
+            elif application != self._kind.application_id:
+                raise ForeignStoreError(f"{self._path} does not hold {self._kind.holds}")
+            elif version > self._kind.format:
+                raise NewerFormatError(
+                    f"{self._path} has format {version}; this version of waterspout reads up to "
+                    f"{self._kind.format}. Upgrade waterspout."
+                )
+        finally:
+            db.execute("COMMIT")
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.OperationalError as error:
+            raise StoreError(f"the {self._kind.holds} in {self._path}: {error}") from error
+        except sqlite3.DatabaseError as error:
+            raise DamagedStoreError(f"the {self._kind.holds} in {self._path}: {error}") from error

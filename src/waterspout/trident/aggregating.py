@@ -1,0 +1,82 @@
+"""How the arguments of aggregations are read and checked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from waterspout.errors import TopologyError
+from waterspout.schema import FieldNames, Schema, field_names
+from waterspout.trident.operations.coercion import as_aggregator, typed
+from waterspout.trident.operations.contracts import Aggregator, CombinerAggregator, describe
+from waterspout.trident.operations.extremes import MaxBy, MinBy
+from waterspout.trident.plan.native import is_expression
+from waterspout.trident.plan.nodes import AggregatePart
+
+__all__ = ["arguments", "make_part", "value_schema"]
+
+
+_OPERATIONS = {"partition_persist": "updater", "state_query": "query"}
+
+
+def arguments(
+    method: str, args: Sequence[Any], out: FieldNames | None, *, needs_out: bool = True
+) -> tuple[FieldNames | None, Any, FieldNames]:
+    """Sort out `([fields,] operation[, out])`, as Storm's overloads have it."""
+    rest = list(args)
+    fields = None
+    if rest and (rest[0] is None or isinstance(rest[0], (str, list, tuple))):
+        fields = rest.pop(0)
+    operation = rest.pop(0) if rest else None
+    if rest and out is None:
+        out = rest.pop(0)
+    if out is None:
+        out = getattr(operation, "output_names", None)
+    if out is None and not needs_out:
+        out = ()
+    if operation is None or out is None or rest:
+        raise TopologyError(
+            f"{method} takes ([fields,] {_OPERATIONS.get(method, 'aggregator')}, out); "
+            f"got {len(args)} arguments"
+        )
+    return fields, operation, out
+
+
+def make_part(
+    schema: Schema, method: str, fields: FieldNames | None, operation: Any, out: FieldNames
+) -> AggregatePart:
+    """Check an aggregator against the fields that it reads; return it with its types."""
+    where = f"{method}({describe(operation)})"
+    aggregator = operation if is_expression(operation) else as_aggregator(operation, where)
+    own = getattr(aggregator, "input_fields", schema.names)
+    names = own if fields is None else field_names(fields)
+    inputs = schema.select(names, where=where)
+    if isinstance(aggregator, (MinBy, MaxBy)) and aggregator.field is not None:
+        inputs.select([aggregator.field], where=where)
+    return AggregatePart(inputs, aggregator, _output(aggregator, Schema.parse(out), inputs, where))
+
+
+def _output(aggregator: Any, output: Schema, inputs: Schema, where: str) -> Schema:
+    if is_expression(aggregator):
+        if len(output) != 1:
+            raise TopologyError(f"{where} is one expression, but out has {len(output)} fields")
+        return output.require_types(where=where)
+    known = aggregator.output_types(inputs.types)
+    if known is not None and len(known) == len(output):
+        output = output.fill_types(known)
+    if not isinstance(aggregator, Aggregator):
+        width = len(getattr(aggregator, "output_names", ("value",)))
+        if len(output) != width:
+            gives = "one value" if width == 1 else f"{width} values"
+            raise TopologyError(f"{where} gives {gives}, but out has {len(output)} fields")
+    return typed(aggregator, output, inputs, where)
+
+
+def value_schema(part: AggregatePart) -> Schema:
+    """Return the fields of a combiner's results as a state keeps them."""
+    assert isinstance(part.aggregator, CombinerAggregator)
+    known = part.aggregator.value_types(part.inputs.types)
+    if known is None or not part.aggregator.finishes:
+        return part.out
+    # A part whose type only `out` tells is kept as it is shown.
+    return Schema(tuple(zip(part.out.names, known, strict=True))).fill_types(part.out.types)

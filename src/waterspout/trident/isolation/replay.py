@@ -1,0 +1,146 @@
+"""The hidden source that feeds requests for dead letters into a topology, under new txids."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from waterspout.arrow import arrow_type, make_array
+from waterspout.errors import SerdeError, SourceError, StateMismatchError
+from waterspout.schema import Schema
+from waterspout.serde import decode_value
+from waterspout.spouts.base import BatchPlanner, BatchSpout, SpoutContext, SpoutKind
+from waterspout.spouts.reads import Read, RowsRead
+from waterspout.trident.isolation.letters import ASIDE, Request, RowLetter
+from waterspout.trident.isolation.store import LettersPlace
+
+__all__ = ["REPLAY_SPOUT_ID", "ReplaySpout", "fit_row"]
+
+REPLAY_SPOUT_ID = "dead-letters"
+_BATCH_MAX = 1_000
+
+
+class ReplaySpout(BatchSpout):
+    """Requests by number. A batch's metadata pins its requests, so it is transactional.
+
+    `nodes` are the operations that put rows aside, with the fields of their input: a letter of
+    any other cannot be replayed.
+    """
+
+    kind = SpoutKind.TRANSACTIONAL
+
+    def __init__(self, place: LettersPlace, nodes: Mapping[str, Schema]) -> None:
+        self._place = place
+        self._nodes = nodes
+
+    @property
+    def schema(self) -> Schema:
+        """One field: the request as text."""
+        return Schema(((ASIDE, "string"),))
+
+    def open(self, context: SpoutContext) -> BatchPlanner:
+        """Finish what a driver left that died behind a mark; see that no letters were lost."""
+        letters, requests = self._place.open(), self._place.requests()
+        try:
+            before = context.known.get(context.current - 1)
+            if before is not None:
+                if letters.read_head() is None:
+                    raise StateMismatchError(
+                        f"the dead letters of {context.current - 1} committed batches are not in "
+                        f"{self._place.where}. Restore that file, or start over by removing the "
+                        "topology's folder under the waterspout home."
+                    )
+                requests.done(before["ids"])
+            # The letters are settled now: who asks for one that is gone will be found out.
+            requests.forget_done()
+        finally:
+            letters.close()
+        return _ReplayPlanner(self._place, self._nodes)
+
+    def read(self, metadata: Any) -> Read:
+        """Look the requests up by their numbers."""
+        if not metadata["ids"]:
+            return RowsRead(self.schema, [])
+        requests = self._place.requests()
+        try:
+            found = requests.some(metadata["ids"])
+        finally:
+            requests.close()
+        if len(found) != len(metadata["ids"]):
+            raise SourceError(
+                f"requests for dead letters are missing in {self._place.where}: an unfinished "
+                "batch holds them. Restore the file."
+            )
+        return RowsRead(self.schema, [(request.to_aside(),) for request in found])
+
+    def so_far(self, metadata: Any, folder: Path | None, spout_id: str) -> Any | None:
+        """Tell only if nothing was ever asked for: rows that were mended are not kept."""
+        return metadata if metadata["upto"] == 0 else None
+
+
+class _ReplayPlanner(BatchPlanner):
+    def __init__(self, place: LettersPlace, nodes: Mapping[str, Schema]) -> None:
+        self._letters = place.open()
+        self._requests = place.requests()
+        self._nodes = nodes
+
+    def is_ready(self, previous: Any) -> bool:
+        return bool(self._requests.after(_upto(previous), 1))
+
+    def plan(self, txid: int, previous: Any) -> Any:
+        upto = _upto(previous)
+        ids = []
+        for request in self._requests.after(upto, _BATCH_MAX):
+            upto = request.id
+            if self._letters.get(request.letter) is None:
+                # Asked for by somebody who still saw it when it had just been replayed.
+                self._requests.done([request.id])
+            elif reason := self._why_not(request):
+                self._requests.refuse(request.id, reason)
+            else:
+                ids.append(request.id)
+        return {"upto": upto, "ids": ids}
+
+    def succeeded(self, txid: int, metadata: Any) -> None:
+        self._requests.done(metadata["ids"])
+
+    def close(self) -> None:
+        self._letters.close()
+        self._requests.close()
+
+    def _why_not(self, request: Request) -> str | None:
+        if request.action != "replay":
+            return None
+        inputs = self._nodes.get(request.node)
+        if inputs is None:
+            return f"the topology has no operation {request.node} that puts rows aside"
+        try:
+            fit_row(request, inputs)
+        except (SerdeError, TypeError, ValueError) as error:
+            return str(error)
+        return None
+
+
+def fit_row(request: Request | RowLetter, inputs: Schema) -> dict[str, Any]:
+    """Return a request's row by field, one Arrow array of one value each; raise if it does not fit.
+
+    Fields go by name: the order may have changed since the row was put aside.
+    """
+    if request.row is None:
+        raise ValueError("its values could not be stored, only what they look like")
+    stored = dict(zip(Schema.parse(request.fields).names, decode_value(request.row), strict=True))
+    for name in inputs.names:
+        if name not in stored:
+            raise ValueError(f"{request.node} now reads field {name!r}, which the letter has not")
+    for name in stored:
+        if name not in inputs.names:
+            raise ValueError(f"the letter has field {name!r}, which {request.node} has no more")
+    return {
+        name: make_array([stored[name]], arrow_type(kind or "?"), field=name, where=request.node)
+        for name, kind in inputs
+    }
+
+
+def _upto(previous: Any) -> int:
+    return 0 if previous is None else int(previous["upto"])

@@ -1,0 +1,301 @@
+"""A plan with its dead letters in it: hidden nodes, so that engines need to know little. Pure.
+
+Every run of neighbouring row operations in Python of which one puts rows aside becomes one
+`Isolated` node. What it puts aside, and the requests for letters that somebody made, are the
+input of one more state, the letters: batch by batch, exactly as often as the batch counts.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from waterspout.config import Config
+from waterspout.schema import Schema
+from waterspout.spouts.reads import POSITION
+from waterspout.trident.isolation.letters import ASIDE
+from waterspout.trident.isolation.replay import REPLAY_SPOUT_ID, ReplaySpout
+from waterspout.trident.isolation.store import LettersFactory, LettersPlace
+from waterspout.trident.isolation.updater import LettersUpdater
+from waterspout.trident.plan.native import is_native
+from waterspout.trident.plan.nodes import (
+    Each,
+    Isolated,
+    Keep,
+    Mapped,
+    Merge,
+    Node,
+    Project,
+    Repartition,
+    Route,
+    SortedOut,
+    Source,
+    Update,
+    UpdateWith,
+)
+from waterspout.trident.plan.plan import Phase, Plan, Shape, StateSpec
+
+__all__ = ["LETTERS_STATE", "isolates", "letters_place", "with_letters"]
+
+LETTERS_STATE = "dead letters"
+_ASIDES = Schema(((ASIDE, "string"),))
+_PLACE = (POSITION, "string")
+
+
+def isolates(node: Node, conf: Config) -> bool:
+    """Whether a node puts rows aside: as it says, or by default if it runs in Python."""
+    if not isinstance(node, (Each, Keep, Mapped)):
+        return False
+    if node.on_error is not None:
+        return node.on_error == "dead_letter"
+    return conf.on_error == "dead_letter" and not is_native(node)
+
+
+def letters_place(plan: Plan, conf: Config) -> LettersPlace:
+    """Return where a topology's letters are: in its folder, if anything of it outlives the run."""
+    updated = [spec.factory for spec in plan.states.values() if not spec.static]
+    if updated and all(factory.volatile for factory in updated):
+        places = sorted(str(factory.location()) for factory in updated)
+        return LettersPlace(token=" ".join([plan.name, *places]))
+    return LettersPlace(conf.home_path().absolute() / plan.name)
+
+
+def with_letters(plan: Plan, conf: Config, place: LettersPlace) -> Plan:
+    """Return the plan with its letters; as it is if it has none and never had."""
+    chains = _chains(plan, conf)
+    if not chains and not place.exists:
+        return plan
+    return _Rewriting(plan, conf, place, chains).plan()
+
+
+def _chains(plan: Plan, conf: Config) -> list[list[Node]]:
+    """Return the runs of neighbours in Python that hold a node which isolates."""
+    chains: list[list[Node]] = []
+    by_last: dict[Node, list[Node]] = {}
+    for node in plan.nodes:
+        if not _is_row_operation(node, conf):
+            continue
+        before = by_last.pop(node.parents[0], None) if _goes_on(plan, node) else None
+        if before is None:
+            before = []
+            chains.append(before)
+        before.append(node)
+        by_last[node] = before
+    found = [chain for chain in chains if any(isolates(node, conf) for node in chain)]
+    for chain in found:
+        while isinstance(chain[0], Project):  # Spark does that better, and reads less
+            chain.pop(0)
+    return found
+
+
+def _is_row_operation(node: Node, conf: Config) -> bool:
+    if isinstance(node, Project):
+        return True
+    return isinstance(node, (Each, Keep, Mapped)) and (isolates(node, conf) or not is_native(node))
+
+
+def _goes_on(plan: Plan, node: Node) -> bool:
+    return len(plan.children[node.parents[0]]) == 1
+
+
+class _Rewriting:
+    def __init__(
+        self, plan: Plan, conf: Config, place: LettersPlace, chains: Sequence[Sequence[Node]]
+    ) -> None:
+        self._old = plan
+        self._conf = conf
+        self._place = place
+        self._chain_of = {node: chain for chain in chains for node in chain}
+        self._addresses = _addresses(plan, conf)
+        self._next = max((node.number for node in plan.nodes), default=0) + 1
+        self._new: dict[Node, Node] = {}
+        self._nodes: list[Node] = []
+        self._hints = dict(plan.hints)
+        self._asides: list[Node] = []
+        self._placed: set[Node] = set()
+        """The new nodes that have the hidden column of positions."""
+        self._wanting = self._wanting_positions()
+
+    def plan(self) -> Plan:
+        """Make every node again, on top of what its parents have become."""
+        inputs = {address: node.parents[0].schema for node, address in self._addresses.items()}
+        self._requests = self._add(
+            Source(
+                number=self._number(),
+                schema=_ASIDES,
+                name="requests for dead letters",
+                spout_id=REPLAY_SPOUT_ID,
+                spout=ReplaySpout(self._place, inputs),
+                hidden=True,
+            )
+        )
+        for node in self._old.nodes:
+            chain = self._chain_of.get(node)
+            if chain is None:
+                self._new[node] = self._add(self._again(node))
+            elif node is chain[-1]:
+                self._new[node] = self._isolate(chain)
+        self._keep_letters()
+        factory = LettersFactory(self._place)
+        spec = StateSpec(LETTERS_STATE, factory, 1, Shape.OWN, hidden=True)
+        states = {**self._old.states, LETTERS_STATE: spec}
+        return replace(self._old, nodes=tuple(self._nodes), states=states, hints=self._hints)
+
+    def _again(self, node: Node) -> Node:
+        """Return a node on top of its new parents, with the position where somebody wants it."""
+        parents = tuple(self._new[parent] for parent in node.parents)
+        if node not in self._wanting or not all(parent in self._placed for parent in parents):
+            return replace(node, parents=tuple(map(self._without_position, parents)))
+        changes: dict[str, Any] = {"parents": parents}
+        match node:
+            case Each(out=out):
+                changes["schema"] = Schema((*parents[0].schema.fields, *out.fields))
+            case Keep() | Repartition():
+                changes["schema"] = parents[0].schema
+            case Mapped():
+                changes |= {"schema": _placed(node.schema), "beside": (POSITION,)}
+            case Project():
+                changes |= {"schema": _placed(node.schema), "fields": (*node.fields, POSITION)}
+            case Merge():
+                changes["parents"] = tuple(map(self._position_last, parents))
+                changes["schema"] = _placed(node.schema)
+            case _:
+                changes["schema"] = _placed(node.schema)
+        made = replace(node, **changes)
+        self._placed.add(made)
+        return made
+
+    def _isolate(self, chain: Sequence[Node]) -> Node:
+        """Put a chain's node and what becomes of it in place of the chain."""
+        first, last = chain[0], chain[-1]
+        parent = self._new[first.parents[0]]
+        placed = parent in self._placed
+        rows = _placed(last.schema) if placed else last.schema
+        names = ", ".join(node.title for node in chain)
+        isolated = self._add(
+            Isolated(
+                number=self._number(),
+                schema=Schema((*rows.fields, (ASIDE, "string"))),
+                parents=(parent, self._requests),
+                name=names,
+                chain=tuple(chain),
+                addresses=tuple(self._addresses.get(node) for node in chain),
+                beside=(POSITION,) if placed else (),
+            )
+        )
+        for node in chain:
+            if node.number in self._hints:
+                hint = self._hints.pop(node.number)
+                self._hints[isolated.number] = max(hint, self._hints.get(isolated.number, 1))
+        self._asides.append(
+            self._add(
+                SortedOut(
+                    number=self._number(), schema=_ASIDES, parents=(isolated,), aside=True,
+                    name="what was put aside",
+                )
+            )
+        )  # fmt: skip
+        good = SortedOut(
+            number=last.number, schema=rows, parents=(isolated,), aside=False,
+            name=f"good rows of {names}",
+        )  # fmt: skip
+        if placed:
+            self._placed.add(good)
+        return self._add(good)
+
+    def _keep_letters(self) -> None:
+        parents = (self._requests, *self._asides)
+        merged = self._add(
+            Merge(number=self._number(), schema=_ASIDES, parents=parents, name="dead letters")
+        )
+        updater = LettersUpdater(self._conf.dead_letters_max, self._conf.max_bad_ratio)
+        update = Update(
+            number=self._number(),
+            schema=Schema(),
+            parents=(merged,),
+            name=f"update of {LETTERS_STATE}",
+            state=LETTERS_STATE,
+            updating=UpdateWith((ASIDE,), updater),
+        )
+        self._add(update)
+        self._write_first(merged, update)
+
+    def _write_first(self, merged: Node, update: Node) -> None:
+        """Put the letters before all other states: too many of them must reach none.
+
+        Those of the commit phase follow from an update, and have to wait for it.
+        """
+        phases = replace(self._old, nodes=tuple(self._nodes)).phases
+        if phases[merged] is Phase.PROCESSING:
+            early = [node for node in self._nodes if phases[node] is Phase.PROCESSING]
+            late = [node for node in self._nodes if node not in early and node is not update]
+            self._nodes = [*early, update, *late]
+            return
+        self._nodes = [node for node in self._nodes if node not in (merged, update)]
+        known = 1 + max(self._nodes.index(parent) for parent in merged.parents)
+        self._nodes[known:known] = [merged, update]
+
+    def _wanting_positions(self) -> set[Node]:
+        """Return the nodes from whose rows a letter may come, one by one."""
+        wanting: set[Node] = set()
+        for node in reversed(self._old.nodes):
+            for child in self._old.children[node]:
+                chain = self._chain_of.get(child)
+                begins = chain is not None and chain[0] is child
+                # A field of the user's own of that name stays what it is.
+                if POSITION not in node.schema.names and (
+                    begins or (child in wanting and _carries(child))
+                ):
+                    wanting.add(node)
+        return wanting
+
+    def _position_last(self, node: Node) -> Node:
+        fields = tuple(field for field in node.schema.fields if field[0] != POSITION)
+        if node.schema.fields[-1] == _PLACE:
+            return node
+        schema = Schema((*fields, _PLACE))
+        return self._add(
+            Project(number=self._number(), schema=schema, parents=(node,), fields=schema.names)
+        )
+
+    def _without_position(self, node: Node) -> Node:
+        if node not in self._placed:
+            return node
+        names = tuple(name for name in node.schema.names if name != POSITION)
+        schema = node.schema.select(names, where="project")
+        return self._add(
+            Project(number=self._number(), schema=schema, parents=(node,), fields=names)
+        )
+
+    def _add(self, node: Node) -> Node:
+        self._nodes.append(node)
+        return node
+
+    def _number(self) -> int:
+        self._next += 1
+        return self._next - 1
+
+
+def _carries(node: Node) -> bool:
+    """Whether each row of a node comes from one row, so that it has a position if that has."""
+    if isinstance(node, Repartition):
+        return node.route is not Route.CUSTOM  # whose grouping is shown whole rows
+    return isinstance(node, (Source, Each, Keep, Mapped, Project, Merge))
+
+
+def _placed(schema: Schema) -> Schema:
+    return Schema((*schema.fields, _PLACE))
+
+
+def _addresses(plan: Plan, conf: Config) -> dict[Node, str]:
+    """Return how letters name the nodes that isolate: by title, counted where it is not unique."""
+    times = Counter[str]()
+    found: dict[Node, str] = {}
+    for node in plan.nodes:
+        if isolates(node, conf):
+            times[node.title] += 1
+            count = times[node.title]
+            found[node] = node.title if count == 1 else f"{node.title} #{count}"
+    return found

@@ -1,0 +1,302 @@
+"""Operations over batches that put bad rows aside, and take replayed rows in."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from waterspout.arrow import arrow_schema
+from waterspout.config import Config
+from waterspout.errors import DeadLettersFullError
+from waterspout.schema import Schema
+from waterspout.spouts.reads import POSITION
+from waterspout.trident.isolation.bisection import bisect, is_of_a_row
+from waterspout.trident.isolation.letters import (
+    ASIDE,
+    Request,
+    RowLetter,
+    Seen,
+    letter_of,
+    read_aside,
+    to_aside,
+)
+from waterspout.trident.isolation.replay import fit_row
+from waterspout.trident.operations.contracts import (
+    Consumer,
+    Filter,
+    FlatMapFunction,
+    MapFunction,
+    Operation,
+    OperationContext,
+    TridentCollector,
+)
+from waterspout.trident.plan.nodes import Isolated
+from waterspout.trident.runtime.rows import (
+    RowStep,
+    append_made,
+    apply_step,
+    as_tuples,
+    row_step,
+    rows_to_batch,
+)
+from waterspout.tuples import TridentTuple
+
+__all__ = ["IsolatedStep", "isolated_steps", "run_isolated"]
+
+
+@dataclass(frozen=True, slots=True)
+class IsolatedStep:
+    """One operation of a chain; picklable. `node` is the address of its letters.
+
+    Without an address its errors fail the batch, as usual.
+    """
+
+    step: RowStep
+    inputs: Schema
+    outputs: Schema
+    node: str | None
+
+
+def isolated_steps(node: Isolated) -> tuple[IsolatedStep, ...]:
+    """Return a chain as steps over batches."""
+    steps = []
+    for one, address in zip(node.chain, node.addresses, strict=True):
+        step = row_step(one)
+        assert step is not None, one
+        step = replace(step, beside=node.beside)
+        steps.append(IsolatedStep(step, one.parents[0].schema, one.schema, address))
+    return tuple(steps)
+
+
+def run_isolated(
+    steps: Sequence[IsolatedStep],
+    batches: Iterable[pa.RecordBatch],
+    conf: Config,
+    context: OperationContext,
+) -> Iterator[pa.RecordBatch]:
+    """Run a chain over a partition.
+
+    What comes out has the fields of the last step (and the position, if that came in) and the
+    hidden column: null in good rows, and at the end rows that have nothing but that.
+    """
+    operations = [s.step.operation for s in steps if isinstance(s.step.operation, Operation)]
+    for operation in operations:
+        operation.prepare(conf, context)
+    try:
+        chain = _Chain(steps, conf.dead_letters_max)
+        for batch in batches:
+            yield from chain.run(batch)
+        yield from chain.asides()
+    finally:
+        for operation in operations:
+            operation.cleanup()
+
+
+class _Chain:
+    def __init__(self, steps: Sequence[IsolatedStep], limit: int) -> None:
+        self._steps = steps
+        self._limit = limit
+        self._letters: list[RowLetter] = []
+        self._seen = Counter[str]()
+        self._positions = POSITION in steps[0].step.beside
+
+    def run(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Pass rows through, and rows that are replayed from where they were put aside."""
+        rows, requests = _sorted_out(batch)
+        if rows.num_rows:
+            yield _with_aside(self._pass(rows, 0, None))
+        for request in requests:
+            for number, step in enumerate(self._steps):
+                if step.node == request.node:
+                    one = self._replayed(request, step.inputs)
+                    yield _with_aside(self._pass(one, number, request))
+
+    def asides(self) -> Iterator[pa.RecordBatch]:
+        """Give the letters, and how many rows there were."""
+        texts = [to_aside(letter) for letter in self._letters]
+        if self._seen:
+            texts.append(to_aside(Seen(self._seen)))
+        if texts:
+            fields = self._schema(self._steps[-1].outputs)
+            nothing = [pa.nulls(len(texts), field.type) for field in fields]
+            yield pa.RecordBatch.from_arrays(
+                [*nothing, pa.array(texts, pa.string())], names=[*fields.names, ASIDE]
+            )
+
+    def _pass(self, batch: pa.RecordBatch, start: int, origin: Request | None) -> pa.RecordBatch:
+        for step in self._steps[start:]:
+            if step.node is None:
+                batch = apply_step(step.step, batch)
+            else:
+                batch = self._guarded(step, step.node, batch, origin)
+            # Hidden fields last, wherever a step has left them.
+            batch = batch.select(self._schema(step.outputs).names)
+        return batch
+
+    def _guarded(
+        self, step: IsolatedStep, node: str, batch: pa.RecordBatch, origin: Request | None
+    ) -> pa.RecordBatch:
+        if origin is None:
+            self._seen[node] += batch.num_rows
+        good: list[pa.RecordBatch] = []
+        bad: list[tuple[int, Exception]] = []
+        if batch.num_rows:  # a function that cannot take nothing has no row to blame
+            good, bad = _isolate(step.step, batch)
+        if bad:
+            self._put_aside(step, node, batch, bad, origin)
+        if good:
+            return good[0] if len(good) == 1 else pa.concat_batches(good)
+        return pa.RecordBatch.from_pylist([], schema=self._schema(step.outputs))
+
+    def _put_aside(
+        self,
+        step: IsolatedStep,
+        node: str,
+        batch: pa.RecordBatch,
+        bad: Sequence[tuple[int, Exception]],
+        origin: Request | None,
+    ) -> None:
+        if len(self._letters) + len(bad) > self._limit:
+            raise DeadLettersFullError(
+                f"{node} fails on more rows of one batch than there may be dead letters at all "
+                f"({self._limit:,}, dead_letters_max), for example: {bad[0][1]}"
+            )
+        numbers = [number for number, _ in bad]
+        guilty = batch.take(pa.array(numbers, pa.int64()))
+        rows = as_tuples(guilty, step.inputs.names)
+        places = guilty.column(POSITION).to_pylist() if self._positions else [None] * len(bad)
+        now = time.time()
+        for row, place, (_, error) in zip(rows, places, bad, strict=True):
+            self._letters.append(
+                letter_of(
+                    error,
+                    node=node,
+                    schema=step.inputs,
+                    values=row.values,
+                    position=place,
+                    now=now,
+                    origin=origin,
+                )
+            )
+
+    def _replayed(self, request: Request, inputs: Schema) -> pa.RecordBatch:
+        columns = fit_row(request, inputs)
+        if self._positions:
+            columns[POSITION] = pa.array([request.position], pa.string())
+        return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+
+    def _schema(self, fields: Schema) -> pa.Schema:
+        schema = arrow_schema(fields)
+        return schema.append(pa.field(POSITION, pa.string())) if self._positions else schema
+
+
+def _sorted_out(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, list[Request]]:
+    """Return the rows of the stream, and the requests that came between them."""
+    if ASIDE not in batch.schema.names:
+        return batch, []
+    column = batch.column(ASIDE)
+    texts = column.drop_null().to_pylist()
+    rows = batch.drop_columns([ASIDE])
+    if texts:
+        rows = rows.filter(pc.is_null(column))
+    found = [read_aside(text) for text in texts]
+    return rows, [r for r in found if isinstance(r, Request) and r.action == "replay"]
+
+
+def _with_aside(batch: pa.RecordBatch) -> pa.RecordBatch:
+    nothing = pa.nulls(batch.num_rows, pa.string())
+    return pa.RecordBatch.from_arrays([*batch.columns, nothing], names=[*batch.schema.names, ASIDE])
+
+
+def _isolate(
+    step: RowStep, batch: pa.RecordBatch
+) -> tuple[list[pa.RecordBatch], list[tuple[int, Exception]]]:
+    """Apply a step; return what came of the good rows, and the bad ones with their errors."""
+    if not isinstance(step.operation, Operation):
+        return bisect(
+            lambda start, stop: apply_step(step, batch.slice(start, stop - start)), len(batch)
+        )
+    try:
+        return [apply_step(step, batch)], []
+    except Exception as error:
+        if not is_of_a_row(error):
+            raise
+    good, bad = _row_by_row(step, batch)
+    return [good], bad
+
+
+def _row_by_row(
+    step: RowStep, batch: pa.RecordBatch
+) -> tuple[pa.RecordBatch, list[tuple[int, Exception]]]:
+    """Call an operation once for each row, each on its own."""
+    call = _call_of(step.operation)
+    made: list[Sequence[Sequence[Any]]] = []
+    bad: list[tuple[int, Exception]] = []
+    for number, row in enumerate(as_tuples(batch, step.fields)):
+        try:
+            made.append(call(row))
+        except Exception as error:
+            if not is_of_a_row(error):
+                raise
+            made.append(())
+            bad.append((number, error))
+    if step.out is None:
+        return batch.filter(pa.array(map(bool, made), pa.bool_())), bad
+    bad += _unfit(step, step.out, made, {number for number, _ in bad})
+    rows = rows_to_batch([row for some in made for row in some], step.out, step.title)
+    return append_made(step, batch, [len(some) for some in made], rows), sorted(bad, key=_number)
+
+
+def _unfit(
+    step: RowStep, out: Schema, made: list[Sequence[Sequence[Any]]], known: set[int]
+) -> list[tuple[int, Exception]]:
+    """Take out what rows gave that does not fit the declared fields; return their errors.
+
+    A row that gave several is bad as a whole: none of its tuples stays without the others.
+    """
+    todo = [number for number in range(len(made)) if number not in known]
+
+    def convert(start: int, stop: int) -> None:
+        rows = [row for number in todo[start:stop] for row in made[number]]
+        rows_to_batch(rows, out, step.title)
+
+    if not todo:
+        return []
+    _, bad = bisect(convert, len(todo))
+    for index, _ in bad:
+        made[todo[index]] = ()
+    return [(todo[index], error) for index, error in bad]
+
+
+def _call_of(operation: Any) -> Callable[[TridentTuple], Sequence[Any]]:
+    """Return what makes rows of one tuple; for a filter, one row that says it stays."""
+    if isinstance(operation, Filter):
+        return lambda row: ((),) if operation.is_keep(row) else ()
+    if isinstance(operation, Consumer):
+
+        def accept(row: TridentTuple) -> Sequence[Any]:
+            operation.accept(row)
+            return ((),)
+
+        return accept
+    if isinstance(operation, MapFunction):
+        return lambda row: (operation.execute(row),)
+    if isinstance(operation, FlatMapFunction):
+        return lambda row: list(operation.execute(row))
+
+    def execute(row: TridentTuple) -> Sequence[Any]:
+        collector = TridentCollector()
+        operation.execute(row, collector)
+        return collector.rows
+
+    return execute
+
+
+def _number(entry: tuple[int, Exception]) -> int:
+    return entry[0]

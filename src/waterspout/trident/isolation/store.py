@@ -1,0 +1,219 @@
+"""Where the letters of a topology are kept: an opaque state of their own, so exactly once."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from waterspout.config import Config
+from waterspout.schema import Schema
+from waterspout.state.base import BackingMap, StateFactory, StateKind
+from waterspout.state.columns import Layout
+from waterspout.state.head import NOTHING, Head, Stamp
+from waterspout.state.memory import MemoryMap
+from waterspout.state.opaque import OpaqueMap
+from waterspout.state.sqlite.state import SQLiteMap
+from waterspout.trident.isolation.letters import LetterKey, RowLetter
+from waterspout.trident.isolation.requests import Requests
+
+__all__ = ["LETTERS_FILE", "Letters", "LettersFactory", "LettersPlace"]
+
+LETTERS_FILE = "letters.db"
+_REQUESTS_FILE = "letter-requests.db"
+_TABLE = "letters"
+_KEYS = Schema.parse("txid bigint, attempt bigint, n bigint")
+_VALUES = Schema.parse(
+    "node string, fields string, row string, looks string, position string, error string, "
+    "trace string, failures bigint, first_failed double, last_failed double"
+)
+
+
+class _LettersTable(SQLiteMap):
+    """The table, without the traces of letters that are long gone."""
+
+    def move_head(self, expected: Head | None, new: Head) -> None:
+        super().move_head(expected, new)
+        if not new.committed:
+            self._write(lambda db: self._forget(db, new.stamp.txid))
+
+    def _connect(self, *, create: bool) -> sqlite3.Connection | None:
+        if create and self._db is None:
+            # Rows are for this user alone, as all else that a topology keeps.
+            self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            os.close(os.open(self._path, os.O_CREAT | os.O_WRONLY, 0o600))
+        return super()._connect(create=create)
+
+    def count(self) -> int:
+        """Return how many letters there are, those of the batch at the head included."""
+        with self._lock, self._errors():
+            db = self._connect(create=False)
+            if db is None or not self._has_own_table(db):
+                return 0
+            there = f"SELECT count(*) FROM {_TABLE} WHERE node IS NOT NULL"
+            return int(db.execute(there).fetchone()[0])
+
+    @staticmethod
+    def _forget(db: sqlite3.Connection, txid: int) -> None:
+        # The last committed batch can still be taken back; what went before it is settled.
+        db.execute(f"DELETE FROM {_TABLE} WHERE node IS NULL AND _txid < ?", (txid - 1,))
+
+
+class Letters(OpaqueMap[Any]):
+    """The letters of one topology by key."""
+
+    joins_late = True
+
+    @property
+    def txid_and_attempt(self) -> tuple[int, int]:
+        """The batch that is being committed."""
+        assert self._batch is not None
+        return self._batch.txid, self._batch.attempt
+
+    def claim(
+        self,
+        txid: int,
+        attempt: int,
+        *,
+        committed_attempt: int | None,
+        resolved: Mapping[int, int] = NOTHING,
+        begun: tuple[int, ...] = (),
+    ) -> None:
+        """Move the head; letters that begin with this batch take the ones before as theirs."""
+        fence = self._backing.fence
+        assert fence is not None
+        if fence.read_head() is None and txid > 1:
+            writer = self._require_stamp(txid, attempt).writer
+            before = Stamp(writer, txid - 1, committed_attempt or 0)
+            fence.move_head(None, Head(before, committed=True))
+        super().claim(
+            txid, attempt, committed_attempt=committed_attempt, resolved=resolved, begun=begun
+        )
+
+    def count(self) -> int:
+        """Return how many letters there are, as the batch that is being committed finds them."""
+        if isinstance(self._backing, _LettersTable):
+            return self._backing.count()
+        keys = [key for chunk in self._backing.scan() for key, _ in chunk]
+        if self._batch is None:
+            return sum(value is not None for value in self.multi_get(keys))
+        records = self._backing.multi_get(keys)
+        found = [self._open(r, self._batch, k)[0] for k, r in zip(keys, records, strict=True)]
+        return sum(value is not None for value in found)
+
+    def add(self, letters: Sequence[RowLetter]) -> None:
+        """Put letters of this batch aside."""
+        txid, attempt = self.txid_and_attempt
+        keys = [LetterKey(txid, attempt, n) for n in range(len(letters))]
+        self.multi_put(keys, [_columns(letter) for letter in letters])
+
+    def remove(self, keys: Sequence[LetterKey]) -> None:
+        """Take letters away that are there."""
+        found = zip(keys, self.multi_get(keys), strict=True)
+        there = [key for key, value in found if value is not None]
+        self.multi_put(there, [None] * len(there))
+
+    def all(self) -> list[RowLetter]:
+        """Return the committed letters, oldest first."""
+        found = [_letter(key, value) for chunk in self.scan() for key, value in chunk]
+        return sorted(found, key=lambda letter: letter.key or LetterKey(0, 0, 0))
+
+    def get(self, key: LetterKey) -> RowLetter | None:
+        """Return a committed letter."""
+        (value,) = self.multi_get([key])
+        return None if value is None else _letter(key, value)
+
+
+@dataclass(frozen=True, slots=True)
+class LettersPlace:
+    """Where a topology's letters and the requests for them are: a folder, or this process."""
+
+    folder: Path | None = None
+    token: str = field(default_factory=lambda: uuid.uuid4().hex)
+
+    @property
+    def exists(self) -> bool:
+        """Whether letters were ever kept in this folder."""
+        return self.folder is not None and (self.folder / LETTERS_FILE).exists()
+
+    @property
+    def where(self) -> str:
+        """What errors call the place."""
+        return "this process" if self.folder is None else str(self.folder / LETTERS_FILE)
+
+    def requests(self) -> Requests:
+        """Return the requests."""
+        if self.folder is not None:
+            return Requests(self.folder / _REQUESTS_FILE)
+        with _shared_lock:
+            if self.token not in _shared:
+                _shared[self.token] = (MemoryMap("the dead letters"), Requests(None))
+            return _shared[self.token][1]
+
+    def backing(self) -> BackingMap[Any]:
+        """Return the map of the letters."""
+        if self.folder is not None:
+            return _LettersTable(
+                self.folder / LETTERS_FILE, _TABLE, StateKind.OPAQUE, Layout(_KEYS, _VALUES)
+            )
+        self.requests()
+        return _shared[self.token][0]
+
+    def open(self) -> Letters:
+        """Return the letters."""
+        return Letters(self.backing(), name="the dead letters")
+
+
+_shared: dict[str, tuple[MemoryMap[Any], Requests]] = {}
+_shared_lock = threading.Lock()
+
+
+@dataclass(frozen=True)
+class LettersFactory(StateFactory):
+    """Recipe of the letters' state; only the driver writes it."""
+
+    place: LettersPlace
+
+    kind = StateKind.OPAQUE
+    driver_only = True
+
+    @property
+    def volatile(self) -> bool:  # type: ignore[override]
+        """Whether they end with this process."""
+        return self.place.folder is None
+
+    def make_state(self, conf: Config, partition_index: int, num_partitions: int) -> Letters:
+        """Open the letters; nothing is created before the first batch."""
+        return self.place.open()
+
+    def identity(self) -> Mapping[str, Any]:
+        """Name the kind; the folder may be moved."""
+        return {"backend": "dead letters"}
+
+    def check(self) -> None:
+        """See that the file, if it is there, holds letters."""
+        backing = self.place.backing()
+        if isinstance(backing, _LettersTable):
+            try:
+                backing.check()
+            finally:
+                backing.close()
+
+    def location(self) -> str:
+        """Name the file."""
+        if self.place.folder is None:
+            return f"memory:letters-{self.place.token}"
+        return f"sqlite:{self.place.folder / LETTERS_FILE}#{_TABLE}"
+
+
+def _columns(letter: RowLetter) -> tuple[Any, ...]:
+    return tuple(getattr(letter, name) for name in _VALUES.names)
+
+
+def _letter(key: Sequence[Any], value: Sequence[Any]) -> RowLetter:
+    return RowLetter(**dict(zip(_VALUES.names, value, strict=True)), key=LetterKey(*key))

@@ -1,0 +1,446 @@
+"""Aggregators as plain functions, and as functions over Arrow tables or pandas DataFrames."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
+
+import pyarrow as pa
+
+from waterspout.errors import TopologyError
+from waterspout.schema import Schema
+from waterspout.trident.operations.adapters import plain_name, unmarked
+from waterspout.trident.operations.annotations import returned_types, row_types
+from waterspout.trident.operations.contracts import (
+    Aggregator,
+    CombinerAggregator,
+    GroupedMultiReducer,
+    MultiReducer,
+    Operation,
+    ReducerAggregator,
+    TridentCollector,
+)
+from waterspout.tuples import TridentTuple
+
+__all__ = [
+    "ArrowAggregator",
+    "PandasAggregator",
+    "PlainAggregator",
+    "PlainCombiner",
+    "PlainGroupedMultiReducer",
+    "PlainMultiReducer",
+    "PlainReducer",
+    "aggregator",
+    "arrow_aggregator",
+    "combiner",
+    "grouped_multi_reducer",
+    "multi_reducer",
+    "pandas_aggregator",
+    "reducer",
+    "rows_of",
+]
+
+_tuple: Any = tuple  # some methods have an argument of that name, as Storm's do
+
+
+def rows_of(result: Any) -> list[Sequence[Any]]:
+    """Return what a plain function gave as rows.
+
+    A list, or what was yielded, is many rows; None is none. A row is a tuple, and a bare value
+    is a row of one field.
+
+    >>> rows_of(3), rows_of((1, "a")), rows_of([(1, "a"), (2, "b")]), rows_of(None)
+    ([(3,)], [(1, 'a')], [(1, 'a'), (2, 'b')], [])
+    """
+    if result is None:
+        return []
+    many = result if isinstance(result, (list, Iterator)) else (result,)
+    return [row if isinstance(row, (tuple, TridentTuple)) else (row,) for row in many]
+
+
+class PlainReducer(ReducerAggregator[Any]):
+    """A function of the value so far and the field values, which returns the next value."""
+
+    def __init__(self, function: Callable[..., Any], init: Any, out: str | None) -> None:
+        self.label = plain_name(function)
+        self._function, self.deterministic = unmarked(function)
+        self._init = init
+        self._types = _one_type(out, f"reducer({self.label})") or returned_types(
+            self._function, 1, many=False
+        )
+
+    def init(self) -> Any:
+        """Return the start value, or a new one of its factory."""
+        return _fresh(self._init)
+
+    def reduce(self, value: Any, tuple: TridentTuple) -> Any:
+        """Call the function with the value and the fields."""
+        return self._function(value, *tuple.values)
+
+    def output_types(self, inputs: Sequence[str | None]) -> Sequence[str | None] | None:
+        """What was written, or annotated."""
+        return self._types
+
+
+def reducer(
+    init: Any = None, out: str | None = None
+) -> Callable[[Callable[..., Any]], PlainReducer]:
+    """Make a ReducerAggregator of `f(value, *fields)`, which returns the next value.
+
+    `init` is the value to start from, or a function without arguments that makes it. The type
+    is `out`, or what the function is annotated to return.
+
+    >>> @reducer(init=0)
+    ... def total(value, amount) -> int:
+    ...     return value + amount
+    >>> total.output_types([None])
+    ['bigint']
+    """
+    if inspect.isfunction(init) and _takes_something(init):
+        raise TopologyError(
+            f"reducer needs its start value: write @reducer(init=0) before {plain_name(init)}"
+        )
+    return lambda function: PlainReducer(_function(function, "reducer"), init, out)
+
+
+class PlainCombiner(CombinerAggregator[Any]):
+    """Three functions (and one more, to finish) as a combiner."""
+
+    def __init__(
+        self,
+        init: Callable[..., Any],
+        combine: Callable[[Any, Any], Any],
+        zero: Any,
+        types: tuple[str | None, str | None],
+        finish: Callable[[Any], Any] | None,
+        label: str,
+    ) -> None:
+        self.label = label
+        (self._init, own), (self._combine, also) = unmarked(init), unmarked(combine)
+        self.deterministic = own and also
+        self._zero = zero
+        self._out, self._value = types
+        self._finish = finish
+        self.finishes = finish is not None
+
+    def init(self, tuple: TridentTuple) -> Any:
+        """Call the first function with the field values."""
+        return self._init(*tuple.values)
+
+    def combine(self, left: Any, right: Any) -> Any:
+        """Call the second."""
+        return self._combine(left, right)
+
+    def zero(self) -> Any:
+        """Return the zero, or a new one of its factory."""
+        return _fresh(self._zero)
+
+    def finish(self, value: Any) -> Any:
+        """Call the last, if there is one."""
+        return value if self._finish is None else self._finish(value)
+
+    def output_types(self, inputs: Sequence[str | None]) -> Sequence[str | None] | None:
+        """What was written, or annotated."""
+        if self._out is not None:
+            return [self._out]
+        if self._finish is not None:
+            return returned_types(self._finish, 1, many=False)
+        return self.value_types(inputs)
+
+    def value_types(self, inputs: Sequence[str | None]) -> Sequence[str | None] | None:
+        """What was written, or annotated."""
+        if self._value is not None:
+            return [self._value]
+        if self._finish is None and self._out is not None:
+            return [self._out]
+        return returned_types(self._combine, 1, many=False) or returned_types(
+            self._init, 1, many=False
+        )
+
+
+def combiner(
+    init: Callable[..., Any],
+    combine: Callable[[Any, Any], Any],
+    zero: Any,
+    out: str | None = None,
+    *,
+    finish: Callable[[Any], Any] | None = None,
+    value: str | None = None,
+    name: str | None = None,
+) -> PlainCombiner:
+    """Make a CombinerAggregator of functions.
+
+    `init(*fields)` makes a value of a tuple, `combine(a, b)` one of two; `zero` is that of no
+    tuples, or a function that makes it. With `finish`, what a reader sees is `finish(value)`: then
+    `out` is the type of that, and `value` the type of what is combined and kept.
+
+    >>> longest = combiner(len, max, 0, out="bigint")
+    >>> longest.combine(longest.init(TridentTuple(("storm",), {"word": 0})), 3)
+    5
+    """
+    for part, given in {"init": init, "combine": combine}.items():
+        _function(given, f"combiner: {part}")
+    if finish is not None:
+        _function(finish, "combiner: finish")
+    label = name or f"combiner({plain_name(init)}, {plain_name(combine)})"
+    made = PlainCombiner(
+        init, combine, zero, (_type(out, label), _type(value, label)), finish, label
+    )
+    if made.finishes and made.value_types(()) is None:
+        raise TopologyError(
+            f"{label} finishes, so what it keeps has a type of its own: "
+            'value="struct<sum:double,n:bigint>", for example, or annotate its functions'
+        )
+    return made
+
+
+class _OverRows(Operation):
+    """What adapters share that hold all tuples and call a function once."""
+
+    def __init__(self, function: Callable[..., Any], out: Any = None) -> None:
+        self.label = plain_name(function)
+        self._function, self.deterministic = unmarked(function)
+        self._types = None if out is None else Schema.parse(out).types
+
+    def output_types(self, inputs: Sequence[str | None]) -> Sequence[str | None] | None:
+        """Go by what was written, or by the annotation: many rows, or one."""
+        return self._types if self._types is not None else row_types(self._function)
+
+
+class PlainAggregator(_OverRows, Aggregator[list[TridentTuple]]):
+    """A function from the list of a batch's (or group's) tuples to rows."""
+
+    def init(self, batch_id: Any, collector: TridentCollector) -> list[TridentTuple]:
+        """Start with no tuples."""
+        return []
+
+    def aggregate(
+        self, value: list[TridentTuple], tuple: TridentTuple, collector: TridentCollector
+    ) -> None:
+        """Keep the tuple."""
+        value.append(tuple)
+
+    def complete(self, value: list[TridentTuple], collector: TridentCollector) -> None:
+        """Call the function with all of them."""
+        for row in rows_of(self._function(value)):
+            collector.emit(row)
+
+
+def aggregator(function: Callable[..., Any]) -> PlainAggregator:
+    """Make an Aggregator of a function from the list of tuples to rows.
+
+    It returns one row or a list of them, or yields rows; a row of one field is the bare value.
+
+    >>> @aggregator
+    ... def spread(rows) -> float:
+    ...     return max(r["x"] for r in rows) - min(r["x"] for r in rows) if rows else 0.0
+    >>> spread.output_types([])
+    ['double']
+    """
+    return PlainAggregator(_function(function, "aggregator"))
+
+
+class ArrowAggregator(PlainAggregator):
+    """A function from the Arrow table of a batch (or group) to rows."""
+
+    def run_table(self, table: pa.Table) -> Sequence[Sequence[Any]]:
+        """Call the function with a table of the input fields; return its rows."""
+        return _rows_of_table(self._function(table))
+
+    def complete(self, value: list[TridentTuple], collector: TridentCollector) -> None:
+        """Call the function with a table of all tuples, with the types of their values."""
+        for row in self.run_table(_table_of(value)):
+            collector.emit(row)
+
+
+class PandasAggregator(ArrowAggregator):
+    """A function from the DataFrame of a batch (or group) to rows."""
+
+    def run_table(self, table: pa.Table) -> Sequence[Sequence[Any]]:
+        """Call the function with a DataFrame of the input fields; return its rows."""
+        return _rows_of_table(self._function(table.to_pandas()))
+
+
+def arrow_aggregator(function: Callable[..., Any]) -> ArrowAggregator:
+    """Make an Aggregator of a function from an Arrow table to rows.
+
+    It returns a table (fields go by position), an array of rows of one field, a tuple (one row),
+    a list of tuples, or one value. It is called once per batch, partition or group.
+    """
+    return ArrowAggregator(_function(function, "arrow_aggregator"))
+
+
+def pandas_aggregator(function: Callable[..., Any]) -> PandasAggregator:
+    """Make an Aggregator of a function from a DataFrame to rows.
+
+    It returns a DataFrame (fields go by position), a Series of rows of one field, a tuple (one
+    row), a list of tuples, or one value. It is called once per batch, partition or group.
+    """
+    return PandasAggregator(_function(function, "pandas_aggregator"))
+
+
+class _OverStreams(_OverRows):
+    """What adapters share that hold the tuples of several streams."""
+
+    before = 0  # arguments before the streams
+
+    def __init__(self, function: Callable[..., Any], out: Any = None) -> None:
+        super().__init__(function, out)
+        self.streams = 0
+
+    def bound(self: _S, streams: int, where: str) -> _S:
+        """Return the same reducer for so many streams; refuse a function of other arguments."""
+        try:
+            inspect.signature(self._function).bind(*[None] * (self.before + streams))
+        except TypeError as error:
+            first = "the group and " if self.before else ""
+            raise TopologyError(
+                f"{where}: {self.label} must take {first}one list of tuples for each of the "
+                f"{streams} streams: {error}"
+            ) from None
+        except ValueError:
+            pass  # a builtin that does not show its arguments
+        made = copy.copy(self)
+        made.streams = streams
+        return made
+
+
+_S = TypeVar("_S", bound=_OverStreams)
+
+
+class PlainMultiReducer(_OverStreams, MultiReducer[list[list[TridentTuple]]]):
+    """A function of one list of tuples per stream, which gives rows."""
+
+    def init(self, collector: TridentCollector) -> list[list[TridentTuple]]:
+        """Start with no tuples of any stream."""
+        return [[] for _ in range(self.streams)]
+
+    def execute(
+        self,
+        value: list[list[TridentTuple]],
+        stream_index: int,
+        tuple: TridentTuple,
+        collector: TridentCollector,
+    ) -> None:
+        """Keep the tuple."""
+        value[stream_index].append(tuple)
+
+    def complete(self, value: list[list[TridentTuple]], collector: TridentCollector) -> None:
+        """Call the function with all of them."""
+        for row in rows_of(self._function(*value)):
+            collector.emit(row)
+
+
+class PlainGroupedMultiReducer(_OverStreams, GroupedMultiReducer[list[list[TridentTuple]]]):
+    """A function of a group and one list of its tuples per stream, which gives rows."""
+
+    before = 1
+
+    def init(self, collector: TridentCollector, group: TridentTuple) -> list[list[TridentTuple]]:
+        """Start with no tuples of any stream."""
+        return [[] for _ in range(self.streams)]
+
+    def execute(
+        self,
+        value: list[list[TridentTuple]],
+        stream_index: int,
+        group: TridentTuple,
+        tuple: TridentTuple,
+        collector: TridentCollector,
+    ) -> None:
+        """Keep the tuple."""
+        value[stream_index].append(tuple)
+
+    def complete(
+        self, value: list[list[TridentTuple]], group: TridentTuple, collector: TridentCollector
+    ) -> None:
+        """Call the function with the group and all of them."""
+        for row in rows_of(self._function(group, *value)):
+            collector.emit(row)
+
+
+def multi_reducer(function: Callable[..., Any]) -> PlainMultiReducer:
+    """Make a MultiReducer of `f(tuples_of_first, tuples_of_second, ...)`, which gives rows."""
+    return PlainMultiReducer(_function(function, "multi_reducer"))
+
+
+def grouped_multi_reducer(function: Callable[..., Any]) -> PlainGroupedMultiReducer:
+    """Make a GroupedMultiReducer of `f(group, tuples_of_first, ...)`, which gives rows."""
+    return PlainGroupedMultiReducer(_function(function, "grouped_multi_reducer"))
+
+
+def _fresh(value: Any) -> Any:
+    """Return a start value that nobody else changes."""
+    return value() if callable(value) else copy.deepcopy(value)
+
+
+def _function(function: Any, where: str) -> Callable[..., Any]:
+    if not callable(function):
+        raise TopologyError(f"{where} needs a function, not {function!r}")
+    found: Callable[..., Any] = function
+    return found
+
+
+def _takes_something(function: Callable[..., Any]) -> bool:
+    try:
+        inspect.signature(function).bind()
+    except TypeError:
+        return True
+    return False
+
+
+def _type(ddl: str | None, where: str) -> str | None:
+    """Return the canonical form of a type, which may be written with a name or without."""
+    if ddl is None:
+        return None
+    bare = Schema.parse(f"value {ddl}") if _is_type(ddl) else Schema.parse(ddl)
+    if len(bare) != 1 or bare.types[0] is None:
+        raise TopologyError(f"{where} gives one value; write its type, out={ddl!r} is not one")
+    return bare.types[0]
+
+
+def _is_type(ddl: str) -> bool:
+    try:
+        Schema.parse(f"value {ddl}")
+    except TopologyError:
+        return False
+    return True
+
+
+def _one_type(ddl: str | None, where: str) -> list[str | None] | None:
+    known = _type(ddl, where)
+    return None if known is None else [known]
+
+
+def _table_of(tuples: Sequence[TridentTuple]) -> pa.Table:
+    names = tuples[0].fields if tuples else ()
+    return pa.table({name: [row[name] for row in tuples] for name in names})
+
+
+def _rows_of_table(result: Any) -> list[Sequence[Any]]:
+    if hasattr(result, "columns") and hasattr(result, "iloc"):
+        result = pa.Table.from_pandas(result, preserve_index=False)
+    if isinstance(result, (pa.Table, pa.RecordBatch)):
+        columns = [column.to_pylist() for column in result.columns]
+        return list(zip(*columns, strict=True)) if columns else []
+    if isinstance(result, (pa.Array, pa.ChunkedArray)):
+        return [(value,) for value in result.to_pylist()]
+    if hasattr(result, "iloc") and hasattr(result, "to_numpy"):  # a Series
+        return [(value,) for value in pa.Array.from_pandas(result).to_pylist()]
+    return [_tuple(map(_plain_value, row)) for row in rows_of(result)]
+
+
+def _plain_value(value: Any) -> Any:
+    """Return a scalar of Arrow, numpy or pandas as Python's own."""
+    if isinstance(value, pa.Scalar):
+        return value.as_py()
+    kind = type(value).__module__.partition(".")[0]
+    if kind == "pandas" and type(value).__name__ in ("NAType", "NaTType"):
+        return None
+    if kind == "pandas" and hasattr(value, "to_pydatetime"):
+        return value.to_pydatetime()
+    if kind == "numpy" and hasattr(value, "tolist"):
+        return value.tolist()
+    return value

@@ -1,0 +1,75 @@
+"""Queries and updates of a state as plain functions."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from waterspout.trident.operations.adapters import plain_name, unmarked
+from waterspout.trident.operations.aggregate_forms import rows_of
+from waterspout.trident.operations.annotations import returned_types
+from waterspout.trident.operations.contracts import QueryFunction, StateUpdater, TridentCollector
+from waterspout.tuples import TridentTuple
+
+__all__ = ["PlainQuery", "PlainUpdater", "query", "updater"]
+
+
+class PlainQuery(QueryFunction[Any, Any]):
+    """A function of a state and the tuples of a partition; it gives one answer per tuple."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.label = plain_name(function)
+        self._function, self.deterministic = unmarked(function)
+        self._width = 1
+
+    def of_width(self, width: int) -> PlainQuery:
+        """Return the same query for so many output fields."""
+        bound = copy.copy(self)
+        bound._width = width
+        return bound
+
+    def batch_retrieve(self, state: Any, tuples: Sequence[TridentTuple]) -> Sequence[Any]:
+        """Call the function."""
+        return list(self._function(state, tuples))
+
+    def execute(self, tuple: TridentTuple, result: Any, collector: TridentCollector) -> None:
+        """Emit the answer: a bare value for one field, a tuple for several."""
+        collector.emit((result,) if self._width == 1 else result)
+
+    def output_types(self, inputs: Sequence[str | None]) -> Sequence[str | None] | None:
+        """Go by the annotation of what the function returns."""
+        return returned_types(self._function, self._width, many=True)
+
+
+class PlainUpdater(StateUpdater[Any]):
+    """A function of a state and the tuples of a partition; rows that it gives are new values."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.label = plain_name(function)
+        self._function, self.deterministic = unmarked(function)
+
+    def update_state(
+        self, state: Any, tuples: Sequence[TridentTuple], collector: TridentCollector
+    ) -> None:
+        """Call the function, to its end if it yields."""
+        for row in rows_of(self._function(state, tuples)):
+            collector.emit(row)
+
+
+def query(function: Callable[..., Any]) -> PlainQuery:
+    """Make a QueryFunction of `f(state, tuples)`, which returns one answer per tuple.
+
+    >>> from waterspout.tuples import field_index
+    >>> @query
+    ... def known(state, tuples) -> list[bool]:
+    ...     return [row["word"] in state for row in tuples]
+    >>> known.batch_retrieve({"storm"}, [TridentTuple(("storm",), field_index(["word"]))])
+    [True]
+    """
+    return PlainQuery(function)
+
+
+def updater(function: Callable[..., Any]) -> PlainUpdater:
+    """Make a StateUpdater of `f(state, tuples)`; rows that it returns or yields are emitted."""
+    return PlainUpdater(function)

@@ -1,0 +1,41 @@
+"""Which nodes share one visit to a Python worker. Pure functions; the compiler asks them, too."""
+
+from __future__ import annotations
+
+from collections.abc import Container
+
+from waterspout.trident.plan.native import is_native
+from waterspout.trident.plan.nodes import Each, Keep, Mapped, Node, Project
+from waterspout.trident.plan.plan import Plan
+
+__all__ = ["python_chain", "python_chains"]
+
+
+def python_chain(plan: Plan, node: Node, made: Container[Node] = ()) -> list[Node]:
+    """Return this node and those before it that fit into one visit, none of them `made` yet.
+
+    Empty if the node itself is no row operation in Python.
+    """
+    chain: list[Node] = []
+    while node not in made and isinstance(node, (Each, Mapped, Keep, Project)):
+        if is_native(node) and not (chain and isinstance(node, Project)):
+            break
+        chain.insert(0, node)
+        node = node.parents[0]
+        if node in plan.shared:  # it is computed once, for all who read it
+            break
+    while chain and isinstance(chain[0], Project):
+        chain.pop(0)  # in the JVM it costs nothing, and less is sent to Python
+    return chain
+
+
+def python_chains(plan: Plan) -> list[list[Node]]:
+    """Return every chain of the plan, in the order of their first nodes."""
+    found: list[list[Node]] = []
+    inside: set[Node] = set()
+    for node in reversed(plan.nodes):
+        chain = [] if node in inside else python_chain(plan, node)
+        if chain:
+            found.append(chain)
+            inside.update(chain)
+    return found[::-1]

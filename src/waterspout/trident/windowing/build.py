@@ -1,0 +1,95 @@
+"""How a window becomes a part of a plan, and what of a plan is a window by time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from waterspout.errors import TopologyError
+from waterspout.schema import FieldNames
+from waterspout.state.base import StateFactory, StateKind
+from waterspout.trident.aggregating import make_part
+from waterspout.trident.operations.aggregators import Count
+from waterspout.trident.operations.contracts import describe
+from waterspout.trident.plan.native import is_expression
+from waterspout.trident.plan.nodes import Update, UpdateWith
+from waterspout.trident.plan.plan import Plan, Shape
+from waterspout.trident.windowing.buffer import KEYS, VALUES
+from waterspout.trident.windowing.config import WindowConfig
+from waterspout.trident.windowing.store import OwnStore
+from waterspout.trident.windowing.updater import WindowUpdater
+
+if TYPE_CHECKING:
+    from waterspout.trident.stream import Stream
+
+__all__ = ["add_window", "windows_by_time"]
+
+
+def add_window(
+    stream: Stream,
+    config: WindowConfig,
+    store: StateFactory | None,
+    fields: FieldNames | None,
+    aggregator: Any,
+    out: FieldNames,
+) -> Stream:
+    """Add windows to a stream; return the stream of their results.
+
+    They are an update of a state, in the commit phase, and the results are its new values.
+    """
+    where = f"window({describe(aggregator)})"
+    if not isinstance(config, WindowConfig):
+        raise TopologyError(
+            f"{where} needs a window, such as TumblingCountWindow.of(100) or "
+            f"SlidingDurationWindow.of(length, slide), not {config!r}"
+        )
+    if is_expression(aggregator):
+        raise TopologyError(
+            f"{where}: a Spark expression aggregates a batch; a window needs an Aggregator, "
+            "ReducerAggregator or CombinerAggregator"
+        )
+    if fields is None and type(aggregator) is Count:
+        fields = ()  # what it does not look at need not be kept
+    part = make_part(stream.schema, "window", fields, aggregator, out)
+    updater = WindowUpdater(config, part.inputs, part.aggregator)
+    factory = _own_store(stream) if store is None else _checked(store, where)
+    updating = UpdateWith(part.inputs.names, updater, every_batch=config.by_time)
+    # Rows without any column would not be rows any more.
+    inputs = stream.project(part.inputs.names or stream.fields[:1])
+    made = inputs.update(factory, Shape.OWN, KEYS, VALUES, part.out, updating)
+    results = made.new_values_stream().name(f"results of {where}")
+    stream.topology.rename(results.node.parents[0], f"{where} in {made.name}")
+    return results
+
+
+def windows_by_time(plan: Plan) -> list[tuple[int, int]]:
+    """Return length and slide, in milliseconds, of the windows of a plan that go by time.
+
+    They end whether tuples come or not.
+    """
+    updaters = [
+        node.updating.updater
+        for node in plan.nodes
+        if isinstance(node, Update) and isinstance(node.updating, UpdateWith)
+    ]
+    found = [updater.config for updater in updaters if isinstance(updater, WindowUpdater)]
+    return [(config.span, config.step) for config in found if config.by_time]
+
+
+def _own_store(stream: Stream) -> StateFactory:
+    return OwnStore(stream.topology.next_state())
+
+
+def _checked(store: Any, where: str) -> StateFactory:
+    if not isinstance(store, StateFactory):
+        raise TopologyError(
+            f"{where} keeps its tuples in a state; give it the recipe of an opaque one, such as "
+            f"SQLiteState.opaque(path, table=...), not {store!r}"
+        )
+    if store.kind is not StateKind.OPAQUE:
+        kind = "of your own kind" if store.kind is None else store.kind.value
+        raise TopologyError(
+            f"{where} needs an opaque store, and this one is {kind}. A batch that is replayed "
+            "must find the window as the batch before it left it, and only an opaque state still "
+            "has that. Use .opaque(...), or leave the store out."
+        )
+    return store.bind(KEYS, VALUES)

@@ -1,0 +1,203 @@
+"""How long a window is and how often one ends: by count or by time, tumbling or sliding."""
+
+from __future__ import annotations
+
+import datetime as dt
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from waterspout.errors import TopologyError
+from waterspout.topology.windowing.measures import Seconds, Tuples, duration
+
+__all__ = [
+    "SlidingCountWindow",
+    "SlidingDurationWindow",
+    "TumblingCountWindow",
+    "TumblingDurationWindow",
+    "WindowConfig",
+    "sliding",
+    "tumbling",
+]
+
+
+class WindowConfig(ABC):
+    """The length of a window and the distance between the ends of two.
+
+    Tuples stand on a line: at their number (0, 1, 2...) or at the time of their batch, in
+    milliseconds since 1970. A window ends at every multiple of `step` on that line, and the one
+    that ends at `e` holds what stands at `e - span` or later, and before `e`.
+    """
+
+    by_time: ClassVar[bool]
+
+    @property
+    @abstractmethod
+    def span(self) -> int:
+        """The length: a number of tuples, or milliseconds."""
+
+    @property
+    @abstractmethod
+    def step(self) -> int:
+        """The distance between two ends: a number of tuples, or milliseconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class SlidingCountWindow(WindowConfig):
+    """The last `length` tuples, after every `slide` of them.
+
+    >>> SlidingCountWindow.of(30, 10)
+    SlidingCountWindow(length=30, slide=10)
+    """
+
+    length: int
+    slide: int
+
+    by_time = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "length", _count(self.length, "the length of a window"))
+        object.__setattr__(self, "slide", _count(self.slide, "the slide of a window"))
+        _refuse_gaps(self)
+
+    @classmethod
+    def of(cls, length: int | Tuples, slide: int | Tuples) -> SlidingCountWindow:
+        """Return the window; the slide must not be more than the length."""
+        return cls(_count(length, "the length"), _count(slide, "the slide"))
+
+    @property
+    def span(self) -> int:
+        """The length in tuples."""
+        return self.length
+
+    @property
+    def step(self) -> int:
+        """The slide in tuples."""
+        return self.slide
+
+
+@dataclass(frozen=True, slots=True)
+class TumblingCountWindow(WindowConfig):
+    """Every `length` tuples, each tuple in one window."""
+
+    length: int
+
+    by_time = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "length", _count(self.length, "the length of a window"))
+
+    @classmethod
+    def of(cls, length: int | Tuples) -> TumblingCountWindow:
+        """Return the window."""
+        return cls(_count(length, "the length"))
+
+    @property
+    def span(self) -> int:
+        """The length in tuples."""
+        return self.length
+
+    @property
+    def step(self) -> int:
+        """The length again: each window begins where the last one ended."""
+        return self.length
+
+
+@dataclass(frozen=True, slots=True)
+class SlidingDurationWindow(WindowConfig):
+    """The tuples of the last `length`, every `slide`.
+
+    >>> SlidingDurationWindow.of(dt.timedelta(seconds=10), dt.timedelta(seconds=5)).step
+    5000
+    """
+
+    length: Seconds
+    slide: Seconds
+
+    by_time = True
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "length", duration(self.length, "the length of a window"))
+        object.__setattr__(self, "slide", duration(self.slide, "the slide of a window"))
+        _refuse_gaps(self)
+
+    @classmethod
+    def of(
+        cls, length: dt.timedelta | Seconds, slide: dt.timedelta | Seconds
+    ) -> SlidingDurationWindow:
+        """Return the window; the slide must not be more than the length."""
+        return cls(duration(length, "the length"), duration(slide, "the slide"))
+
+    @property
+    def span(self) -> int:
+        """The length in milliseconds."""
+        return self.length.millis
+
+    @property
+    def step(self) -> int:
+        """The slide in milliseconds."""
+        return self.slide.millis
+
+
+@dataclass(frozen=True, slots=True)
+class TumblingDurationWindow(WindowConfig):
+    """The tuples of each `length` of time, each tuple in one window."""
+
+    length: Seconds
+
+    by_time = True
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "length", duration(self.length, "the length of a window"))
+
+    @classmethod
+    def of(cls, length: dt.timedelta | Seconds) -> TumblingDurationWindow:
+        """Return the window."""
+        return cls(duration(length, "the length"))
+
+    @property
+    def span(self) -> int:
+        """The length in milliseconds."""
+        return self.length.millis
+
+    @property
+    def step(self) -> int:
+        """The length again: each window begins where the last one ended."""
+        return self.length.millis
+
+
+def tumbling(length: Any) -> WindowConfig:
+    """Return a tumbling window of a number of tuples, or of a duration."""
+    if isinstance(length, dt.timedelta | Seconds):
+        return TumblingDurationWindow.of(length)
+    return TumblingCountWindow.of(length)
+
+
+def sliding(length: Any, slide: Any) -> WindowConfig:
+    """Return a sliding window; length and slide are both counts or both durations."""
+    times = [isinstance(part, dt.timedelta | Seconds) for part in (length, slide)]
+    if times == [True, True]:
+        return SlidingDurationWindow.of(length, slide)
+    if any(times):
+        raise TopologyError(
+            f"a window is by count or by time, but its length is {length!r} and its slide "
+            f"{slide!r}; give two numbers of tuples or two durations"
+        )
+    return SlidingCountWindow.of(length, slide)
+
+
+def _count(given: Any, what: str) -> int:
+    count = given.count if isinstance(given, Tuples) else given
+    if not isinstance(count, int) or isinstance(count, bool) or count < 1:
+        raise TopologyError(
+            f"{what} is a positive number of tuples or a duration (a timedelta), not {given!r}"
+        )
+    return count
+
+
+def _refuse_gaps(window: WindowConfig) -> None:
+    if window.step > window.span:
+        raise TopologyError(
+            f"the slide of a window is more than its length in {window!r}: the tuples between "
+            "two windows would be in none. Make the slide at most the length."
+        )

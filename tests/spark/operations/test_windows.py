@@ -1,0 +1,215 @@
+"""Windows on Spark: the documented examples, each place where they can be kept, a killed driver."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.spark.operations.windows_child import Together
+from tests.trident.support import capture, finish, wait_for
+from waterspout import Config, submit
+from waterspout.faults import ENVIRONMENT_VARIABLE
+from waterspout.state import MemoryMapState
+from waterspout.state.sqlite import SQLiteState
+from waterspout.testing import FixedBatchSpout
+from waterspout.trident import Aggregator, Average, Count, Sum, TridentTopology
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
+
+CHILD = Path(__file__).with_name("windows_child.py")
+
+
+def stream_of(rows, size=2, fields="price bigint"):
+    topology = TridentTopology("windows")
+    return topology, topology.new_stream("rows", FixedBatchSpout(fields, size, rows))
+
+
+def held(kept):
+    return [row[0] for rows in kept.batches.values() for row in rows]
+
+
+def test_tumbling_and_sliding_windows_by_count(spark):
+    topology, prices = stream_of([1, 2, 3, 4, 5, 6, 7], size=4)
+    totals = capture(prices.tumbling_window(3, "price", Sum(), "total"))
+    means = capture(prices.sliding_window(4, 2, "price", Average(), "mean"))
+
+    finish(topology, spark)
+
+    assert totals.batches == {1: [(6,)], 2: [(15,)]}
+    assert means.batches == {1: [(1.5,), (2.5,)], 2: [(4.5,)]}
+
+
+class Hashtags(Aggregator[Counter]):
+    """The documented example: the most frequent tags of a window, with its end."""
+
+    def init(self, batch_id, collector):
+        self.window = batch_id
+        return Counter()
+
+    def aggregate(self, value, tuple, collector):
+        value[tuple["tag"]] += 1
+
+    def complete(self, value, collector):
+        for tag, n in value.most_common(2):
+            collector.emit((self.window.end, tag, n))
+
+
+def test_an_aggregator_emits_the_top_of_each_window(spark):
+    tags = ["a", "b", "a", "c", "c", "c"]
+    topology, stream = stream_of(tags, size=6, fields="tag string")
+    kept = capture(stream.tumbling_window(3, Hashtags(), out="upto bigint, tag string, n bigint"))
+
+    finish(topology, spark)
+
+    assert kept.rows == [(3, "a", 2), (3, "b", 1), (6, "c", 3)]
+
+
+def test_a_window_by_time_closes_without_new_data(spark):
+    topology, prices = stream_of(list(range(10)), size=3)
+    tenth = dt.timedelta(milliseconds=100)
+    spread = prices.shuffle().parallelism_hint(2)
+    kept = capture(spread.tumbling_window(tenth, "price", Together(), "held array<bigint>"))
+    counted = capture(prices.tumbling_window(tenth, Count(), out="n"))
+
+    run = submit(topology, spark, Config(retry_backoff_millis=1))
+    try:
+        run.process_all_available(timeout=60)
+        wait_for(lambda: sum(map(len, held(kept))) == 10)
+        run.process_all_available(timeout=60)
+    finally:
+        run.stop()
+
+    assert sorted(number for window in held(kept) for number in window) == list(range(10))
+    assert sum(held(counted)) == 10
+
+
+def test_windows_are_kept_by_tasks_where_they_reach_the_store(spark, tmp_path):
+    store = SQLiteState.opaque(tmp_path / "w.db", table="windows", driver_only=False)
+    results = SQLiteState.opaque(tmp_path / "w.db", table="results", driver_only=False)
+    topology, prices = stream_of(list(range(40)), size=5)
+    state = (
+        prices.shuffle()
+        .parallelism_hint(2)
+        .tumbling_window(4, store, "price", Together(), "held array<bigint>")
+        .persistent_aggregate(results, "held", Together(), out="all array<array<bigint>>")
+    )
+    config = Config(commit_in="tasks", retry_backoff_millis=1, home=str(tmp_path / "home"))
+
+    finish(topology, spark, config)
+
+    windows = state.get()
+    assert all(len(window) == 4 for window in windows)
+    numbers = [number for window in windows for number in window]
+    assert len(numbers) == len(set(numbers)) >= 34
+
+
+def test_windows_by_time_are_kept_by_tasks_and_closed_without_data(spark, tmp_path):
+    store = SQLiteState.opaque(tmp_path / "w.db", table="windows", driver_only=False)
+    results = SQLiteState.opaque(tmp_path / "r.db", table="results", driver_only=False)
+    topology, prices = stream_of(list(range(12)), size=6)
+    state = (
+        prices.shuffle()
+        .parallelism_hint(2)
+        .tumbling_window(dt.timedelta(seconds=0.3), store, "price", Count(), "n")
+        .persistent_aggregate(results, "n", Sum(), out="total")
+    )
+    config = Config(commit_in="tasks", retry_backoff_millis=1, home=str(tmp_path / "home"))
+
+    run = submit(topology, spark, config)
+    try:
+        wait_for(lambda: state.get() == 12)
+    finally:
+        run.stop()
+
+
+def test_windows_go_on_in_the_next_run(spark, tmp_path):
+    config = Config(home=str(tmp_path / "home"), retry_backoff_millis=1)
+    (tmp_path / "in").mkdir()
+
+    def run_once():
+        from waterspout.spouts.files import FileSpout
+
+        topology = TridentTopology("continued")
+        lines = topology.new_stream("lines", FileSpout(tmp_path / "in"))
+        windows = lines.tumbling_window(3, "value", Together(), "held array<string>")
+        results = SQLiteState.opaque(tmp_path / "r.db", table="results")
+        state = windows.persistent_aggregate(
+            results, "held", Together(), out="x array<array<string>>"
+        )
+        finish(topology, spark, config)
+        return state.get()
+
+    (tmp_path / "in" / "1.txt").write_text("a\nb\n")
+    assert run_once() is None
+    (tmp_path / "in" / "2.txt").write_text("c\nd\ne\n")
+    assert run_once() == [["a", "b", "c"]]
+    (tmp_path / "in" / "3.txt").write_text("f\n")
+    assert run_once() == [["a", "b", "c"], ["d", "e", "f"]]
+    assert (tmp_path / "home" / "continued" / "windows.db").exists()
+
+
+def test_windows_beside_a_state_in_memory_stay_in_memory(spark, tmp_path):
+    for _ in range(2):
+        topology, prices = stream_of([1, 2, 3])
+        state = prices.tumbling_window(2, "price", Sum(), "total").persistent_aggregate(
+            MemoryMapState(), "total", Sum(), out="all"
+        )
+
+        finish(topology, spark, Config(home=str(tmp_path), retry_backoff_millis=1))
+
+        assert state.get() == 3
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.timeout(600)
+def test_a_driver_that_is_killed_loses_and_doubles_no_window(tmp_path):
+    (tmp_path / "in").mkdir()
+    numbers = iter(range(10_000))
+    for file in range(7):
+        rows = [f"{next(numbers)}\n" for _ in range(3 + file % 3)]
+        (tmp_path / "in" / f"{file}.txt").write_text("".join(rows))
+    total = next(numbers)
+
+    # After the window has been written, and before its result is; then before the mark.
+    kills = [("write.after", 3, 1), ("mark.before", 6, 1)]
+    for point, txid, nth in kills:
+        fault = {"point": point, "action": "kill", "where": {"txid": txid}, "nth": nth}
+        assert _run_child(tmp_path, [fault]) == -9, (tmp_path / "child.log").read_text()[-3000:]
+    assert _run_child(tmp_path) == 0, (tmp_path / "child.log").read_text()[-3000:]
+
+    everything = [str(number) for number in range(total)]
+    tumbling = [everything[end - 7 : end] for end in range(7, total + 1, 7)]
+    sliding = [everything[max(0, end - 9) : end] for end in range(4, total + 1, 4)]
+    assert _results(tmp_path, "tumbling") == tumbling
+    assert _results(tmp_path, "sliding") == sliding
+
+
+def _run_child(folder: Path, faults: list[dict] | None = None) -> int:
+    env = {**os.environ, "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1"}
+    env.pop(ENVIRONMENT_VARIABLE, None)
+    if faults:
+        env[ENVIRONMENT_VARIABLE] = json.dumps(faults)
+    with open(folder / "child.log", "ab") as log:
+        done = subprocess.run(
+            [sys.executable, str(CHILD), str(folder)], env=env, stdout=log, stderr=log, timeout=150
+        )
+    return done.returncode
+
+
+def _results(folder: Path, table: str) -> list[list[str]]:
+    from waterspout.schema import Schema
+
+    state = SQLiteState.opaque(folder / "results.db", table=table)
+    bound = state.bind(Schema(), Schema.parse("all array<array<string>>"))
+    reader = bound.make_state(Config(), 0, 1)
+    try:
+        return reader.multi_get([()])[0]
+    finally:
+        reader.close()

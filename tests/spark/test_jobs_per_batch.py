@@ -1,0 +1,384 @@
+"""What `explain` says that a batch costs is what it costs: jobs and shuffles counted on Spark."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from tests.trident.support import capture, finish
+from waterspout import Config, faults
+from waterspout.faults import Fault, FaultPlan
+from waterspout.state import MemoryMapState, StateKind
+from waterspout.state.sqlite import SQLiteState
+from waterspout.testing import FixedBatchSpout
+from waterspout.trident import (
+    CombinerAggregator,
+    Count,
+    MapGet,
+    ReducerAggregator,
+    Split,
+    Sum,
+    TridentTopology,
+    expr,
+)
+from waterspout.trident.plan.costs import Case, cost_of
+from waterspout.trident.plan.plan import Phase
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
+
+_numbers = itertools.count(1)
+ROWS = [("the cow jumped over the moon", 1), ("the man went", 2), ("four score and", 3)] * 3
+
+
+class Largest(CombinerAggregator[int]):
+    def init(self, tuple):
+        return tuple[0]
+
+    def combine(self, left, right):
+        return max(left, right)
+
+    def zero(self):
+        return -1
+
+    def output_types(self, inputs):
+        return ["bigint"]
+
+
+class Total(ReducerAggregator[int]):
+    def init(self):
+        return 0
+
+    def reduce(self, value, tuple):
+        return value + tuple[0]
+
+    def output_types(self, inputs):
+        return ["bigint"]
+
+
+class Reached:
+    """States that executors reach, or only the driver, each in a place of its own."""
+
+    def __init__(self, folder, *, by_tasks):
+        self._folder = folder
+        self._by_tasks = by_tasks
+        self._count = 0
+
+    def __call__(self):
+        self._count += 1
+        return SQLiteState.opaque(
+            self._folder / f"{self._count}.db", table="t", driver_only=not self._by_tasks
+        )
+
+
+def double(n) -> int:
+    return 2 * n
+
+
+def is_odd(n):
+    return n % 2 == 1
+
+
+# --- topologies: each takes a stream (s string, n bigint) and a maker of states --------------
+
+
+def word_count(topology, rows, state):
+    words = rows.each("s", Split(), out="word")
+    words.group_by("word").persistent_aggregate(state(), Count(), out="count")
+
+
+def python_word_count(topology, rows, state):
+    words = rows.each("s", lambda s: s.split(), out="words array<string>").each(
+        "words", expr("explode(words)"), out="word string"
+    )
+    words.group_by("word").persistent_aggregate(state(), Count(), out="count")
+
+
+def grand_total(topology, rows, state):
+    rows.persistent_aggregate(state(), "n", Sum(), out="total")
+
+
+def reduced(topology, rows, state):
+    rows.group_by("s").persistent_aggregate(state(), "n", Total(), out="total")
+
+
+def used_twice(topology, rows, state):
+    shared = rows.each("n", double, out="m bigint")
+    shared.group_by("s").persistent_aggregate(state(), "m", Sum(), out="total")
+    shared.filter("m", is_odd).group_by("m").persistent_aggregate(state(), Count(), out="count")
+
+
+def joined(topology, rows, state):
+    left = rows.group_by("s").aggregate(Count(), out="c")
+    right = rows.each("s", expr("length(s)"), out="size int").project(["s", "size"])
+    both = topology.join(left, "s", right, "s", out="s, c, size")
+    both.group_by("size").persistent_aggregate(state(), Count(), out="count")
+
+
+def joined_thrice(topology, rows, state):
+    parts = [rows.filter("n", expr(f"n <> {i}")).project(["s", "n"]) for i in (1, 2, 3)]
+    both = topology.join(parts, ["s", "s", "s"], out="s, a, b, c", how=["inner", "inner", "outer"])
+    both.group_by("s").persistent_aggregate(state(), Count(), out="count")
+
+
+def joined_outer(topology, rows, state):
+    left, right = rows.filter("n", expr("n < 3")), rows.filter("n", expr("n > 1"))
+    both = topology.join(left, "s", right, "s", out="s, a, b", how="outer")
+    both.group_by("s").persistent_aggregate(state(), Count(), out="count")
+
+
+def merged(topology, rows, state):
+    small, large = rows.filter("n", is_odd), rows.filter("n", expr("n > 1"))
+    both = topology.merge(small, large)
+    both.group_by("s").persistent_aggregate(state(), Count(), out="count")
+
+
+def combined(topology, rows, state):
+    largest = rows.group_by("s").aggregate("n", Largest(), out="most")
+    largest.group_by("most").persistent_aggregate(state(), Count(), out="count")
+
+
+def combined_whole(topology, rows, state):
+    rows.aggregate("n", Largest(), out="most").persistent_aggregate(
+        state(), "most", Sum(), out="total"
+    )
+
+
+def by_partition(topology, rows, state):
+    parts = rows.shuffle().partition_aggregate("n", Total(), out="total").parallelism_hint(3)
+    parts.persistent_aggregate(state(), "total", Sum(), out="total")
+
+
+def by_one_partition(topology, rows, state):
+    parts = rows.partition_aggregate("n", Largest(), out="most")
+    parts.aggregate("most", Largest(), out="most").group_by("most").persistent_aggregate(
+        state(), Count(), out="count"
+    )
+
+
+def grouped_in_one(topology, rows, state):
+    few = rows.global_().group_by("s").aggregate("n", Largest(), out="most")
+    few.group_by("most").aggregate(Count(), out="c").group_by("c").persistent_aggregate(
+        state(), Count(), out="count"
+    )
+
+
+def regrouped(topology, rows, state):
+    counts = rows.partition_by("s").group_by(["s", "n"]).aggregate(Count(), out="c")
+    more = counts.each("c", expr("c + 1"), out="d bigint")
+    more.group_by(["s", "n"]).persistent_aggregate(state(), "d", Sum(), out="total")
+
+
+def regrouped_twice(topology, rows, state):
+    counts = rows.group_by(["s", "n"]).aggregate(Count(), out="c")
+    counts.group_by(["n", "s"]).persistent_aggregate(state(), "c", Sum(), out="total")
+    counts.group_by("c").persistent_aggregate(state(), Count(), out="times")
+
+
+def local(topology, rows, state):
+    near = rows.local_or_shuffle().parallelism_hint(3).filter("n", is_odd).local_or_shuffle()
+    near.group_by("s").persistent_aggregate(state(), Count(), out="count")
+
+
+def hinted(topology, rows, state):
+    rows.each("n", double, out="m bigint").parallelism_hint(3).group_by("m").persistent_aggregate(
+        state(), Count(), out="count"
+    )
+
+
+def asked(topology, rows, state):
+    counts = rows.group_by("s").persistent_aggregate(state(), Count(), out="count")
+    seen = rows.state_query(counts, "s", MapGet(), out="before bigint")
+    seen.each("n", double, out="m bigint").filter("m", is_odd)
+
+
+def asked_static(topology, rows, state):
+    known = topology.new_static_state(MemoryMapState(StateKind.OPAQUE, "known"))
+    found = rows.state_query(known, "s", MapGet(), out="known bigint")
+    found.group_by("s").persistent_aggregate(state(), Count(), out="count")
+
+
+def asked_static_twice(topology, rows, state):
+    known = topology.new_static_state(MemoryMapState(StateKind.OPAQUE, "known"))
+    found = rows.state_query(known, "s", MapGet(), out="known bigint")
+    found.group_by("s").persistent_aggregate(state(), Count(), out="count")
+    found.persistent_aggregate(state(), "n", Sum(), out="total")
+
+
+def asked_on_partitions(topology, rows, state):
+    counts = rows.group_by("s").persistent_aggregate(state(), Count(), out="count")
+    spread = rows.shuffle().parallelism_hint(3)
+    seen = spread.state_query(counts, "s", MapGet(), out="before bigint")
+    seen.partition_aggregate("n", Total(), out="total")
+
+
+def followed(topology, rows, state):
+    counts = rows.group_by("s").persistent_aggregate(state(), Count(), out="count")
+    changed = counts.new_values_stream().each("count", double, out="m bigint")
+    changed = changed.filter("m", lambda m: m > 0)
+    changed.group_by("m").persistent_aggregate(state(), Count(), out="times")
+
+
+def kept_as_it_is(topology, rows, state):
+    counts = rows.group_by("s").persistent_aggregate(state(), Count(), out="count")
+    capture(counts.new_values_stream(), "count")
+
+
+def kept_on_partitions(topology, rows, state):
+    counts = rows.group_by("s").persistent_aggregate(state(), Count(), out="count")
+    changed = counts.new_values_stream().parallelism_hint(2)
+    capture(changed, "count")
+
+
+def followed_twice(topology, rows, state):
+    counts = rows.group_by("s").persistent_aggregate(state(), Count(), out="count")
+    changed = counts.new_values_stream().each("count", double, out="m bigint")
+    changed.group_by("m").persistent_aggregate(state(), Count(), out="times")
+    changed.aggregate("m", Largest(), out="most")
+
+
+TOPOLOGIES = (
+    word_count,
+    python_word_count,
+    grand_total,
+    reduced,
+    used_twice,
+    joined,
+    joined_thrice,
+    joined_outer,
+    merged,
+    combined,
+    combined_whole,
+    by_partition,
+    by_one_partition,
+    grouped_in_one,
+    regrouped,
+    regrouped_twice,
+    hinted,
+    local,
+    asked,
+    asked_static,
+    asked_static_twice,
+    asked_on_partitions,
+    followed,
+    followed_twice,
+    kept_as_it_is,
+    kept_on_partitions,
+)
+
+
+WRITTEN_BY_TASKS = (
+    word_count,
+    reduced,
+    used_twice,
+    joined,
+    combined,
+    by_partition,
+    asked,
+    asked_on_partitions,
+    followed,
+    followed_twice,
+)
+
+
+# --- counting ----------------------------------------------------------------------------
+
+
+def jobs_of(spark, topology, txid, phase):
+    tracker = spark.sparkContext._jsc.sc().statusTracker()
+    return list(tracker.getJobIdsForTag(f"waterspout-{topology.name}-{txid}-0-{phase.value}"))
+
+
+def stages_of(spark, jobs):
+    """How many stages the jobs had that really ran."""
+    tracker = spark.sparkContext.statusTracker()
+    found = [tracker.getStageInfo(s) for j in jobs for s in tracker.getJobInfo(j).stageIds]
+    return sum(1 for stage in found if stage is not None and stage.numCompletedTasks > 0)
+
+
+def counted(spark, topology, txid):
+    """Jobs for processing, jobs for commit, and shuffles of a batch."""
+    early, late = (jobs_of(spark, topology, txid, phase) for phase in Phase)
+    return len(early), len(late), stages_of(spark, early + late) - len(early + late)
+
+
+def built(build, state, name):
+    topology = TridentTopology(name)
+    rows = topology.new_stream("rows", FixedBatchSpout("s string, n bigint", len(ROWS), ROWS))
+    build(topology, rows, state)
+    return topology
+
+
+@pytest.fixture
+def sorting(spark):
+    """Joins without broadcasts, so that every one of them shuffles."""
+    name = "spark.sql.autoBroadcastJoinThreshold"
+    before = spark.conf.get(name)
+    spark.conf.set(name, "-1")
+    yield spark
+    spark.conf.set(name, before)
+
+
+def run_and_count(spark, folder, build, case):
+    by_tasks = case is Case.BY_TASKS
+    name = f"{build.__name__}-{next(_numbers)}"  # jobs are found by the topology's name
+    topology = built(build, Reached(folder, by_tasks=by_tasks), name)
+    conf = Config(retry_backoff_millis=1, commit_in="tasks" if by_tasks else "driver")
+    finish(topology, spark, conf, timeout=200)
+    return counted(spark, topology, 1), cost_of(topology.plan(conf), conf, case)
+
+
+def expected(cost):
+    return cost.jobs_in(Phase.PROCESSING), cost.jobs_in(Phase.COMMIT), len(cost.shuffles)
+
+
+@pytest.mark.parametrize("build", TOPOLOGIES, ids=lambda build: build.__name__)
+def test_a_batch_has_the_jobs_and_shuffles_that_were_predicted(sorting, tmp_path, build):
+    found, cost = run_and_count(sorting, tmp_path, build, Case.COLLECTED)
+
+    assert found == expected(cost)
+
+
+@pytest.mark.parametrize("build", WRITTEN_BY_TASKS, ids=lambda build: build.__name__)
+def test_a_batch_that_tasks_write_has_the_jobs_and_shuffles_that_were_predicted(
+    sorting, tmp_path, build
+):
+    found, cost = run_and_count(sorting, tmp_path, build, Case.BY_TASKS)
+
+    assert found == expected(cost)
+
+
+def test_a_small_side_of_a_join_is_sent_to_all_by_one_more_job(spark, tmp_path):
+    (early, late, _), cost = run_and_count(spark, tmp_path, joined, Case.COLLECTED)
+
+    assert cost.broadcasts == 1
+    assert early == cost.jobs_in(Phase.PROCESSING) + cost.broadcasts
+    assert late == cost.jobs_in(Phase.COMMIT)
+
+
+def test_a_linear_word_count_is_one_job_in_all(spark, tmp_path):
+    found, _ = run_and_count(spark, tmp_path, word_count, Case.COLLECTED)
+
+    assert found == (1, 0, 1)
+
+
+def test_new_values_that_never_leave_the_driver_are_those_of_the_batch_also_after_a_replay(
+    spark, tmp_path
+):
+    # The first state has been written when the second is about to be.
+    faults.install(FaultPlan([Fault("write.before", "fail", nth=2, where={"txid": 1})]))
+    topology = TridentTopology("kept")
+    rows = topology.new_stream("rows", FixedBatchSpout("s string, n bigint", 4, ROWS[:6]))
+    state = SQLiteState.opaque(tmp_path / "t.db", table="t")
+    counts = rows.group_by("s").persistent_aggregate(state, Count(), out="count")
+    counts.parallelism_hint(1)
+    kept = capture(counts.new_values_stream(), "count", "s")
+
+    run = finish(topology, spark, Config(retry_backoff_millis=1))
+
+    first, second, third = (s for s, _ in ROWS[:3])
+    assert [p["attempt"] for p in run.recent_progress] == [1, 0]
+    assert kept.batches == {
+        1: [(1, third), (1, second), (2, first)],
+        2: [(2, third), (2, second)],
+    }
