@@ -186,9 +186,18 @@ def _canonical_type(name: str, text: str) -> str:
     if kind in _SIMPLE:
         return kind
     if kind.startswith(_PARAMETRIC) and re.search(r"[<( ]", kind):
-        # Struct field names keep their case; the outer word alone is canonical.
-        return re.sub(r"\s+", " ", text.strip())
+        return _spelled_as_spark_does(text)
     raise TopologyError(f"field {name!r} has unknown type {text!r}; types are Spark's, as in DDL")
+
+
+def _spelled_as_spark_does(text: str) -> str:
+    """Return a type with parameters in one spelling, so that equal types are equal texts."""
+    kind = re.sub(r"\s+", " ", text.strip())
+    if re.search("[`'\"]", kind):
+        return kind
+    kind = re.sub(r"\s*([<>(),:])\s*", r"\1", kind)
+    # The field names of a struct keep their case.
+    return kind if "struct" in kind.lower() else kind.lower()
 
 
 def split_top(text: str) -> list[str]:

@@ -400,4 +400,4 @@ def test_a_file_that_is_something_else_is_named(cli, place):
     outcome = cli("dead-letters", "list", "words")
 
     assert outcome.code == 2
-    assert outcome.err.startswith(f"error: the dead letters in {place}")
+    assert outcome.err.startswith(f"error: the dead letters of waterspout in {place}")

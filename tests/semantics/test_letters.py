@@ -9,6 +9,7 @@ import pytest
 
 from tests.semantics.simulation import Ids
 from waterspout import Config, FailedException, faults
+from waterspout.coordination.rollback import roll_back
 from waterspout.coordination.store import MemoryCoordinationStore, SharedMemory
 from waterspout.errors import StateMismatchError
 from waterspout.faults import BATCH_POINTS
@@ -17,6 +18,7 @@ from waterspout.state import MemoryMapState
 from waterspout.testing import LocalRun, MemoryLog, SimulatedCrash
 from waterspout.trident import TridentTopology
 from waterspout.trident.isolation.store import LettersPlace
+from waterspout.trident.runtime.states import open_state
 
 CONFIG = Config(max_spout_pending=2, retry_backoff_millis=0, cancel_wait_secs=0.0)
 ROWS = [[("1", 1), ("x", 2), ("2", 3)], [("y", 4), ("1", 5)]]
@@ -303,6 +305,27 @@ def test_many_requests_are_spread_over_batches():
 
     assert run.loop.ledger.current == 5
     assert (world.counted, world.letters) == ({1: list(range(2500))}, [])
+
+
+def test_a_batch_that_is_taken_back_takes_its_letters_and_replays_with_it(tmp_path_factory):
+    world = worlds(tmp_path_factory)
+    world.run()
+    ask(world)
+    world.run().close()
+    assert (world.counted, world.aside()) == (MENDED, AGAIN)
+
+    plan = world.start().plan
+    states = {name: open_state(spec, CONFIG, 0, None) for name, spec in plan.states.items()}
+    kinds = {name: spec.factory.kind for name, spec in plan.states.items()}
+    store = MemoryCoordinationStore("simulated", world.ledger)
+    roll_back("simulated", plan.fingerprint(), store, states, kinds)
+
+    assert (world.counted, world.aside()) == (GOOD, FIRST)
+    world.run()
+    assert (world.counted, world.aside()) == (GOOD, FIRST), "nobody asks any more"
+    ask(world)
+    world.run()
+    assert (world.counted, world.aside()) == (MENDED, AGAIN)
 
 
 # --- a topology that changes -----------------------------------------------------------------

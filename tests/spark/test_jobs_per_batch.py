@@ -15,6 +15,7 @@ from waterspout.testing import FixedBatchSpout
 from waterspout.trident import (
     CombinerAggregator,
     Count,
+    GroupedMultiReducer,
     MapGet,
     ReducerAggregator,
     Split,
@@ -54,6 +55,19 @@ class Total(ReducerAggregator[int]):
 
     def output_types(self, inputs):
         return ["bigint"]
+
+
+class Sizes(GroupedMultiReducer[list]):
+    """How many tuples each of two streams has in a group."""
+
+    def init(self, collector, group):
+        return [0, 0]
+
+    def execute(self, state, stream_index, group, tuple, collector):
+        state[stream_index] += 1
+
+    def complete(self, state, group, collector):
+        collector.emit(state)
 
 
 class Reached:
@@ -180,6 +194,13 @@ def local(topology, rows, state):
     near.group_by("s").persistent_aggregate(state(), Count(), out="count")
 
 
+def reduced_together(topology, rows, state):
+    sides = [rows.filter("n", expr("n > 1")), rows.filter("n", expr("n < 3"))]
+    grouped = [side.group_by("s") for side in sides]
+    both = topology.multi_reduce(grouped, Sizes(), "a bigint, b bigint").parallelism_hint(3)
+    both.group_by("a").persistent_aggregate(state(), Count(), out="count")
+
+
 def hinted(topology, rows, state):
     rows.each("n", double, out="m bigint").parallelism_hint(3).group_by("m").persistent_aggregate(
         state(), Count(), out="count"
@@ -190,12 +211,6 @@ def asked(topology, rows, state):
     counts = rows.group_by("s").persistent_aggregate(state(), Count(), out="count")
     seen = rows.state_query(counts, "s", MapGet(), out="before bigint")
     seen.each("n", double, out="m bigint").filter("m", is_odd)
-
-
-def asked_static(topology, rows, state):
-    known = topology.new_static_state(MemoryMapState(StateKind.OPAQUE, "known"))
-    found = rows.state_query(known, "s", MapGet(), out="known bigint")
-    found.group_by("s").persistent_aggregate(state(), Count(), out="count")
 
 
 def asked_static_twice(topology, rows, state):
@@ -254,10 +269,10 @@ TOPOLOGIES = (
     grouped_in_one,
     regrouped,
     regrouped_twice,
+    reduced_together,
     hinted,
     local,
     asked,
-    asked_static,
     asked_static_twice,
     asked_on_partitions,
     followed,
@@ -354,12 +369,6 @@ def test_a_small_side_of_a_join_is_sent_to_all_by_one_more_job(spark, tmp_path):
     assert cost.broadcasts == 1
     assert early == cost.jobs_in(Phase.PROCESSING) + cost.broadcasts
     assert late == cost.jobs_in(Phase.COMMIT)
-
-
-def test_a_linear_word_count_is_one_job_in_all(spark, tmp_path):
-    found, _ = run_and_count(spark, tmp_path, word_count, Case.COLLECTED)
-
-    assert found == (1, 0, 1)
 
 
 def test_new_values_that_never_leave_the_driver_are_those_of_the_batch_also_after_a_replay(

@@ -4,10 +4,24 @@ from __future__ import annotations
 
 import pytest
 
+from tests.trident.support import Capture
 from waterspout.errors import TopologyError
 from waterspout.state import MemoryMapState
 from waterspout.testing import FixedBatchSpout, run_in_process
-from waterspout.trident import Count, Debug, MapGet, MinBy, Split, Sum, TridentTopology, expr
+from waterspout.trident import (
+    Count,
+    Debug,
+    MapGet,
+    MinBy,
+    Split,
+    Sum,
+    TridentTopology,
+    TupleCollectionGet,
+    aggregator,
+    expr,
+    query,
+    updater,
+)
 
 
 @pytest.fixture
@@ -58,6 +72,25 @@ def test_an_assembly_is_one_or_a_function(stream, given):
 def test_an_assembly_gives_a_stream(stream):
     with pytest.raises(TopologyError, match="must return a stream; it gave None"):
         stream.apply_assembly(lambda s: None)
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda s: s.project([]),
+        lambda s: s.map(lambda k, n: (), out=""),
+        lambda s: s.each("n", lambda n: (), out=[]),
+        lambda s: s.aggregate("n", aggregator(lambda rows: ()), out=""),
+        lambda s: s.state_query(
+            s.topology.new_static_state(MemoryMapState()), "k", MapGet(), out=""
+        ),
+        lambda s: s.partition_persist(Capture(), updater(lambda *_: None)).new_values_stream(),
+    ],
+    ids=["project", "map", "each", "aggregate", "state_query", "new_values_stream"],
+)
+def test_a_stream_has_a_field(stream, build):
+    with pytest.raises(TopologyError, match=r"no (output )?field"):
+        build(stream)
 
 
 # --- partitions --------------------------------------------------------------------------------
@@ -157,6 +190,17 @@ def test_the_least_and_the_greatest_of_tuples_need_a_key(stream):
 # --- states --------------------------------------------------------------------------------------
 
 
+def test_a_query_of_a_state_of_ones_own_is_as_wide_as_the_state(topology, stream):
+    spread = stream.partition_by("k").parallelism_hint(3)
+    state = spread.partition_persist(Capture(), updater(lambda *_: None))
+    spread.state_query(state, query(lambda state, tuples: tuples), out="x string")
+    topology.plan()
+    stream.shuffle().state_query(state, query(lambda state, tuples: tuples), out="x string")
+
+    with pytest.raises(TopologyError, match=r"3 partitions.*parallelism_hint\(3\)"):
+        topology.plan()
+
+
 def test_queries_that_go_round_in_a_circle_are_refused(topology, stream):
     counts = stream.group_by("k").persistent_aggregate(MemoryMapState(), Count(), out="c")
     sums = stream.group_by("k").persistent_aggregate(MemoryMapState(), "n", Sum(), out="s")
@@ -166,6 +210,22 @@ def test_queries_that_go_round_in_a_circle_are_refused(topology, stream):
     for act in (topology.plan, topology.explain, lambda: run_in_process(topology)):
         with pytest.raises(TopologyError, match="go round in a circle"):
             act()
+
+
+def test_a_static_state_with_fields_tells_queries_their_types(topology, stream):
+    prices = topology.new_static_state(MemoryMapState(), keys="k string", values="price double")
+    asked = stream.state_query(prices, "k", MapGet(), out="price")
+    listed = stream.state_query(prices, TupleCollectionGet(), out="other, price")
+
+    assert asked.schema.type_of("price") == "double"
+    assert str(listed.schema) == "k string, n bigint, other string, price double"
+
+
+def test_the_fields_of_a_static_state_have_types_and_values(topology):
+    with pytest.raises(TopologyError, match="does not know the type of its output field 'k'"):
+        topology.new_static_state(MemoryMapState(), keys="k", values="v int")
+    with pytest.raises(TopologyError, match="has keys, so it needs values"):
+        topology.new_static_state(MemoryMapState(), keys="k string")
 
 
 def test_one_query_behind_the_update_of_another_state_is_fine(topology, stream):

@@ -105,9 +105,7 @@ def test_fields_of_a_join_can_be_declared_but_not_changed(topology, orders, peop
 
 
 def test_another_number_of_output_fields_says_how_many_there_are(topology, orders, people):
-    with pytest.raises(
-        TopologyError, match=r"join gives 3 fields \(compact\), but out has 2"
-    ):
+    with pytest.raises(TopologyError, match=r"join gives 3 fields \(compact\), but out has 2"):
         topology.join(orders, "id", people, "person", out="a, b")
     with pytest.raises(TopologyError, match=r"join gives 4 fields \(preserve\), but out has 3"):
         topology.join(orders, "id", people, "person", out="a, b, c", mode="preserve")

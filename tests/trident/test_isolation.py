@@ -20,11 +20,13 @@ from waterspout.trident import (
     FlatMapFunction,
     Function,
     MapFunction,
+    Split,
     TridentTopology,
     arrow_function,
     expr,
     pandas_function,
 )
+from waterspout.trident.plan.nodes import Isolated
 
 CONFIG = Config(retry_backoff_millis=0, cancel_wait_secs=0.0)
 DEAD = "dead_letter"
@@ -241,7 +243,7 @@ def test_two_operations_of_a_chain_isolate_each_with_its_own_input():
 
     assert kept.rows == [(1, 10), (5, 2)]
     assert facts(local) == [({"text": "x"}, "each(parse)", "1"), ({"n": 0}, "divide", "2")]
-    isolated = [node for node in local.plan.nodes if type(node).__name__ == "Isolated"]
+    isolated = [node for node in local.plan.nodes if isinstance(node, Isolated)]
     assert len(isolated) == 1
 
 
@@ -340,6 +342,16 @@ def test_the_configuration_gives_the_default():
 
     assert kept.rows == [("1", 1)]
     assert len(local.letters) == 1
+
+
+def test_by_default_what_runs_in_the_jvm_stays_there():
+    topology = TridentTopology("native")
+    words = topology.new_stream("in", rows_of("a b")).each("text", Split(), "word")
+    capture(words.filter(expr("word <> 'a'")))
+
+    local = LocalRun(topology, CONFIG.replace(on_error=DEAD))
+
+    assert not [node for node in local.plan.nodes if isinstance(node, Isolated)]
 
 
 def test_an_operation_may_be_stricter_than_the_configuration():

@@ -25,7 +25,12 @@ from waterspout.trident import (
     arrow_function,
     pandas_function,
 )
-from waterspout.trident.operations.adapters import PlainFilter, PlainFunction
+from waterspout.trident.operations.adapters import (
+    PlainFilter,
+    PlainFlatMap,
+    PlainFunction,
+    PlainMap,
+)
 from waterspout.trident.operations.contracts import OperationContext, TridentCollector
 from waterspout.trident.runtime.rows import RowStep, as_tuples, rows_to_batch, run_steps
 
@@ -154,11 +159,73 @@ def test_a_generator_function_yields_one_value_per_tuple():
     ]
 
 
+@pytest.mark.parametrize("width", [1, 2])
+@pytest.mark.parametrize("fields", [("word",), ("word", "n"), ()])
+def test_plain_functions_called_for_many_rows_give_what_they_give_one_by_one(fields, width):
+    def one(*values):
+        return values if width == 2 else str(values)
+
+    def some(*values):
+        for number in range(sum(value is not None for value in values)):
+            yield (number, number) if width == 2 else number
+
+    made = [
+        PlainFunction(one, width), PlainFunction(some, width), PlainMap(one, width),
+        PlainFlatMap(some, width), PlainFlatMap(lambda *values: list(some(*values)), width),
+        PlainFlatMap(lambda *values: tuple(some(*values)), width),
+        PlainFlatMap(lambda *values: None, width),
+    ]  # fmt: skip
+    for operation in made:
+        tuples = as_tuples(WORDS, fields)
+        expected = [rows_of_one(operation, tuple) for tuple in tuples]
+        counts, results = operation.call_with(row.values for row in tuples)
+
+        assert counts == [len(rows) for rows in expected]
+        assert [operation._row(r) for r in results] == [row for rows in expected for row in rows]
+
+
+def rows_of_one(operation, tuple):
+    if isinstance(operation, PlainMap):
+        return [operation.execute(tuple)]
+    if isinstance(operation, PlainFlatMap):
+        return list(operation.execute(tuple))
+    collector = TridentCollector()
+    operation.execute(tuple, collector)
+    return collector.rows
+
+
+@pytest.mark.parametrize("made", ["the", b"the", 5])
+def test_a_flat_map_that_gives_no_list_is_refused_with_the_remedy(made):
+    operation = PlainFlatMap(lambda word: made)
+    operation.label = "it"
+
+    with pytest.raises(TypeError, match=r"flat_map\(it\) gave .*return a list, or yield"):
+        each(operation, "word2 string")
+
+
 def test_a_row_of_the_wrong_width_is_named_with_the_fields():
     with pytest.raises(
         ValueError, match=r"each\(it\) emitted 1 values, but its output has 2 fields \(a int, b"
     ):
         each(PlainFunction(lambda word: (word,), 2), "a int, b string")
+
+
+@pytest.mark.parametrize(
+    "row",
+    [("a", 1), ["a", 1], {"x": "a", "y": 1}.values(), TridentTuple(("a", 1), {"x": 0, "y": 1})],
+    ids=lambda row: type(row).__name__,
+)
+def test_anything_with_as_many_values_is_a_row(row):
+    batch = rows_to_batch([row, ("b", 2)], Schema.parse("x string, y bigint"), "each(it)")
+
+    assert batch.to_pydict() == {"x": ["a", "b"], "y": [1, 2]}
+
+
+def test_one_row_of_the_wrong_width_among_many_is_found():
+    with pytest.raises(
+        ValueError, match=r"each\(it\) emitted 2 values, but its output has 1 fields"
+    ):
+        rows_to_batch([("a",), ("b", 2), ("c",)], Schema.parse("x string"), "each(it)")
 
 
 @pytest.mark.parametrize("emitted", ["the", b"the", 5])

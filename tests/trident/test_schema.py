@@ -50,6 +50,9 @@ def test_a_bare_name_has_no_type_yet():
         ("numeric", "decimal(10,0)"),
         ("Timestamp_NTZ", "timestamp_ntz"),
         ("  double ", "double"),
+        ("DECIMAL( 10, 2 )", "decimal(10,2)"),
+        ("Array< BIGINT >", "array<bigint>"),
+        ("struct<`a b`: int>", "struct<`a b`: int>"),
     ],
 )
 def test_types_have_one_canonical_name(written, meant):
@@ -57,7 +60,7 @@ def test_types_have_one_canonical_name(written, meant):
 
 
 def test_names_inside_a_struct_keep_their_case():
-    assert Schema.parse("s struct<Inner: string>").types == ("struct<Inner: string>",)
+    assert Schema.parse("s struct<Inner: string>").types == ("struct<Inner:string>",)
 
 
 @pytest.mark.parametrize("text", ["`word` string", "word: string", "word   string"])

@@ -13,6 +13,7 @@ from waterspout.config import Config
 from waterspout.coordination.engine import CommitOrder
 from waterspout.spark.compiler import Compiler
 from waterspout.spark.session import SparkRuntime
+from waterspout.spark.spreading import batches_by_partition
 from waterspout.spark.staging import Collected, Kept, Placement, Staging, chunks_of, keep
 from waterspout.spark.tasks import UpdateTask, real_rows
 from waterspout.state.base import State
@@ -183,14 +184,14 @@ class CommitPhase:
             return keep(frame, staging)
         width = self._plan.width_of(node)
         if width is None or width == 1:
-            table = _without_partition(self._table_of(source)).combine_chunks()
+            table = _without_partition(self._table_of(source))
         else:
             rows = self._placed(node.parents[0], source)
-            table = self._compiler.numbered(node, rows).toArrow().combine_chunks()
+            table = self._compiler.numbered(node, rows).toArrow()
         step = QueryStep.of(node, spec)
-        state = self._state(spec.name, 0)
         answered = [
-            run_query(step, state, batch, seen_by, self._conf, 0) for batch in table.to_batches()
+            run_query(step, self._state(spec.name, part), batch, seen_by, self._conf, part)
+            for part, batch in batches_by_partition(spec, table)
         ]
         answers = pa.Table.from_batches(answered) if answered else _nothing(node)
         if width is None or width == 1:

@@ -21,7 +21,14 @@ from waterspout.spark.joining import joined, merged, packed
 from waterspout.spark.native import native_columns
 from waterspout.spark.reads import from_table, read_frame
 from waterspout.spark.session import SparkRuntime
-from waterspout.spark.spreading import dealt, never_empty, repartitioned, spread, with_unreal
+from waterspout.spark.spreading import (
+    batches_by_partition,
+    dealt,
+    never_empty,
+    repartitioned,
+    spread,
+    with_unreal,
+)
 from waterspout.spark.tasks import (
     AggregateTask,
     IsolatedTask,
@@ -180,7 +187,9 @@ class Compiler:
 
         It would run no task then, and each partition is to give something.
         """
-        return predicate | (F.rand() < 0) if root_of(node) in self._aggregated else predicate
+        if root_of(node) not in self._aggregated:
+            return predicate
+        return predicate | (F.spark_partition_id() < 0)
 
     def numbered(self, node: Query, parent: DataFrame) -> DataFrame:
         """Note which partition each row is on, if that matters, before rows come to the driver."""
@@ -227,12 +236,13 @@ class Compiler:
     def _query_here(self, node: Query, parent: DataFrame) -> DataFrame:
         """Ask a state that only the driver reaches: the rows come here, and go back answered."""
         step = QueryStep.of(node, self._plan.states[node.state])
-        rows = self.numbered(node, parent).toArrow().combine_chunks().to_batches()
-        state = open_state(step.spec, self._conf, 0, None)
-        try:
-            answered = [run_query(step, state, batch, None, self._conf, 0) for batch in rows]
-        finally:
-            state.close()
+        answered = []
+        for part, batch in batches_by_partition(step.spec, self.numbered(node, parent).toArrow()):
+            state = open_state(step.spec, self._conf, part, None)
+            try:
+                answered.append(run_query(step, state, batch, None, self._conf, part))
+            finally:
+                state.close()
         nothing = arrow_schema(node.schema).empty_table()
         return self.back(node, pa.Table.from_batches(answered) if answered else nothing)
 

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from waterspout.spark.tasks import REAL, RouteTask, StripTask, TaskSetting
 from waterspout.trident.plan.nodes import Repartition, Route
+from waterspout.trident.plan.plan import Shape, StateSpec
 from waterspout.trident.runtime.routing import PARTITION
 
-__all__ = ["dealt", "never_empty", "repartitioned", "spread", "with_unreal"]
+__all__ = [
+    "batches_by_partition",
+    "dealt",
+    "never_empty",
+    "repartitioned",
+    "spread",
+    "with_unreal",
+]
 
 
 def spread(frame: DataFrame, n: int | None) -> DataFrame:
@@ -17,6 +29,21 @@ def spread(frame: DataFrame, n: int | None) -> DataFrame:
     if n is None:
         return frame
     return frame.coalesce(1) if n == 1 else frame.repartition(n)
+
+
+def batches_by_partition(spec: StateSpec, rows: pa.Table) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Return rows that ask a state, each batch with the partition of the state that it asks.
+
+    A map answers the same on each partition, so that one batch will do.
+    """
+    if spec.shape is not Shape.OWN or spec.partitions == 1:
+        parts = [(0, rows)]
+    else:
+        column = rows.column(PARTITION)
+        parts = [(i, rows.filter(pc.equal(column, i))) for i in range(spec.partitions)]
+    for part, found in parts:
+        for batch in found.combine_chunks().to_batches():
+            yield part, batch
 
 
 def never_empty(frame: DataFrame, spark: SparkSession, *, shuffle: bool = False) -> DataFrame:

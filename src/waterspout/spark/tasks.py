@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -23,6 +24,7 @@ from waterspout.trident.runtime.states import (
     CommitTicket,
     QueryStep,
     UpdateStep,
+    asked_partition,
     open_state,
     run_query,
     run_update,
@@ -51,6 +53,14 @@ FAILED_MARK = "waterspout-failed:"
 """Marks, in the text that Spark passes on, an error that asks for a replay."""
 
 
+_YOUNG = 50_000
+"""How many objects a worker makes before its garbage collector looks through them.
+
+The tuples of a batch are made by the ten thousand and all die with it: to look through them
+every 700, as is usual, took as long as the functions that made them.
+"""
+
+
 @dataclass(frozen=True)
 class TaskSetting:
     """What every task must know."""
@@ -65,7 +75,11 @@ class TaskSetting:
         """Take over the driver's kill points; say which partition this is."""
         faults.install(None if self.plan is None else plan_of(self.plan))
         context = TaskContext.get()
-        return OperationContext(context.partitionId() if context else 0, self.partitions)
+        if context is None:
+            return OperationContext(0, self.partitions)
+        if 0 < gc.get_threshold()[0] < _YOUNG:
+            gc.set_threshold(_YOUNG)
+        return OperationContext(context.partitionId(), self.partitions)
 
 
 _plans: dict[str, faults.FaultPlan] = {}
@@ -183,7 +197,7 @@ class QueryTask:
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Answer a partition, whole."""
         context = self.setting.enter()
-        part = context.partition_index
+        part = asked_partition(self.step.spec, context.partition_index)
         state = open_state(self.step.spec, self.setting.conf, part, None)
         try:
             for batch in _whole(batches):

@@ -184,8 +184,8 @@ class InProcessEngine(SteppedEngine):
             case Join():
                 return join_tables(node, [made[parent] for parent in node.parents])
             case MultiReduce():
-                rows = pack_tables(node, [made[parent] for parent in node.parents])
-                out = run_multi_reduce(reduce_step(node), rows, self._conf, self._one)
+                packed = pack_tables(node, [made[parent] for parent in node.parents])
+                out = run_multi_reduce(reduce_step(node), packed, self._conf, self._one)
                 return pa.Table.from_batches(list(out), schema=arrow_schema(node.schema))
             case Aggregate() if any(is_expression(part.aggregator) for part in node.parts):
                 raise TopologyError(f"{node.title} is a Spark expression; run it on Spark")

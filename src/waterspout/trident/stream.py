@@ -357,7 +357,8 @@ class Stream:
         wanted = self.fields if fields is None else field_names(fields)
         inputs = self.schema.select(wanted, where=where)
         schema = Schema.parse(names).require_types(where=where)
-        return self.project(inputs.names).update(
+        # A row without any field would have no length.
+        return self.project(inputs.names or self.fields[:1]).update(
             factory, Shape.OWN, inputs, schema, schema, UpdateWith(inputs.names, updater)
         )
 
@@ -377,6 +378,8 @@ class Stream:
         names = self.fields if fields is None else field_names(fields)
         inputs = self.schema.select(names, where=where)
         output = Schema.parse(wanted)
+        if not len(output):
+            raise TopologyError(f"{where} has no output field")
         query = as_query(operation, len(output), where)
         whole = getattr(query, "whole_tuples", False)
         stored = state.tuple_types(len(output)) if whole else state.value_types(len(output))

@@ -62,10 +62,30 @@ class TridentTopology:
         )
         return Stream(self, self.add(node))
 
-    def new_static_state(self, factory: StateFactory) -> TridentState:
-        """Return a state that this topology only reads."""
-        name = self.add_state(factory, Shape.OWN, static=True)
-        return TridentState(self, name, Schema(), Schema(), None)
+    def new_static_state(
+        self,
+        factory: StateFactory,
+        *,
+        keys: FieldNames | None = None,
+        values: FieldNames | None = None,
+    ) -> TridentState:
+        """Return a state that this topology only reads.
+
+        `keys` and `values` are its fields (`keys="word string", values="count bigint"`; no keys for
+        a state of one value). A table with columns, as another topology makes it, needs them; with
+        them a query knows its types.
+        """
+        where = "new_static_state"
+        key_schema = Schema.parse(keys or ()).require_types(where=where)
+        value_schema = Schema.parse(values or ()).require_types(where=where)
+        if keys is not None and values is None:
+            raise TopologyError(f'{where} has keys, so it needs values: values="count bigint"')
+        shape = Shape.OWN
+        if values is not None and isinstance(factory, StateFactory):
+            factory = factory.bind(key_schema, value_schema)
+            shape = Shape.MAP if len(key_schema) else Shape.SNAPSHOT
+        name = self.add_state(factory, shape, static=True)
+        return TridentState(self, name, key_schema, value_schema, None)
 
     def merge(self, *streams: Stream, out: FieldNames | None = None) -> Stream:
         """Return the tuples of several streams as one.
@@ -136,6 +156,7 @@ class TridentTopology:
             )
         made = Plan(self.name, tuple(self._nodes), states, dict(self._hints))
         made.require_order()
+        made.require_partitions()
         return made
 
     def _usual_partitions(self, state: str) -> int:
@@ -157,7 +178,9 @@ class TridentTopology:
         return f"state{len(self._states) + 1}"
 
     def add(self, node: Node) -> Node:
-        """Take in a node."""
+        """Take in a node; refuse one that gives no field, unless it is an update."""
+        if not len(node.schema) and not isinstance(node, Update):
+            raise TopologyError(f"{node.title} gives no field; a stream has at least one")
         self._nodes.append(node)
         return node
 

@@ -16,8 +16,9 @@ import pytest
 from tests.trident.support import capture, finish, put, wait_for
 from waterspout import Config, faults, submit
 from waterspout.cli import main
-from waterspout.errors import RunFailedError, TooManyBadRowsError
+from waterspout.errors import ConfigError, RunFailedError, TooManyBadRowsError
 from waterspout.faults import ENVIRONMENT_VARIABLE, Fault, FaultPlan
+from waterspout.spark.audit import audit
 from waterspout.spouts.files import FileSpout
 from waterspout.state.sqlite import SQLiteState
 from waterspout.testing import FixedBatchSpout
@@ -117,6 +118,20 @@ def test_a_replay_by_command_goes_through_the_same_topology_once(spark, tmp_path
     assert capsys.readouterr().out.splitlines()[-1] == "amounts: no dead letters"
 
 
+def test_an_audit_counts_without_the_letters_and_says_where_it_cannot(spark, tmp_path):
+    config = Config(home=str(tmp_path / "home"))
+    finish(amounts(tmp_path), spark, config)
+
+    (result,) = audit(amounts(tmp_path), spark, config)
+
+    assert (result.keys, result.differences) == (3, ())
+    place, letters = letters_of(tmp_path / "home", "amounts")
+    place.requests().add("replay", [(letters[0], '["b","1"]')])
+    finish(amounts(tmp_path), spark, config)
+    with pytest.raises(ConfigError, match="cannot be audited"):
+        audit(amounts(tmp_path), spark, config)
+
+
 def test_a_running_topology_takes_a_replay_up(spark, tmp_path):
     home = tmp_path / "home"
     run = submit(amounts(tmp_path), spark, Config(home=str(home)))
@@ -154,6 +169,19 @@ def test_positions_in_files_chains_and_other_readers(spark, tmp_path):
     assert found == [("{'word': '0', 'n': 0}", "b.txt"), ("{'word': 'x'}", "a.txt")]
     with sqlite3.connect(tmp_path / "totals.db") as db:
         assert db.execute("SELECT count FROM lines").fetchone() == (3,)
+
+
+@pytest.mark.parametrize("rows", ["1x23456", "x1"])
+def test_partitions_stay_as_many_as_they_were(spark, tmp_path, rows):
+    topology = TridentTopology("partitions")
+    stream = topology.new_stream("in", FixedBatchSpout("text", 10, list(rows))).shuffle()
+    numbers = stream.each("text", parse, "n bigint", on_error=DEAD).parallelism_hint(3)
+    kept = capture(numbers.partition_aggregate(Count(), "count"))
+
+    finish(topology, spark, Config(home=str(tmp_path / "home")))
+
+    assert len(kept.rows) == 3
+    assert sum(count for (count,) in kept.rows) == len(rows) - 1
 
 
 def test_too_many_bad_rows_stop_the_run(spark, tmp_path):

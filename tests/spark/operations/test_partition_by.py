@@ -66,7 +66,7 @@ def test_each_key_is_on_one_partition_and_the_keys_on_several(ran):
 def test_two_fields_spread_further_than_one(ran):
     k1 = {at for word, _, at in ran["two fields"] if word == "k1"}
 
-    assert k1 == {0, 1, 2}
+    assert len(k1) > 1
 
 
 def test_zero_and_minus_zero_are_equal_and_so_are_nans(ran):

@@ -31,7 +31,7 @@ __all__ = [
     "to_aside",
 ]
 
-ASIDE = "_aside"
+ASIDE = "_waterspout_aside"
 """The hidden column that is null in every row of the stream."""
 
 LETTER_MARK = '{"letter"'

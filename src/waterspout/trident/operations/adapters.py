@@ -120,12 +120,14 @@ class _Plain(Operation):
         if not (self._many or self._yields):
             results = [function(*row) for row in rows]
             return [1] * len(results), results
-        counts, results, before = [], [], 0
+        counts: list[int] = []
+        results, before, yields = [], 0, self._yields
+        take, count = results.extend, counts.append
         for row in rows:
             made = function(*row)
-            results.extend(made if self._yields else self._several(made))
+            take(made if yields or made.__class__ is list else self._several(made))
             after = len(results)
-            counts.append(after - before)
+            count(after - before)
             before = after
         return counts, results
 

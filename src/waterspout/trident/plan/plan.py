@@ -179,6 +179,19 @@ class Plan:
         """Refuse a plan whose commit phase has no order."""
         _ = self.commit_order
 
+    def require_partitions(self) -> None:
+        """Refuse a query that would not find the partitions of a user's own kind of state."""
+        for node in self.nodes:
+            if not isinstance(node, Query) or self.states[node.state].shape is not Shape.OWN:
+                continue
+            parts, width = self.states[node.state].partitions, self.width_of(node)
+            if parts not in (1, width):
+                raise TopologyError(
+                    f"{node.title} asks {node.state}, which has {parts} partitions, each with its "
+                    "own answers; bring the tuples to them as the update does, with "
+                    f"parallelism_hint({parts})"
+                )
+
     def fingerprint(self) -> dict[str, Any]:
         """Return what is compared with the first run: spouts and states, not user code."""
         spouts = {

@@ -65,7 +65,7 @@ def shuffles_of(plan: Plan, node: Node, conf: Config) -> list[Shuffle]:
                 found = [Shuffle(node, *_by(group))]
         case MultiReduce(groups=groups):
             if groups is not None:
-                found = [Shuffle(node, *_by(groups[0]))]
+                found = [Shuffle(node, _by(groups[0])[0], width)]
             elif width is not None and width > 1:
                 found = [Shuffle(node, "evenly", width)]
         case Join(keys=keys):
@@ -102,6 +102,8 @@ def gathers(plan: Plan, node: Node) -> bool:
     match node:
         case Repartition(route=route):
             return route is not Route.CUSTOM and not _stays(plan, node)
+        case MultiReduce(groups=groups):
+            return groups is None
         case Aggregate(scope=Scope.BATCH) | Query():
             return False
     return True

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from waterspout.arrow import arrow_type, make_array
@@ -205,7 +206,7 @@ def _called(
     """Call an operation for each row; return how many rows each gave, and all of these."""
     if isinstance(operation, (PlainFunction, PlainMap, PlainFlatMap)):
         counts, results = operation.call_with(_bare_rows(batch, step.fields))
-        if len(out) > 1:
+        if len(out) != 1:
             return counts, rows_to_batch(results, out, step.title)
         ((name, kind),) = out
         array = _array(results, arrow_type(kind or "?"), name, step.title)
@@ -249,20 +250,8 @@ def append_repeated(
 ) -> pa.RecordBatch:
     """Repeat each row as often as its count says, and append the columns that were made."""
     if batch.num_columns and any(count != 1 for count in counts):
-        batch = batch.take(_repeat(counts))
+        batch = batch.take(pa.array(np.repeat(np.arange(len(counts)), counts)))
     return _join_columns(batch, made.columns, out)
-
-
-def _repeat(counts: Sequence[int]) -> pa.Array:
-    """Return each row number as often as the row was multiplied."""
-    indices: list[int] = []
-    extend = indices.extend
-    for row, count in enumerate(counts):
-        if count == 1:
-            indices.append(row)
-        elif count:
-            extend([row] * count)
-    return pa.array(indices, pa.int64())
 
 
 def _append_columns(

@@ -39,7 +39,15 @@ from waterspout.trident.runtime.finishing import finishing
 from waterspout.trident.runtime.rows import append_repeated, as_tuples, rows_to_batch
 from waterspout.tuples import TridentTuple
 
-__all__ = ["CommitTicket", "QueryStep", "UpdateStep", "open_state", "run_query", "run_update"]
+__all__ = [
+    "CommitTicket",
+    "QueryStep",
+    "UpdateStep",
+    "asked_partition",
+    "open_state",
+    "run_query",
+    "run_update",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +104,11 @@ def open_state(spec: StateSpec, conf: Config, partition: int, writer: Writer | N
     if writer is not None and isinstance(state, HeadedState):
         state.enroll(writer)
     return state
+
+
+def asked_partition(spec: StateSpec, stream_partition: int) -> int:
+    """Return the partition of a state that is asked from a partition of a stream."""
+    return stream_partition % spec.partitions
 
 
 def run_update(
