@@ -79,9 +79,7 @@ def recount_of(tmp_path, batches):
     held, at = {}, {s: [0, 0] for s in end}
     for txid in range(1, last + 1):
         # Every batch takes a row of each partition, in whatever attempt it commits.
-        ranges = {
-            s: [[a, min(a + 1, b)] for a, b in zip(at[s], end[s], strict=True)] for s in end
-        }
+        ranges = {s: [[a, min(a + 1, b)] for a, b in zip(at[s], end[s], strict=True)] for s in end}
         held[txid] = {s: {"ranges": ranges[s]} for s in end}
         at = {s: [stop for _, stop in ranges[s]] for s in end}
     assert all(held[txid] == batches[txid] for txid in batches)

@@ -78,6 +78,7 @@ from waterspout.trident.runtime.states import CommitTicket, QueryStep, open_stat
 
 __all__ = ["Compiler"]
 
+
 class Compiler:
     """Builds the DataFrames of one plan. Holds no state of any batch."""
 

@@ -45,9 +45,7 @@ def joined(node: Join, frames: Sequence[DataFrame]) -> DataFrame:
             made, must = _as_left(node, side), wanted
             continue
         keys = range(len(node.keys[0]))
-        same = reduce(
-            Column.__and__, [F.col(f"_k{i}").eqNullSafe(F.col(f"_r{i}")) for i in keys]
-        )
+        same = reduce(Column.__and__, [F.col(f"_k{i}").eqNullSafe(F.col(f"_r{i}")) for i in keys])
         made = made.join(side, same, _HOW[must, wanted])
         if not must:
             # Where the left side is never missing its keys stay as they are: Spark then knows

@@ -25,7 +25,7 @@ from waterspout.trident.isolation.rewriting import letters_place, with_letters
 from waterspout.trident.plan.plan import Plan
 from waterspout.trident.runtime.states import open_state
 from waterspout.trident.topology import TridentTopology
-from waterspout.trident.windowing.store import OwnFile
+from waterspout.trident.windowing.store import WindowsFile
 
 __all__ = ["ZOOKEEPER_AUTH", "Prepared", "coordination_store", "prepare"]
 
@@ -92,7 +92,7 @@ def _store(plan: Plan, conf: Config) -> tuple[CoordinationStore, Path | None]:
     # dead letters.
     reads_files = any(isinstance(node.spout, FileSpout) for node in plan.sources.values())
     has_letters = any(spec.hidden for spec in plan.states.values())
-    if reads_files or has_letters or any(isinstance(s.factory, OwnFile) for s in updated):
+    if reads_files or has_letters or any(isinstance(s.factory, WindowsFile) for s in updated):
         folder = conf.home_path().absolute() / plan.name
     store = coordination_store(plan.name, conf, folder)
     return store, store.folder if isinstance(store, EmbeddedStore) else folder

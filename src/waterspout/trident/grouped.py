@@ -69,9 +69,7 @@ class GroupedStream:
         fields, aggregator, names = arguments("persistent_aggregate", args, out)
         return self._stream._persist_aggregate(self._keys, factory, fields, aggregator, names)
 
-    def state_query(
-        self, state: TridentState, *args: Any, out: FieldNames | None = None
-    ) -> Stream:
+    def state_query(self, state: TridentState, *args: Any, out: FieldNames | None = None) -> Stream:
         """Append what a state answers: `state_query(state, [fields,] query, out)`."""
         return self._stream.partition_by(self._keys).state_query(state, *args, out=out)
 

@@ -362,9 +362,7 @@ class Stream:
             factory, Shape.OWN, inputs, schema, schema, UpdateWith(inputs.names, updater)
         )
 
-    def state_query(
-        self, state: TridentState, *args: Any, out: FieldNames | None = None
-    ) -> Stream:
+    def state_query(self, state: TridentState, *args: Any, out: FieldNames | None = None) -> Stream:
         """Append what a state answers: `state_query(state, [fields,] query, out)`."""
         fields, operation, wanted = arguments("state_query", args, out)
         where = f"state_query({describe(operation)})"
@@ -509,9 +507,7 @@ class Stream:
             made = self._aggregate("aggregate", keys or None, [part], Scope.BATCH, finished=False)
             values = value_schema(part)
             combine = CombineInto(keys, values.names, aggregator)
-            return made.update(
-                factory, shape, key_schema, values, schema, combine, shown=part.out
-            )
+            return made.update(factory, shape, key_schema, values, schema, combine, shown=part.out)
         if not isinstance(aggregator, ReducerAggregator):
             where = f"{method}({describe(operation)})"
             raise TopologyError(f"{where} needs a CombinerAggregator or ReducerAggregator")

@@ -68,6 +68,7 @@ EVERY_AGGREGATOR = {
     "reducer": (Total(), "out", [(1000,)]),
     "aggregator": (Extremes(), "out bigint, batch bigint", [(None, 1)]),
 }
+BY_NUMBER = ("sum", "combiner", "reducer")  # in the JVM, in two steps, in one
 WORDS = ["a", "", None, "é", "b" * 100]
 NUMBERS = [0.0, 1.5, math.nan, None, -1e300, -0.0]
 DICE = random.Random(11)
@@ -85,7 +86,7 @@ def build(look):
         look(f"by k {name}", stream.group_by("k").aggregate("n", aggregator, out))
         look(f"none {name}", nothing.aggregate("n", aggregator, out))
         look(f"none by k {name}", nothing.group_by("k").aggregate("n", aggregator, out))
-        if look.on_spark:  # which zero stands for both is not the same
+        if name in BY_NUMBER and look.on_spark:  # which zero stands for both is not the same
             look(f"by x {name}", stream.group_by("x").aggregate("n", aggregator, out))
     if look.on_spark:
         look("sql", stream.aggregate(expr("max(n) - min(n)"), out="range bigint"))
@@ -140,8 +141,9 @@ def test_every_aggregator_equals_a_recount_by_key(ran):
 
 
 def test_zero_and_minus_zero_are_one_group_and_so_are_all_nans(ran):
-    for name, groups in recount([same(x) for _, x, _ in ROWS]).items():
-        expected = [(key, *made) for key, all_made in groups.items() for made in all_made]
+    recounted = recount([same(x) for _, x, _ in ROWS])
+    for name in BY_NUMBER:
+        expected = [(key, *made) for key, all_made in recounted[name].items() for made in all_made]
         found = [(same(x), *made) for x, *made in ran[f"by x {name}"]]
         assert sorted(found, key=repr) == sorted(expected, key=repr), name
 

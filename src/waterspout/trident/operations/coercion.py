@@ -161,7 +161,7 @@ def is_column(operation: Any) -> bool:
 def typed(operation: Any, output: Schema, inputs: Schema, where: str) -> Schema:
     """Return the output fields with the types that the operation knows; refuse one without."""
     if not len(output):
-        raise TopologyError(f"{where} has no output field; write out=\"name type\"")
+        raise TopologyError(f'{where} has no output field; write out="name type"')
     known = operation.output_types(inputs.types) if isinstance(operation, Operation) else None
     if known is not None:
         if len(known) != len(output):

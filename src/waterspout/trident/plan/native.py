@@ -29,9 +29,7 @@ __all__ = ["is_expression", "is_native"]
 def is_native(node: Node) -> bool:
     """Whether a node runs in the JVM."""
     match node:
-        case (
-            Each(function=operation) | Keep(predicate=operation) | Mapped(function=operation)
-        ):
+        case Each(function=operation) | Keep(predicate=operation) | Mapped(function=operation):
             return is_expression(operation) or type(operation) is Split
         case Aggregate(scope=scope, parts=parts):
             return scope is Scope.BATCH and all(

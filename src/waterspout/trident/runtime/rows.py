@@ -117,7 +117,9 @@ def rows_to_batch(rows: Sequence[Sequence[Any]], schema: Schema, where: str) -> 
     if not {tuple, list}.issuperset(map(type, rows)) or set(map(len, rows)) - {len(schema)}:
         rows = _fitting(rows, schema, where)
     arrays = [
-        _array(list(map(itemgetter(place), rows)), arrow_type(kind or "?"), name, where)
+        make_array(
+            list(map(itemgetter(place), rows)), arrow_type(kind or "?"), field=name, where=where
+        )
         for place, (name, kind) in enumerate(schema)
     ]
     return pa.RecordBatch.from_arrays(arrays, names=list(schema.names))
@@ -209,7 +211,7 @@ def _called(
         if len(out) != 1:
             return counts, rows_to_batch(results, out, step.title)
         ((name, kind),) = out
-        array = _array(results, arrow_type(kind or "?"), name, step.title)
+        array = make_array(results, arrow_type(kind or "?"), field=name, where=step.title)
         return counts, pa.RecordBatch.from_arrays([array], names=[name])
     tuples = as_tuples(batch, step.fields)
     if isinstance(operation, MapFunction):
@@ -316,22 +318,11 @@ def _column(part: Any, kind: pa.DataType, name: str, where: str) -> pa.Array:
             return part if part.type == kind else part.cast(kind)
         if hasattr(part, "to_numpy"):
             return pa.Array.from_pandas(part, type=kind)
-        return _array(list(part), kind, name, where)
+        return make_array(list(part), kind, field=name, where=where)
     except pa.ArrowException as error:
         raise TypeError(
             f"{where} gave values for field {name!r} that do not fit {kind}: {error}"
         ) from error
-
-
-def _array(values: Sequence[Any], kind: pa.DataType, name: str, where: str) -> pa.Array:
-    if pa.types.is_integer(kind):
-        for value in values:
-            # Arrow would cut the fraction off without a word.
-            if isinstance(value, float) and not value.is_integer():
-                raise TypeError(
-                    f"{where} gave {value!r} for field {name!r}, which is declared as {kind}"
-                )
-    return make_array(values, kind, field=name, where=where)
 
 
 def _mask(result: Any, rows: int, where: str) -> pa.Array:

@@ -15,13 +15,13 @@ from waterspout.state.memory import MemoryMapState
 from waterspout.state.sqlite import SQLiteState
 from waterspout.trident.windowing.buffer import KEYS, VALUES
 
-__all__ = ["FILE_NAME", "OwnFile", "OwnStore"]
+__all__ = ["FILE_NAME", "OwnStore", "WindowsFile"]
 
 FILE_NAME = "windows.db"
 
 
 @dataclass(frozen=True)
-class OwnFile(SQLiteState):
+class WindowsFile(SQLiteState):
     """A table of the file in the topology's folder, which the first batch finds there."""
 
     def check(self) -> None:
@@ -47,7 +47,7 @@ class OwnStore(StateFactory):
 
     def at(self, folder: Path) -> StateFactory:
         """Return the store in a topology's folder."""
-        return OwnFile.opaque(folder / FILE_NAME, self.table).bind(KEYS, VALUES)
+        return WindowsFile.opaque(folder / FILE_NAME, self.table).bind(KEYS, VALUES)
 
     def make_state(
         self, conf: Config, partition_index: int, num_partitions: int
