@@ -101,7 +101,10 @@ def test_a_crash_at_every_point_loses_and_doubles_nothing(spout, state):
         assert world.wrong == [], f"crash at point {n} ({hook.seen[n - 1]})"
 
 
-@pytest.mark.parametrize(("spout", "state"), KINDS)
+@pytest.mark.parametrize(
+    ("spout", "state"),
+    [KINDS[0], *(pytest.param(*k.values, id=k.id, marks=pytest.mark.soak) for k in KINDS[1:])],
+)
 def test_a_second_crash_during_every_recovery_loses_and_doubles_nothing(spout, state):
     pairs = 0
     for n in range(1, len(passes(spout, state, 2)) + 1):

@@ -136,7 +136,10 @@ class Consumer(Operation, ABC):
 
 
 class Aggregator(Operation, ABC, Generic[T]):
-    """Turns the tuples of a batch (or group) into any number of tuples."""
+    """Turns the tuples of a batch (or group) into any number of tuples.
+
+    One object works on many groups at once: keep everything in the value, nothing in `self`.
+    """
 
     @abstractmethod
     def init(self, batch_id: Any, collector: TridentCollector) -> T:
