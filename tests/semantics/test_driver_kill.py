@@ -74,7 +74,7 @@ def assert_exact(folder: Path) -> None:
 
 
 # Around each thing that is durable; in process, every point is tried in any case.
-WORST_POINTS = ["metadata.after", "commit.after_record", "write.after", "mark.before", "mark.after"]
+WORST_POINTS = ["commit.after_record", "write.after", "mark.before"]
 
 
 @pytest.mark.parametrize(

@@ -28,9 +28,17 @@ ON_SERVERS = {
     "cassandra": cassandra_store,
 }
 IN_FILES = {"sqlite": sqlite_store, "files": file_store}
+# In each run the two servers with most of the machinery; in soak all the others too.
+SOAKED_ONLY = ("memcached", "cassandra", "sqlite", "files")
 STORES = [
-    *(pytest.param(name, marks=pytest.mark.services) for name in ON_SERVERS),
-    *IN_FILES,
+    pytest.param(
+        name,
+        marks=[
+            *([pytest.mark.services] if name in ON_SERVERS else []),
+            *([pytest.mark.soak] if name in SOAKED_ONLY else []),
+        ],
+    )
+    for name in (*ON_SERVERS, *IN_FILES)
 ]
 # How many numbers, and how many keys. Cassandra compares and sets row by row, in four rounds
 # between the replicas each: it has fewer of them.

@@ -347,7 +347,14 @@ def expected(cost):
     return cost.jobs_in(Phase.PROCESSING), cost.jobs_in(Phase.COMMIT), len(cost.shuffles)
 
 
-@pytest.mark.parametrize("build", TOPOLOGIES, ids=lambda build: build.__name__)
+# Every second one in each run, all in soak.
+@pytest.mark.parametrize(
+    "build",
+    [
+        pytest.param(build, id=build.__name__, marks=[pytest.mark.soak] if number % 2 else [])
+        for number, build in enumerate(TOPOLOGIES)
+    ],
+)
 def test_a_batch_has_the_jobs_and_shuffles_that_were_predicted(sorting, tmp_path, build):
     found, cost = run_and_count(sorting, tmp_path, build, Case.COLLECTED)
 

@@ -298,8 +298,15 @@ def run_child(folder: Path, faults: list[dict] | None = None, mode: str = "class
         return subprocess.run(command, env=env, stdout=log, stderr=log, timeout=150).returncode
 
 
-def test_kill_minus_nine_around_every_write_and_the_query_goes_on_exactly(tmp_path):
-    points = ["write.after", "settle.before"]
+@pytest.mark.parametrize(
+    "points",
+    [
+        pytest.param(["write.after"], id="worst"),
+        pytest.param(["write.before", "write.after", "settle.before"], id="all",
+                     marks=pytest.mark.soak),
+    ],
+)  # fmt: skip
+def test_kill_minus_nine_around_a_write_and_the_query_goes_on_exactly(tmp_path, points):
     write_files(tmp_path, range(len(points) + 2))
 
     for txid, point in enumerate(points, start=1):
@@ -310,6 +317,7 @@ def test_kill_minus_nine_around_every_write_and_the_query_goes_on_exactly(tmp_pa
     assert_exact(tmp_path)
 
 
+@pytest.mark.soak
 def test_works_on_spark_connect(tmp_path):
     write_files(tmp_path, range(2))
 

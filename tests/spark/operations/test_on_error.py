@@ -233,6 +233,7 @@ def run_child(folder, fault=None):
     return done.returncode
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(900)
 def test_a_driver_killed_during_replays_replays_each_once(tmp_path):
     put(tmp_path / "in" / "a.txt", "1\nx\n2\ny\n")

@@ -168,6 +168,7 @@ def test_windows_beside_a_state_in_memory_stay_in_memory(spark, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(600)
 def test_a_driver_that_is_killed_loses_and_doubles_no_window(tmp_path):
     (tmp_path / "in").mkdir()
