@@ -1019,14 +1019,16 @@ def test_a_stale_answer_of_a_server_that_lags_behind_decides_nothing(
 # C4: the server.
 
 
-def test_a_restart_of_the_server_in_the_middle_is_waited_out(store, new_store, zookeeper_server):
+def test_a_restart_of_the_server_in_the_middle_is_waited_out(new_store, zookeeper_server):
+    # Long enough for a server that takes its time to start.
+    store = new_store(session_s=40.0, operation_s=40.0)
     store.acquire(FINGERPRINT)
     store.save(ledger_at(1))
     zookeeper_server.kill()
 
     with in_background(lambda: store.save(ledger_at(2))) as saving:
         zookeeper_server.start()
-        saving.result(10)
+        saving.result(40)
 
     store.renew()
     assert new_store().peek() == ledger_at(2)
@@ -1043,7 +1045,8 @@ def word_count(path) -> TridentTopology:
 
 
 def test_a_run_goes_on_over_a_restart_of_the_server(new_store, zookeeper_server, tmp_path):
-    run = LocalRun(word_count(tmp_path / "counts.db"), store=new_store())
+    # Long enough for a server that takes its time to start.
+    run = LocalRun(word_count(tmp_path / "counts.db"), store=new_store(session_s=40.0, operation_s=40.0))
     while run.loop.ledger.current == 1:
         run.step()
     zookeeper_server.kill()

@@ -20,6 +20,7 @@ tickTime={tick}
 dataDir={data}
 clientPort={port}
 clientPortAddress={host}
+maxSessionTimeout=60000
 maxClientCnxns=0
 admin.enableServer=false
 4lw.commands.whitelist=srvr
