@@ -94,8 +94,15 @@ def test_an_example_gives_its_results_also_if_a_batch_is_replayed(example, faili
     assert tables_of(example, place) == TRIDENT[example]
 
 
+# Some in each run, all in soak.
 @pytest.mark.spark
-@pytest.mark.parametrize("example", TRIDENT)
+@pytest.mark.parametrize(
+    "example",
+    [
+        pytest.param(name, marks=[pytest.mark.soak] if number % 2 else [])
+        for number, name in enumerate(TRIDENT)
+    ],
+)
 def test_an_example_gives_its_results_on_spark_and_nothing_more_the_second_time(
     example, shared_spark, cli, place
 ):

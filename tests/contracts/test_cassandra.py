@@ -95,6 +95,7 @@ class OverABadNetwork(Cassandra):
             yield
 
 
+@pytest.mark.soak
 class TestCassandraOverABadNetwork(OverABadNetwork, NetworkSuite):
     pass
 

@@ -1046,7 +1046,9 @@ def word_count(path) -> TridentTopology:
 
 def test_a_run_goes_on_over_a_restart_of_the_server(new_store, zookeeper_server, tmp_path):
     # Long enough for a server that takes its time to start.
-    run = LocalRun(word_count(tmp_path / "counts.db"), store=new_store(session_s=40.0, operation_s=40.0))
+    run = LocalRun(
+        word_count(tmp_path / "counts.db"), store=new_store(session_s=40.0, operation_s=40.0)
+    )
     while run.loop.ledger.current == 1:
         run.step()
     zookeeper_server.kill()

@@ -121,6 +121,7 @@ def check_rabbit(rabbitmq, folder, messages, kills, pending):
 
 
 @pytest.mark.services
+@pytest.mark.soak
 def test_rabbitmq_messages_survive_a_killed_driver(rabbitmq, tmp_path):
     check_rabbit(rabbitmq, tmp_path, messages=5_000, kills=1, pending=1_000)
 

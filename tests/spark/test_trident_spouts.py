@@ -172,7 +172,14 @@ KINDS = {
 }
 
 
-@pytest.mark.parametrize("kind", KINDS)
+# In process every kind is tried at every point; here some in each run, all in soak.
+IN_EACH_RUN = ("rich spout", "partitioned", "opaque", "dataframe")
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [pytest.param(k, marks=[] if k in IN_EACH_RUN else [pytest.mark.soak]) for k in KINDS],
+)
 def test_a_replayed_batch_of_every_kind_ends_with_every_row_once(spark, tmp_path, kind):
     spout, out = KINDS[kind](tmp_path)
     topology = TridentTopology("kinds")

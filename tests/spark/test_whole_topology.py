@@ -49,7 +49,7 @@ def go_on(tmp_path, spark, batches, *, by_tasks):
     ("points", "by_tasks"),
     [
         pytest.param(SOME, False, id="driver"),
-        pytest.param(TASK_POINTS, True, id="tasks"),
+        pytest.param(["write.after"], True, id="tasks"),
         pytest.param(BATCH_POINTS, True, id="all", marks=pytest.mark.soak),
     ],
 )
