@@ -39,7 +39,7 @@ PASSES = {"batch": 3, "loop": 3, "waterspout": 2}
 def main() -> None:
     """Run all forms in turn and print their rates, ratios, and the aims that were missed."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--batches", type=int, default=6)
+    parser.add_argument("--batches", type=int, default=12)
     parser.add_argument("--size", type=int, default=500_000, help="sentences of a batch")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", nargs="+", help="parts of the names of the peers to run")
