@@ -529,7 +529,7 @@ def test_a_topology_of_storm_of_the_same_name_is_foreign(store, zk, root):
 def test_a_node_without_content_but_with_something_below_is_not_a_fresh_start(store, zk, root):
     zk.create(f"{root}/{TOPOLOGY}/coordinator", b"7", makepath=True)
 
-    refused(store, DamagedStoreError)
+    assert f"{root}/{TOPOLOGY}" in refused(store, DamagedStoreError)
 
 
 def test_a_ledger_that_is_gone_is_damage_and_not_made_anew(stored, zk, root):
@@ -551,7 +551,7 @@ def test_swapped_records_are_damage(stored, zk, root):
     path = f"{root}/{TOPOLOGY}"
     zk.set(f"{path}/ledger", zk.get(path)[0])
 
-    refused(stored, DamagedStoreError)
+    assert f"{path}/ledger" in refused(stored, DamagedStoreError)
 
 
 @pytest.mark.parametrize("node", ["", "/ledger"], ids=["owner", "ledger"])

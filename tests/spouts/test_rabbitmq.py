@@ -641,6 +641,8 @@ def test_a_copy_is_a_spout_of_its_own(rabbitmq, copied):
         spout.open({}, context(), recorder)
         receive(spout, recorder, 1)
 
+    assert recorder.bodies == ["a"]
+
 
 def test_a_copy_of_an_open_spout_has_neither_its_connection_nor_its_secret(
     rabbitmq, spouts, monkeypatch

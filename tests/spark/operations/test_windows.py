@@ -125,8 +125,11 @@ def test_windows_by_time_are_kept_by_tasks_and_closed_without_data(spark, tmp_pa
     run = submit(topology, spark, config)
     try:
         wait_for(lambda: state.get() == 12)
+        run.process_all_available(timeout=60)
     finally:
         run.stop()
+
+    assert state.get() == 12
 
 
 def test_windows_go_on_in_the_next_run(spark, tmp_path):

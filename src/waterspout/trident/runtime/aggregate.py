@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -77,18 +78,13 @@ def run_aggregate(
     partition without tuples then gives nothing.
     """
     with _prepared(step, conf, context):
-        groups: dict[str, _Group] = {}
+        groups = _Groups(step, batch_id)
         if not step.grouped and not partial:
-            groups[encode_key(())] = _Group((), _start_all(step, batch_id))
+            groups.of(())
         for batch in batches:
             rows = [as_tuples(batch, part.fields) for part in step.parts]
-            keys = as_tuples(batch, step.group)
-            for number, key in enumerate(keys):
-                name = encode_key(key.values)
-                group = groups.get(name)
-                if group is None:
-                    group = groups[name] = _Group(key.values, _start_all(step, batch_id))
-                for fold, tuples in zip(group.folds, rows, strict=True):
+            for number, key in enumerate(as_tuples(batch, step.group)):
+                for fold, tuples in zip(groups.of(key.values), rows, strict=True):
                     fold.take(tuples[number])
         yield _collect(step, groups, partial=partial)
 
@@ -102,19 +98,15 @@ def combine_partials(
     """Combine the partial results of combiners into one result per group."""
     assert step.partial is not None
     with _prepared(step, conf, context):
-        groups: dict[str, _Group] = {}
+        groups = _Groups(step, None)
         if not step.grouped:
-            groups[encode_key(())] = _Group((), _start_all(step, None))
+            groups.of(())
         names = iter(step.partial.names[len(step.group) :])
         columns = [tuple(itertools.islice(names, _width(part))) for part in step.parts]
         for batch in batches:
             values = [_values(batch, fields) for fields in columns]
             for number, key in enumerate(as_tuples(batch, step.group)):
-                name = encode_key(key.values)
-                group = groups.get(name)
-                if group is None:
-                    group = groups[name] = _Group(key.values, _start_all(step, None))
-                for fold, found in zip(group.folds, values, strict=True):
+                for fold, found in zip(groups.of(key.values), values, strict=True):
                     fold.combine(found[number])
         yield _collect(step, groups, partial=False)
 
@@ -131,16 +123,16 @@ def start_fold(aggregator: Any, batch_id: Any, inputs: Schema) -> Fold:
     return _AggregatorFold(aggregator, batch_id)
 
 
-class Fold:
+class Fold(ABC):
     """An aggregation under way."""
 
+    @abstractmethod
     def take(self, row: TridentTuple) -> None:
         """Take in a tuple."""
-        raise NotImplementedError
 
+    @abstractmethod
     def finish(self, *, finished: bool = True) -> Sequence[Sequence[Any]]:
         """Return the rows; not `finished`: as they can still be combined."""
-        raise NotImplementedError
 
 
 class _CombineFold(Fold):
@@ -208,10 +200,27 @@ class _TableFold(Fold):
         return rows
 
 
-@dataclass(slots=True)
-class _Group:
-    key: tuple[Any, ...]
-    folds: list[Any]
+class _Groups:
+    """The aggregations of each group, begun when its first tuple comes."""
+
+    def __init__(self, step: AggregateStep, batch_id: Any) -> None:
+        self._step = step
+        self._batch_id = batch_id
+        self._by_name: dict[str, tuple[tuple[Any, ...], list[Any]]] = {}
+
+    def of(self, key: tuple[Any, ...]) -> list[Any]:
+        """Return the aggregations of a group."""
+        name = encode_key(key) if key else ""
+        found = self._by_name.get(name)
+        if found is None:
+            parts = self._step.parts
+            folds = [start_fold(p.aggregator, self._batch_id, p.inputs) for p in parts]
+            found = self._by_name[name] = (key, folds)
+        return found[1]
+
+    def all(self) -> Iterable[tuple[tuple[Any, ...], list[Any]]]:
+        """Return each group's key and aggregations."""
+        return self._by_name.values()
 
 
 class _prepared:
@@ -230,23 +239,19 @@ class _prepared:
             operation.cleanup()
 
 
-def _start_all(step: AggregateStep, batch_id: Any) -> list[Fold]:
-    return [start_fold(part.aggregator, batch_id, part.inputs) for part in step.parts]
-
-
-def _collect(step: AggregateStep, groups: dict[str, _Group], *, partial: bool) -> pa.RecordBatch:
+def _collect(step: AggregateStep, groups: _Groups, *, partial: bool) -> pa.RecordBatch:
     finished = step.finished and not partial
     schema = step.partial if partial else step.schema
     assert schema is not None
     rows: list[Sequence[Any]] = []
-    for group in groups.values():
-        made = [fold.finish(finished=finished) for fold in group.folds]
+    for key, folds in groups.all():
+        made = [fold.finish(finished=finished) for fold in folds]
         if len(made) == 1:
-            rows += [(*group.key, *row) for row in made[0]]
+            rows += [(*key, *row) for row in made[0]]
         else:
             # Each result of each aggregator with each of the others; the last varies fastest.
             for choice in itertools.product(*made):
-                rows.append((*group.key, *itertools.chain.from_iterable(choice)))
+                rows.append((*key, *itertools.chain.from_iterable(choice)))
     return rows_to_batch(rows, schema, step.title)
 
 
