@@ -52,81 +52,80 @@ MODULE_LINES_MAX = 600
 INIT_LINES_MAX = 60
 FUNCTION_LINES_MAX = 70
 
-every_module = pytest.mark.parametrize(
-    "path", MODULES, ids=lambda path: str(path.relative_to(ROOT))
-)
+
+def test_every_module_has_a_position_in_the_order() -> None:
+    known = {*ORDER, *MAY_IMPORT_ANYTHING}
+
+    unknown = [f"{path}: {part_of(path)!r}" for path in MODULES if part_of(path) not in known]
+
+    assert not unknown, listed("ORDER does not have these; add them", unknown)
 
 
-@every_module
-def test_nothing_is_imported_from_further_down_the_order(path: Path) -> None:
-    part = part_of(path)
-    if part in MAY_IMPORT_ANYTHING:
-        return
-    assert part in ORDER, f"{path}: {part!r} has no place in ORDER; give it one"
-    allowed = ORDER[: ORDER.index(part) + 1]
-
+def test_nothing_is_imported_from_further_down_the_order() -> None:
     upward = [
         f"{path}:{line}: {part} imports {name}, but {target} does not come before {part}"
+        for path in MODULES
+        if (part := part_of(path)) not in MAY_IMPORT_ANYTHING
         for name, line in imports_of(path)
-        if (target := part_of_import(name)) is not None and target not in allowed
+        if (target := part_of_import(name)) is not None
+        and target not in ORDER[: ORDER.index(part) + 1]
     ]
 
-    assert not upward, "\n".join(upward)
+    assert not upward, listed("these import from further down", upward)
 
 
-@every_module
-def test_only_the_spark_package_imports_pyspark(path: Path) -> None:
-    if part_of(path) == "spark":
-        return
-
+def test_only_the_spark_package_imports_pyspark() -> None:
     found = [
-        f"{path}:{line}: imports {name}; that belongs in {ROOT / 'spark'}"
+        f"{path}:{line}: imports {name}"
+        for path in MODULES
+        if part_of(path) != "spark"
         for name, line in imports_of(path)
         if name.split(".")[0] in {"pyspark", "py4j"}
         and not (name == "pyspark.cloudpickle" and path == MAY_IMPORT_CLOUDPICKLE)
     ]
 
-    assert not found, "\n".join(found)
+    assert not found, listed(f"these belong in {ROOT / 'spark'}", found)
 
 
-@every_module
-def test_a_module_stays_small(path: Path) -> None:
-    lines = len(path.read_text(encoding="utf-8").splitlines())
+def test_a_module_stays_small() -> None:
+    large = [
+        f"{path}:{limit}: {lines} lines, {limit} at most; split it"
+        for path in MODULES
+        if (lines := len(path.read_text(encoding="utf-8").splitlines()))
+        > (limit := INIT_LINES_MAX if path.name == "__init__.py" else MODULE_LINES_MAX)
+    ]
 
-    limit = INIT_LINES_MAX if path.name == "__init__.py" else MODULE_LINES_MAX
-
-    assert lines <= limit, f"{path}:{limit}: {lines} lines, {limit} at most; split it"
+    assert not large, listed("these have grown too large", large)
 
 
-@every_module
-def test_a_function_stays_small(path: Path) -> None:
+def test_a_function_stays_small() -> None:
     large = [
         f"{path}:{node.lineno}: {node.name} has {lines} lines, {FUNCTION_LINES_MAX} at most"
+        for path in MODULES
         for node in ast.walk(tree_of(path))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         and (lines := (node.end_lineno or node.lineno) - node.lineno + 1) > FUNCTION_LINES_MAX
     ]
 
-    assert not large, "\n".join(large)
+    assert not large, listed("these have grown too large", large)
 
 
-@every_module
-def test_a_module_says_what_lives_there(path: Path) -> None:
-    assert ast.get_docstring(tree_of(path)), f"{path}:1: no module docstring"
+def test_a_module_says_what_lives_there() -> None:
+    silent = [f"{path}:1" for path in MODULES if not ast.get_docstring(tree_of(path))]
+
+    assert not silent, listed("these have no module docstring", silent)
 
 
-@every_module
-def test_nothing_read_from_outside_can_run_as_code(path: Path) -> None:
-    if part_of(path) == "spark" or path == MAY_UNPICKLE:
-        return
-
+def test_nothing_read_from_outside_can_run_as_code() -> None:
     found = [
-        f"{path}:{line}: {name} runs code from data"
+        f"{path}:{line}: {name}"
+        for path in MODULES
+        if part_of(path) != "spark" and path != MAY_UNPICKLE
         for name, line in references_of(path)
         if name in UNSAFE_CALLS
     ]
 
-    assert not found, "\n".join(found)
+    assert not found, listed("these run code from data", found)
 
 
 def test_importing_the_library_needs_no_spark_and_starts_nothing() -> None:
@@ -179,6 +178,11 @@ def test_the_rules_see_every_way_to_import(source: str, expected: set[str]) -> N
 )
 def test_the_rules_see_through_aliases(source: str, expected: str) -> None:
     assert expected in {name for name, _ in references_in(ast.parse(source))}
+
+
+def listed(what: str, offenders: list[str]) -> str:
+    """Return all offenders, one per line: who mends them wants to see them all."""
+    return "\n".join([f"{what}:", *offenders])
 
 
 def part_of(path: Path) -> str:
