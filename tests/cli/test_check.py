@@ -46,7 +46,11 @@ def test_the_plan_and_the_guarantee_are_printed_and_nothing_is_written(cli, writ
 
 
 @pytest.mark.parametrize(
-    ("name", "begins"), [("plan.svg", "<svg xmlns="), ("plan.DOT", 'digraph "words" {')]
+    ("name", "begins"),
+    [
+        ("plan.mmd", '---\ntitle: "topology words"\n---\nflowchart TB\n'),
+        ("plan.DOT", 'digraph "words" {'),
+    ],
 )
 def test_the_plan_is_drawn_in_the_format_that_the_file_is_named_for(
     cli, write, place, name, begins
@@ -68,23 +72,24 @@ def test_a_graph_in_a_format_that_is_not_known_is_refused_before_anything_is_loa
     assert outcome == (
         2,
         "",
-        "error: --graph plan.png must end in .svg or .dot, which says what to write\n",
+        "error: --graph plan.png must end in .mmd (for Mermaid) or .dot (for Graphviz), "
+        "which says what to write\n",
     )
 
 
 def test_a_graph_that_cannot_be_written_is_an_error_and_no_traceback(cli, write):
-    outcome = cli("check", write(WORD_COUNT), "--graph", "nowhere/plan.svg")
+    outcome = cli("check", write(WORD_COUNT), "--graph", "nowhere/plan.mmd")
 
     assert outcome.code == 2
-    assert outcome.err == "error: [Errno 2] No such file or directory: 'nowhere/plan.svg'\n"
+    assert outcome.err == "error: [Errno 2] No such file or directory: 'nowhere/plan.mmd'\n"
 
 
 def test_a_topology_of_spouts_and_bolts_is_not_drawn(cli, write, place):
-    outcome = cli("check", write(CORE_WORD_COUNT), "--graph", "plan.svg")
+    outcome = cli("check", write(CORE_WORD_COUNT), "--graph", "plan.mmd")
 
     assert (outcome.code, outcome.out) == (2, "")
     assert "--graph draws Trident topologies; this is one of spouts and bolts" in outcome.err
-    assert not (place / "plan.svg").exists()
+    assert not (place / "plan.mmd").exists()
 
 
 def test_the_plan_of_spouts_and_bolts_is_printed_and_nothing_is_written(

@@ -363,5 +363,5 @@ def test_a_name_cannot_end_its_line():
 def test_an_unknown_format_is_refused_with_the_known_ones():
     topology, _ = start()
 
-    with pytest.raises(TopologyError, match="the formats text, dot and svg, not 'png'"):
+    with pytest.raises(TopologyError, match="the formats text, mermaid and dot, not 'png'"):
         topology.explain(format="png")

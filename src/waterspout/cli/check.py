@@ -18,10 +18,12 @@ GraphFile = Annotated[
     Path | None,
     typer.Option(
         "--graph",
-        metavar="OUT.svg|OUT.dot",
-        help="Draw the plan of a Trident topology: a picture, or the language of Graphviz.",
+        metavar="OUT.mmd|OUT.dot",
+        help="Draw the plan of a Trident topology, for Mermaid or for Graphviz.",
     ),
 ]
+
+_FORMATS = {".mmd": "mermaid", ".dot": "dot"}
 
 
 def check(
@@ -41,7 +43,10 @@ def check(
 
 
 def _format_of(graph: Path) -> str:
-    form = graph.suffix.lower().removeprefix(".")
-    if form not in ("svg", "dot"):
-        raise ConfigError(f"--graph {graph} must end in .svg or .dot, which says what to write")
+    form = _FORMATS.get(graph.suffix.lower())
+    if form is None:
+        raise ConfigError(
+            f"--graph {graph} must end in .mmd (for Mermaid) or .dot (for Graphviz), "
+            "which says what to write"
+        )
     return form

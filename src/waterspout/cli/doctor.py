@@ -29,12 +29,10 @@ _SQLITE_MIN = (3, 37)
 _EXTRAS = {
     "cassandra": "cassandra-driver",
     "connect": "grpcio",
-    "kafka": "confluent-kafka",
     "memcached": "pymemcache",
     "postgres": "psycopg",
     "rabbitmq": "pika",
     "redis": "redis",
-    "ui": "fastapi",
     "zookeeper": "kazoo",
 }
 _MEMORY_MIN_GB = 3.0

@@ -31,7 +31,7 @@ class Kind(ABC):
         """Return the plan and what it promises, or raise what is wrong; runs nothing."""
 
     def draw(self, conf: Config, form: str) -> str:
-        """Return the plan as a graph, in svg or dot; refused where there is none to draw."""
+        """Return the plan as a graph, in mermaid or dot; refused where there is none to draw."""
         raise TopologyError(
             "--graph draws Trident topologies; this is one of spouts and bolts, of which check "
             "prints the stages. Leave --graph out."

@@ -121,7 +121,7 @@ class TridentTopology:
         return multi_reduce_streams(self, streams, reducer, out, fields)
 
     def explain(self, config: Config | None = None, *, format: str = "text") -> str:
-        """Return the plan as text, or as a graph: `format="dot"` or `"svg"`."""
+        """Return the plan as text, or as a graph: `format="mermaid"` or `"dot"`."""
         conf = config or Config()
         plan = self.plan(conf)
         return explain_as(with_letters(plan, conf, letters_place(plan, conf)), conf, format)

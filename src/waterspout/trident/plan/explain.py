@@ -5,9 +5,9 @@ from __future__ import annotations
 from waterspout.config import Config
 from waterspout.errors import TopologyError
 from waterspout.trident.plan.costs import Cost, case_name, cases, cost_of
-from waterspout.trident.plan.drawing import to_svg
+from waterspout.trident.plan.drawing import to_dot, to_mermaid
 from waterspout.trident.plan.facts import Facts, facts_of
-from waterspout.trident.plan.graph import printable, to_dot
+from waterspout.trident.plan.graph import printable
 from waterspout.trident.plan.nodes import Query, Update
 from waterspout.trident.plan.plan import Phase, Plan
 
@@ -15,15 +15,15 @@ __all__ = ["explain", "explain_as", "guarantees", "refuse_weak"]
 
 
 def explain_as(plan: Plan, conf: Config, format: str) -> str:
-    """Return the plan in a format: text, dot or svg."""
+    """Return the plan in a format: text, mermaid or dot."""
     match format:
         case "text":
             return explain(plan, conf)
+        case "mermaid":
+            return to_mermaid(plan, conf)
         case "dot":
             return to_dot(plan, conf)
-        case "svg":
-            return to_svg(plan, conf)
-    raise TopologyError(f"explain knows the formats text, dot and svg, not {format!r}")
+    raise TopologyError(f"explain knows the formats text, mermaid and dot, not {format!r}")
 
 
 def explain(plan: Plan, conf: Config) -> str:

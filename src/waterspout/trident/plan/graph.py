@@ -1,4 +1,4 @@
-"""A plan as a graph: nodes and states, what flows between them, and the same in dot."""
+"""A plan as a graph: nodes and states, and what flows between them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from waterspout.trident.plan.facts import Facts, Place, facts_of
 from waterspout.trident.plan.nodes import Node, Query, Update
 from waterspout.trident.plan.plan import Phase, Plan
 
-__all__ = ["Edge", "Flow", "Graph", "Vertex", "graph_of", "printable", "to_dot"]
+__all__ = ["Edge", "Flow", "Graph", "Vertex", "graph_of", "printable"]
 
 
 class Flow(Enum):
@@ -82,47 +82,9 @@ def graph_of(plan: Plan, conf: Config) -> Graph:
     return Graph(plan.name, tuple(costs), tuple(vertices), tuple(edges))
 
 
-def to_dot(plan: Plan, conf: Config) -> str:
-    """Return the plan in the language of Graphviz."""
-    graph = graph_of(plan, conf)
-    label = "\n".join([f"topology {graph.name}", *graph.notes])
-    lines = [
-        f"digraph {_quoted(graph.name)} {{",
-        f"  graph [label={_quoted(label)}, labelloc=t, rankdir=TB, fontname=Helvetica];",
-        "  node [fontname=Helvetica, fontsize=11, shape=box, style=filled];",
-        "  edge [fontname=Helvetica, fontsize=10];",
-    ]
-    for phase in Phase:
-        inside = [vertex for vertex in graph.vertices if vertex.phase is phase]
-        if inside:
-            lines.append(f"  subgraph cluster_{phase.value} {{")
-            lines.append(f"    graph [label={_quoted(f'{phase.value} phase')}, style=dashed];")
-            lines += [f"    {_dot_vertex(vertex)}" for vertex in inside]
-            lines.append("  }")
-    titles = {vertex.key: vertex for vertex in graph.vertices}
-    lines += [f"  {_dot_edge(edge, titles[edge.head])}" for edge in graph.edges]
-    return "\n".join([*lines, "}"])
-
-
 def printable(text: str) -> str:
     """Return a text of the user's without anything that would not show."""
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
-
-
-_COLOURS = {
-    Place.JVM: "#cfe8d5",
-    Place.PYTHON: "#ffe3a8",
-    Place.DRIVER: "#d9d6f5",
-    Place.EITHER: "#ecd9ee",
-    None: "#eeeeee",
-}
-_STYLES = {
-    Flow.ROWS: "",
-    Flow.SHUFFLE: 'style=bold, color="#c2410c", penwidth=2, arrowhead=vee',
-    Flow.VISIT: 'color="#b7791f", penwidth=2',
-    Flow.ASK: "style=dashed, constraint=false",
-    Flow.WRITE: "penwidth=2",
-}
 
 
 def _node(facts: Facts) -> Vertex:
@@ -175,26 +137,3 @@ def _key(node: Node) -> str:
 
 def _state_key(name: str) -> str:
     return f"state {name}"
-
-
-def _dot_vertex(vertex: Vertex) -> str:
-    label = "\n".join([vertex.title, *vertex.lines])
-    shape = "shape=cylinder, " if vertex.is_state else ""
-    colour = _COLOURS[vertex.place]
-    if vertex.is_state:
-        colour = "#f6c6c6" if vertex.is_exact is False else "#cfe0fc"
-    return f'{_quoted(vertex.key)} [{shape}fillcolor="{colour}", label={_quoted(label)}];'
-
-
-def _dot_edge(edge: Edge, head: Vertex) -> str:
-    style = _STYLES[edge.flow]
-    if edge.flow is Flow.SHUFFLE and head.shuffle is not None:
-        style += f", label={_quoted(f'shuffle {head.shuffle}')}"
-    ends = f"{_quoted(edge.tail)} -> {_quoted(edge.head)}"
-    return f"{ends} [{style}];" if style else f"{ends};"
-
-
-def _quoted(text: str) -> str:
-    """Return a string of dot; in it a backslash would begin an escape of Graphviz's own."""
-    lines = [printable(line).replace("\\", "\\\\").replace('"', '\\"') for line in text.split("\n")]
-    return '"' + "\\n".join(lines) + '"'
