@@ -19,6 +19,7 @@ MODULES = sorted(ROOT.rglob("*.py"))
 # A part of the library may import itself and what stands before it.
 ORDER = (
     *("errors", "texts", "tuples", "schema", "arrow", "config", "serde", "faults"),
+    *("addresses", "secrets", "own_files"),
     *("topology", "acking", "waves"),
     "transactional",
     "state",

@@ -9,7 +9,7 @@ from pyarrow.fs import LocalFileSystem, SubTreeFileSystem, _MockFileSystem
 
 from waterspout.state.columns import Layout
 from waterspout.state.files import FileMap, FileState
-from waterspout.state.files.places import ArrowFolder, LocalFolder
+from waterspout.state.files.locations import ArrowFolder, LocalFolder
 from waterspout.state.store import ANY_VALUE
 from waterspout.testing import StateConformance
 

@@ -31,7 +31,7 @@ from waterspout.errors import (
 from waterspout.state.base import StateKind
 from waterspout.state.columns import Layout
 from waterspout.state.files import FileMap, FileState
-from waterspout.state.files.places import ArrowFolder, Folder, LocalFolder
+from waterspout.state.files.locations import ArrowFolder, Folder, LocalFolder
 from waterspout.state.head import Head, Stamp, Writer
 from waterspout.state.opaque import OpaqueMap, OpaqueValue
 from waterspout.state.store import ANY_VALUE

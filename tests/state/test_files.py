@@ -32,8 +32,8 @@ from waterspout.state.base import StateKind
 from waterspout.state.files import FileMap, FileState
 from waterspout.state.files import log as file_log
 from waterspout.state.files.format import Manifest, Name, Shape, _digest, _ending
+from waterspout.state.files.locations import LocalFolder, local_path, open_folder
 from waterspout.state.files.log import first_to_merge
-from waterspout.state.files.places import LocalFolder, local_path, open_folder
 from waterspout.state.head import Head, Stamp, Writer
 from waterspout.state.opaque import OpaqueMap, OpaqueValue
 
@@ -532,7 +532,7 @@ def test_files_that_never_stay_are_given_up_on(folder, fast):
 def test_where_names_are_no_fence_only_the_drivers_process_writes_outside_of_batches(tmp_path):
     from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
-    from waterspout.state.files.places import ArrowFolder
+    from waterspout.state.files.locations import ArrowFolder
 
     def process(name):
         filesystem = SubTreeFileSystem(str(tmp_path), LocalFileSystem())

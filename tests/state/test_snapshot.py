@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tests.state_support import Add, SpyMap
+from waterspout.state.non_transactional import NonTransactionalMap
 from waterspout.state.opaque import OpaqueMap, OpaqueValue
-from waterspout.state.plain import NonTransactionalMap
 from waterspout.state.snapshot import SnapshottableMap
 from waterspout.state.transactional import TransactionalMap, TransactionalValue
 

@@ -22,8 +22,8 @@ from waterspout.config import Config
 from waterspout.errors import SerdeError, StaleBatchError, TopologyError
 from waterspout.schema import Schema
 from waterspout.state.base import StateKind
+from waterspout.state.non_transactional import NonTransactionalMap
 from waterspout.state.opaque import OpaqueMap, OpaqueValue
-from waterspout.state.plain import NonTransactionalMap
 from waterspout.state.sqlite import SQLiteState
 from waterspout.state.transactional import TransactionalMap, TransactionalValue
 

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from waterspout.errors import DeadLettersFullError, SerdeError
+from waterspout.own_files import FileKind, OwnFile
 from waterspout.serde import decode_value, encode_value
-from waterspout.state.sqlite.own_file import FileKind, OwnFile
 from waterspout.texts import shown
 from waterspout.waves.spouts import Letter
 

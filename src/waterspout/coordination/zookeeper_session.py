@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, NoReturn
 
 from waterspout.errors import ConfigError, MissingDependencyError, StoreError
-from waterspout.state.secrets import resolved
+from waterspout.secrets import resolved
 
 __all__ = ["Address", "Node", "Session", "Unanswered", "check_root", "require_library"]
 

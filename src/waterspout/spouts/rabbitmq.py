@@ -10,9 +10,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from waterspout.errors import SourceError, TopologyError
+from waterspout.secrets import masked, resolved
 from waterspout.spouts._amqp import Consumer, Link, require_pika
 from waterspout.spouts._deliveries import Deliveries
-from waterspout.state.secrets import masked, resolved
 from waterspout.topology.component import Spout
 from waterspout.topology.context import TopologyContext
 

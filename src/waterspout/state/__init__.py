@@ -14,8 +14,8 @@ from waterspout.state.base import (
 )
 from waterspout.state.cache import CachedMap
 from waterspout.state.memory import MemoryMapState
+from waterspout.state.non_transactional import NonTransactionalMap
 from waterspout.state.opaque import OpaqueMap, OpaqueValue
-from waterspout.state.plain import NonTransactionalMap
 from waterspout.state.snapshot import SnapshottableMap
 from waterspout.state.transactional import TransactionalMap, TransactionalValue
 

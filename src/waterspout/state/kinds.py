@@ -6,8 +6,8 @@ from typing import Any
 
 from waterspout.state.base import BackingMap, StateKind
 from waterspout.state.batched import BatchedMap
+from waterspout.state.non_transactional import NonTransactionalMap
 from waterspout.state.opaque import OpaqueMap
-from waterspout.state.plain import NonTransactionalMap
 from waterspout.state.transactional import TransactionalMap
 
 __all__ = ["make_map"]

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from waterspout.errors import MissingDependencyError, StoreError
-from waterspout.state.secrets import resolved
+from waterspout.secrets import resolved
 
 __all__ = ["Address", "Answer", "Client", "Statement", "close_all", "require_driver"]
 

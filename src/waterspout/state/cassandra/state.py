@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from waterspout.addresses import addresses
 from waterspout.errors import (
     ConfigError,
     DamagedStoreError,
@@ -29,7 +30,6 @@ from waterspout.errors import (
     StoreError,
 )
 from waterspout.serde import checksum, decode_key, decode_value, encode_key, encode_value
-from waterspout.state.addresses import addresses
 from waterspout.state.base import ComparingMap, Key, StateKind
 from waterspout.state.cassandra.session import Address, Answer, Client, Statement, require_driver
 from waterspout.state.head import Head, Stamp, check_stamp

@@ -34,7 +34,7 @@ from waterspout.state.files.format import (
     encode_records,
     writer_tag,
 )
-from waterspout.state.files.places import Folder
+from waterspout.state.files.locations import Folder
 from waterspout.state.head import Head, Writer
 
 __all__ = ["FileLog", "OvertakenError", "first_to_merge", "log_at"]

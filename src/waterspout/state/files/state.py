@@ -29,16 +29,16 @@ from waterspout.errors import (
     SerdeError,
     StoreError,
 )
+from waterspout.secrets import masked
 from waterspout.serde import decode_key, encode_key
 from waterspout.state.base import FencedMap, Key, StateKind
 from waterspout.state.columns import Layout
 from waterspout.state.files.format import Manifest, Shape
+from waterspout.state.files.locations import Folder, local_path, open_folder
 from waterspout.state.files.log import FileLog, OvertakenError, log_at
-from waterspout.state.files.places import Folder, local_path, open_folder
 from waterspout.state.head import Head, Stamp, check_stamp, replaces_attempt
 from waterspout.state.opaque import OpaqueValue
 from waterspout.state.records import decode_record, encode_record
-from waterspout.state.secrets import masked
 from waterspout.state.store import StoreState
 
 __all__ = ["FileMap", "FileState"]

@@ -20,6 +20,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from waterspout.addresses import addresses
 from waterspout.errors import (
     ConfigError,
     DamagedStoreError,
@@ -32,7 +33,6 @@ from waterspout.errors import (
     StoreError,
 )
 from waterspout.serde import checksum, decode_value, encode_key, encode_value
-from waterspout.state.addresses import addresses
 from waterspout.state.base import ComparingMap, Key, StateKind
 from waterspout.state.head import Head
 from waterspout.state.memcached.wire import Command, Item, Server, Timeouts

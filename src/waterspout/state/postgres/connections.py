@@ -25,7 +25,7 @@ from psycopg import conninfo, errors, pq
 from psycopg.abc import PQGen
 
 from waterspout.errors import ConfigError, StoreError
-from waterspout.state.secrets import masked, resolved
+from waterspout.secrets import masked, resolved
 
 __all__ = ["Address", "Client", "Connection", "close_idle", "pipelined"]
 

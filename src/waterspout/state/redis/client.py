@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from waterspout.errors import ConfigError, ForeignStoreError, MissingDependencyError, StoreError
+from waterspout.secrets import masked, resolved
 from waterspout.state.redis.scripts import Script
-from waterspout.state.secrets import masked, resolved
 
 __all__ = ["Call", "RedisClient", "address_of", "require_library"]
 

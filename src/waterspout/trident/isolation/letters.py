@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 from waterspout.errors import SerdeError
 from waterspout.schema import Schema
+from waterspout.secrets import masked
 from waterspout.serde import decode_value, encode_value
-from waterspout.state.secrets import masked
 from waterspout.texts import described, shown
 
 __all__ = [

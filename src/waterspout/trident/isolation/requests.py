@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from waterspout.state.sqlite.own_file import FileKind, OwnFile
+from waterspout.own_files import FileKind, OwnFile
 from waterspout.trident.isolation.letters import LetterKey, Request, RowLetter
 
 __all__ = ["Requests"]

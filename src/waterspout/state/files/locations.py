@@ -17,7 +17,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from waterspout.errors import StoreError
-from waterspout.state.secrets import masked, resolved
+from waterspout.secrets import masked, resolved
 
 __all__ = ["ArrowFolder", "Folder", "LocalFolder", "local_path", "open_folder"]
 

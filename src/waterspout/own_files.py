@@ -1,4 +1,4 @@
-"""A small SQLite file of waterspout's own, for one thing; or the same in memory.
+"""Small SQLite files of waterspout's own, each for one purpose; or the same in memory.
 
 Opened when it is first needed, made when it is first written, for this user alone. Known by its
 application id; a file of something else, or of a later format, is refused.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.state_support import Add, Batches, SpyMap, committed
 from waterspout.state.memory import MemoryMap
-from waterspout.state.plain import NonTransactionalMap
+from waterspout.state.non_transactional import NonTransactionalMap
 
 
 def test_only_the_value_is_stored():
