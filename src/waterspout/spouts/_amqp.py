@@ -16,7 +16,7 @@ from typing import Any
 from waterspout.errors import MissingDependencyError
 from waterspout.spouts._deliveries import Settlement
 
-__all__ = ["Consumer", "Link", "require_pika"]
+__all__ = ["Link", "QueueConsumer", "require_pika"]
 
 _WAIT_S = 0.05
 _CLOSE_TIMEOUT_S = 5.0
@@ -37,7 +37,7 @@ def require_pika() -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class Consumer:
+class QueueConsumer:
     """What a link consumes, and how."""
 
     queue: str
@@ -50,7 +50,7 @@ class Consumer:
 class Link:
     """Connects when it is made; `ready` once messages come, `error` when it is of no more use."""
 
-    def __init__(self, parameters: Any, consumer: Consumer) -> None:
+    def __init__(self, parameters: Any, consumer: QueueConsumer) -> None:
         pika = require_pika()
         self._consumer = consumer
         self._channel: Any = None

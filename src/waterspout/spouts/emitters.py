@@ -91,7 +91,7 @@ class EmittedSource(BatchSpout):
         return {"spout": name, "kind": self.kind.value, "fields": str(self._schema)}
 
 
-class _Planner(BatchPlanner):
+class _EmitterPlanner(BatchPlanner):
     """What a coordinator and an emitter have in common for all kinds."""
 
     def __init__(self, spout: Any, conf: Mapping[str, Any], context: TopologyContext) -> None:
@@ -117,7 +117,7 @@ class _Planner(BatchPlanner):
             ) from None
 
 
-class _Whole(_Planner):
+class _Whole(_EmitterPlanner):
     """A `TransactionalSpout`: its coordinator says it all."""
 
     def is_ready(self, previous: Any) -> bool:
@@ -127,7 +127,7 @@ class _Whole(_Planner):
         return self._plain(self._coordinator.initialize_transaction(txid, previous))
 
 
-class _ByPartition(_Planner):
+class _ByPartition(_EmitterPlanner):
     """Metadata of a batch: for each partition, where the last batch ended and what this one has.
 
     A partition that has nothing (or is down, or is not counted for a while) keeps its last position

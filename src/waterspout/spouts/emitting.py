@@ -90,7 +90,7 @@ class EmittingSource(BatchSpout):
         self._topology = topology
         self._spout_id = spout_id
         self.kind = SpoutKind.TRANSACTIONAL if spout.transactional else SpoutKind.NON_TRANSACTIONAL
-        self._planner: _Planner | None = None
+        self._planner: _EmittingPlanner | None = None
 
     @property
     def schema(self) -> Schema:
@@ -102,7 +102,9 @@ class EmittingSource(BatchSpout):
         names = self._schema.names
         place = emitting_context(self._topology, self._spout_id, names, 0, 1)
         self.original.open({**context.conf.to_dict(), **self.original.configuration}, place)
-        planner = self._planner = _Planner(self.original, self._spout_id, names, context.current)
+        planner = self._planner = _EmittingPlanner(
+            self.original, self._spout_id, names, context.current
+        )
         return planner
 
     def read(self, metadata: Any) -> Read:
@@ -119,7 +121,7 @@ class EmittingSource(BatchSpout):
         return {"spout": name, "kind": self.kind.value, "fields": str(self._schema)}
 
 
-class _Planner(BatchPlanner):
+class _EmittingPlanner(BatchPlanner):
     """Emits the next batch when asked whether there is one, and keeps it until it is read."""
 
     def __init__(

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from waterspout.errors import SourceError, TopologyError
 from waterspout.secrets import masked, resolved
-from waterspout.spouts._amqp import Consumer, Link, require_pika
+from waterspout.spouts._amqp import Link, QueueConsumer, require_pika
 from waterspout.spouts._deliveries import Deliveries
 from waterspout.topology.component import Spout
 from waterspout.topology.context import TopologyContext
@@ -111,7 +111,7 @@ class RabbitMQSpout(Spout):
         self.declared_streams()  # refuses bad names at once
         self._url = url
         self._decode = decode
-        self._consumer = Consumer(queue, prefetch, declare, durable, arguments)
+        self._consumer = QueueConsumer(queue, prefetch, declare, durable, arguments)
         self._raises = on_bad_message == "raise"
         self._begin()
 

@@ -13,12 +13,12 @@ from waterspout.spouts.sources import source_of
 from waterspout.state.base import StateFactory
 from waterspout.trident.grouped import GroupedStream
 from waterspout.trident.isolation.rewriting import letters_place, with_letters
+from waterspout.trident.joins import join_streams, merge_streams, multi_reduce_streams
 from waterspout.trident.operations.contracts import CombinerAggregator
 from waterspout.trident.plan.explain import explain_as
 from waterspout.trident.plan.nodes import Node, Source, Update
 from waterspout.trident.plan.partitions import root_of, widths
 from waterspout.trident.plan.plan import Plan, Shape, StateSpec
-from waterspout.trident.several import join_streams, merge_streams, multi_reduce_streams
 from waterspout.trident.stream import Stream, new_values
 from waterspout.trident.tridentstate import TridentState
 

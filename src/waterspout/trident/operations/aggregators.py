@@ -121,7 +121,7 @@ class Average(CombinerAggregator[dict[str, Any]]):
 
 
 @dataclass(frozen=True)
-class _Extreme(CombinerAggregator[Any]):
+class _ExtremeValue(CombinerAggregator[Any]):
     """The least or greatest value of a field; nulls count as nothing, a NaN is the greatest."""
 
     def init(self, tuple: TridentTuple) -> Any:
@@ -151,13 +151,13 @@ def _nan_last(value: Any) -> tuple[bool, Any]:
     return is_nan, 0 if is_nan else value
 
 
-class Min(_Extreme):
+class Min(_ExtremeValue):
     """The least value of a field; nulls count as nothing."""
 
     merge: ClassVar[str | None] = "min"
 
 
-class Max(_Extreme):
+class Max(_ExtremeValue):
     """The greatest value of a field; nulls count as nothing."""
 
     merge: ClassVar[str | None] = "max"

@@ -32,7 +32,7 @@ class _WholeTuples(Aggregator[list[Any]]):
         return list(inputs)
 
 
-class _Extreme(_WholeTuples):
+class _ExtremeTuple(_WholeTuples):
     """One tuple, in a list after its rank."""
 
     greatest = False
@@ -63,7 +63,7 @@ class _Extreme(_WholeTuples):
             collector.emit(value[1].values)
 
 
-class MinBy(_Extreme):
+class MinBy(_ExtremeTuple):
     """The tuple with the least value of a field, or of `key(value)`.
 
     `MinBy(None, key)` compares `key(tuple)`. Nulls take no part, a NaN is the greatest, and of
@@ -71,7 +71,7 @@ class MinBy(_Extreme):
     """
 
 
-class MaxBy(_Extreme):
+class MaxBy(_ExtremeTuple):
     """The tuple with the greatest value of a field, or of `key(value)`; as `MinBy` otherwise."""
 
     greatest = True

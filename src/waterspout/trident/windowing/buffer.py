@@ -25,13 +25,13 @@ from waterspout.state.base import MapState
 from waterspout.trident.windowing.chunks import (
     CHUNK_CHARS,
     CHUNK_TUPLES,
-    Chunk,
     Held,
+    WindowChunk,
     join_chunks,
     make_chunks,
 )
 
-__all__ = ["KEYS", "VALUES", "WindowBuffer"]
+__all__ = ["KEYS", "VALUES", "StoredTuples"]
 
 KEYS = Schema.parse("part int, slot int")
 VALUES = Schema.parse("tuples string")
@@ -51,7 +51,7 @@ class _Stored:
     last: int
 
 
-class WindowBuffer:
+class StoredTuples:
     """One partition's buffer, as the batch at hand finds it and leaves it."""
 
     def __init__(
@@ -113,7 +113,7 @@ class WindowBuffer:
         texts[_CONTENTS] = encode_value(contents)
         self._state.multi_put([self._key(slot) for slot in texts], list(texts.values()))
 
-    def _fits(self, chunk: Chunk) -> bool:
+    def _fits(self, chunk: WindowChunk) -> bool:
         tail = self._chunks[-1]
         return (
             tail.count <= chunk.count
@@ -125,7 +125,7 @@ class WindowBuffer:
         used = set(self.slots)
         return next(slot for slot in range(len(used) + 1) if slot not in used)
 
-    def _load(self, chunks: Sequence[_Stored]) -> list[Chunk]:
+    def _load(self, chunks: Sequence[_Stored]) -> list[WindowChunk]:
         # What this batch has put into a slot is not in the map yet.
         missing = [chunk.slot for chunk in chunks if chunk.slot not in self._writes]
         found = self._state.multi_get([self._key(slot) for slot in missing]) if missing else []
@@ -137,7 +137,7 @@ class WindowBuffer:
                     f"{self._partition} is empty"
                 )
             texts[slot] = text
-        return [Chunk(c.count, c.first, c.last, texts[c.slot]) for c in chunks]
+        return [WindowChunk(c.count, c.first, c.last, texts[c.slot]) for c in chunks]
 
     def _open(self, text: str) -> None:
         try:

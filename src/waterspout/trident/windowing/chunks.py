@@ -16,7 +16,7 @@ from typing import Any
 from waterspout.errors import DamagedStoreError, SerdeError
 from waterspout.serde import decode_value, encode_value
 
-__all__ = ["CHUNK_CHARS", "CHUNK_TUPLES", "Chunk", "Held", "join_chunks", "make_chunks"]
+__all__ = ["CHUNK_CHARS", "CHUNK_TUPLES", "Held", "WindowChunk", "join_chunks", "make_chunks"]
 
 CHUNK_TUPLES = 1024
 CHUNK_CHARS = 256 * 1024  # with the value before it, still under the 1 MB of a memcached item
@@ -45,7 +45,7 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True)
-class Chunk:
+class WindowChunk:
     """The text of some tuples, and what can be known of them without reading it."""
 
     count: int
@@ -67,7 +67,7 @@ class Chunk:
         return found
 
 
-def make_chunks(held: Held, *, by_time: bool) -> Iterator[Chunk]:
+def make_chunks(held: Held, *, by_time: bool) -> Iterator[WindowChunk]:
     """Cut tuples into chunks. A tuple that is too large for any makes a chunk of its own."""
     start, size = 0, 0
     texts: list[str] = []
@@ -82,18 +82,20 @@ def make_chunks(held: Held, *, by_time: bool) -> Iterator[Chunk]:
         yield _chunk(held.marks[start:], texts, by_time)
 
 
-def join_chunks(left: Chunk, right: Chunk) -> Chunk:
+def join_chunks(left: WindowChunk, right: WindowChunk) -> WindowChunk:
     """Return two chunks, one following the other, as one."""
     left_runs, left_rows = _lines(left.text)
     right_runs, right_rows = _lines(right.text)
     runs = "[]" if left_runs == right_runs == "[]" else f"{left_runs[:-1]},{right_runs[1:]}"
     text = f"{runs}\n{left_rows[:-1]},{right_rows[1:]}"
-    return Chunk(left.count + right.count, left.first, right.last, text)
+    return WindowChunk(left.count + right.count, left.first, right.last, text)
 
 
-def _chunk(marks: list[int], texts: list[str], by_time: bool) -> Chunk:
+def _chunk(marks: list[int], texts: list[str], by_time: bool) -> WindowChunk:
     runs = [[mark, len(list(same))] for mark, same in groupby(marks)] if by_time else []
-    return Chunk(len(texts), marks[0], marks[-1], f"{encode_value(runs)}\n[{','.join(texts)}]")
+    return WindowChunk(
+        len(texts), marks[0], marks[-1], f"{encode_value(runs)}\n[{','.join(texts)}]"
+    )
 
 
 def _lines(text: str) -> tuple[str, str]:

@@ -17,7 +17,7 @@ from waterspout.trident.operations.contracts import (
 )
 from waterspout.trident.runtime.aggregate import start_fold
 from waterspout.trident.runtime.states import CommitTicket
-from waterspout.trident.windowing.buffer import WindowBuffer
+from waterspout.trident.windowing.buffer import StoredTuples
 from waterspout.trident.windowing.chunks import Held
 from waterspout.trident.windowing.config import WindowConfig
 from waterspout.trident.windowing.rules import ends_due, keep_from
@@ -80,7 +80,7 @@ class WindowUpdater(StateUpdater[MapState[Any]]):
     ) -> None:
         """Emit the windows that are due, and keep what later ones need."""
         names = self._inputs.names
-        buffer = WindowBuffer(state, self._partition, names, by_time=self.config.by_time)
+        buffer = StoredTuples(state, self._partition, names, by_time=self.config.by_time)
         new, now = self._arrived(buffer, tuples)
         ends = self._due(buffer, now)
         if ends:
@@ -91,7 +91,7 @@ class WindowUpdater(StateUpdater[MapState[Any]]):
             buffer.append(new.since(start), start)
             buffer.store(now)
 
-    def _arrived(self, buffer: WindowBuffer, tuples: Sequence[TridentTuple]) -> tuple[Held, int]:
+    def _arrived(self, buffer: StoredTuples, tuples: Sequence[TridentTuple]) -> tuple[Held, int]:
         """Return the batch's tuples with their marks, and how far the line has come."""
         rows: list[Sequence[Any]] = [row.values for row in tuples]
         if not self.config.by_time:
@@ -102,7 +102,7 @@ class WindowUpdater(StateUpdater[MapState[Any]]):
         now = round(self._batch_time * 1000)
         return Held([now] * len(rows), rows), now
 
-    def _due(self, buffer: WindowBuffer, now: int) -> list[int]:
+    def _due(self, buffer: StoredTuples, now: int) -> list[int]:
         if not self.config.by_time:
             return list(ends_due(self.config, buffer.done or 0, now, now))
         # The batch's own tuples are in no window that ends by now.
@@ -111,7 +111,7 @@ class WindowUpdater(StateUpdater[MapState[Any]]):
         return list(ends_due(self.config, buffer.done, now, buffer.last_mark))
 
     def _emit(
-        self, ends: Sequence[int], buffer: WindowBuffer, new: Held, collector: TridentCollector
+        self, ends: Sequence[int], buffer: StoredTuples, new: Held, collector: TridentCollector
     ) -> None:
         held = buffer.read(ends[0] - self.config.span)
         held.extend(new)
