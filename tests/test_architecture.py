@@ -18,7 +18,7 @@ MODULES = sorted(ROOT.rglob("*.py"))
 
 # A part of the library may import itself and what stands before it.
 ORDER = (
-    *("errors", "texts", "tuples", "schema", "arrow", "config", "serde", "faults"),
+    *("errors", "texts", "tuples", "schema", "arrow", "backoff", "config", "serde", "faults"),
     *("addresses", "secrets", "own_files"),
     *("topology", "acking", "waves"),
     "transactional",

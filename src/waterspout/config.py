@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, TypeGuard, TypeVar
 
+from waterspout.backoff import Backoff
 from waterspout.errors import ConfigError
 
 __all__ = ["Config", "ConfigRow"]
@@ -423,6 +424,11 @@ class Config:
     def max_batches(self) -> int:
         """Batches that may be in flight at once."""
         return self.max_spout_pending or 1
+
+    @property
+    def retry_backoff(self) -> Backoff:
+        """The pauses before retries."""
+        return Backoff(self.retry_backoff_millis / 1000, self.retry_backoff_max_millis / 1000)
 
 
 def _checked(option: dataclasses.Field[Any], value: object, label: str) -> object:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from waterspout.backoff import Backoff
 from waterspout.errors import FailedException
 from waterspout.transactional.attempt import TransactionAttempt
 from waterspout.transactional.coordinator import (
@@ -20,7 +21,7 @@ from waterspout.transactional.coordinator import (
 )
 
 # No pauses unless a test asks for them: what is cancelled has ended, what failed may go on.
-POLICY = CoordinatorPolicy(max_batches=3, backoff_s=0.0, cancel_wait_s=0.0)
+POLICY = CoordinatorPolicy(max_batches=3, backoff=Backoff(0.0), cancel_wait_s=0.0)
 
 
 def a(txid: int, attempt: int = 0) -> TransactionAttempt:
@@ -280,7 +281,7 @@ def test_a_stale_crash_is_not_counted_as_a_retry():
 
 
 def test_a_stale_failure_does_not_lengthen_the_pause():
-    coordinator = started(max_batches=1, backoff_s=1.0)
+    coordinator = started(max_batches=1, backoff=Backoff(1.0))
     coordinator.failed(a(1), FailedException("x"), 0.0)
 
     coordinator.failed(a(1), FailedException("late"), 0.9)
@@ -421,13 +422,13 @@ def pauses(coordinator: Coordinator, failures: int, now: float) -> list[float]:
 
 
 def test_the_pause_before_a_replay_doubles_up_to_its_cap():
-    coordinator = started(max_batches=1, backoff_s=0.1, backoff_max_s=1.0)
+    coordinator = started(max_batches=1, backoff=Backoff(0.1, 1.0))
 
     assert pauses(coordinator, 7, now=1000.0) == [0.1, 0.2, 0.4, 0.8, 1.0, 1.0, 1.0]
 
 
 def test_a_commit_starts_the_pauses_over():
-    coordinator = started(max_batches=1, backoff_s=0.1, backoff_max_s=10.0)
+    coordinator = started(max_batches=1, backoff=Backoff(0.1, 10.0))
     assert pauses(coordinator, 3, now=1000.0) == [0.1, 0.2, 0.4]
     run_one(coordinator, a(1, 3), 5000.0)
     coordinator.poll(5000.0, always)
@@ -436,7 +437,7 @@ def test_a_commit_starts_the_pauses_over():
 
 
 def test_a_replay_that_is_only_processed_does_not_start_the_pauses_over():
-    coordinator = started(max_batches=1, backoff_s=0.1, backoff_max_s=10.0)
+    coordinator = started(max_batches=1, backoff=Backoff(0.1, 10.0))
     pauses(coordinator, 2, now=1000.0)
     coordinator.processed(a(1, 2), 4000.0)
 
@@ -444,7 +445,7 @@ def test_a_replay_that_is_only_processed_does_not_start_the_pauses_over():
 
 
 def test_the_pause_stays_at_its_cap_after_any_number_of_failures():
-    coordinator = started(max_batches=1, backoff_s=0.1, backoff_max_s=10.0)
+    coordinator = started(max_batches=1, backoff=Backoff(0.1, 10.0))
     for attempt in range(5000):
         coordinator.failed(a(1, attempt), FailedException("x"), 100.0 * attempt)
         assert coordinator.poll(100.0 * attempt + 11, always) == [Emit(a(1, attempt + 1))]
@@ -456,7 +457,7 @@ def test_the_pause_stays_at_its_cap_after_any_number_of_failures():
 
 
 def test_an_earlier_batch_commits_during_the_pause():
-    coordinator = started(max_batches=2, backoff_s=5.0)
+    coordinator = started(max_batches=2, backoff=Backoff(5.0))
     coordinator.failed(a(2), FailedException("x"), 0.0)
 
     assert coordinator.processed(a(1), 1.0) == [BeginCommit(a(1))]
@@ -530,7 +531,7 @@ def test_whatever_is_not_a_failed_exception_is_a_crash(error):
 
 
 def test_a_batch_that_is_processed_for_too_long_is_failed_with_the_later_ones():
-    coordinator = started(max_batches=3, batch_timeout_s=60.0, backoff_s=1.0)
+    coordinator = started(max_batches=3, batch_timeout_s=60.0, backoff=Backoff(1.0))
     coordinator.processed(a(1), 30.0)
 
     assert coordinator.poll(60.0, always) == []
@@ -539,7 +540,7 @@ def test_a_batch_that_is_processed_for_too_long_is_failed_with_the_later_ones():
 
 
 def test_a_commit_has_the_whole_time_for_itself():
-    coordinator = started(max_batches=1, batch_timeout_s=60.0, backoff_s=1.0)
+    coordinator = started(max_batches=1, batch_timeout_s=60.0, backoff=Backoff(1.0))
     coordinator.processed(a(1), 50.0)
 
     assert coordinator.poll(110.0, always) == []
@@ -585,7 +586,7 @@ def test_cancelled_work_is_waited_for_only_until_its_deadline():
 
 
 def test_both_the_pause_and_the_draining_must_be_over():
-    coordinator = started(max_batches=1, cancel_wait_s=5.0, backoff_s=2.0)
+    coordinator = started(max_batches=1, cancel_wait_s=5.0, backoff=Backoff(2.0))
     coordinator.failed(a(1), FailedException("x"), 0.0)
 
     coordinator.ended(a(1))

@@ -21,6 +21,7 @@ from hypothesis.stateful import (
 )
 
 from tests.transactional.shell import Shell
+from waterspout.backoff import Backoff
 from waterspout.errors import FailedException
 from waterspout.transactional.coordinator import CoordinatorPolicy
 
@@ -146,8 +147,7 @@ SMALL = CoordinatorPolicy(
     max_batches=2,
     batch_timeout_s=100.0,
     max_retries=1,
-    backoff_s=1.0,
-    backoff_max_s=1.0,
+    backoff=Backoff(1.0, 1.0),
     cancel_wait_s=5.0,
 )
 DEPTH = 8

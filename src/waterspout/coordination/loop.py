@@ -406,7 +406,8 @@ class BatchLoop:
             if self._ready_failures > self._parts.config.max_retries:
                 raise
             log.warning("a spout could not be asked for data: %s", error)
-            self._ask_again_at = self._clock() + self._pause_before_asking()
+            pause_s = self._parts.config.retry_backoff.pause_s(self._ready_failures)
+            self._ask_again_at = self._clock() + pause_s
             return False
         self._ready_failures, self._ask_again_at = 0, None
         if ready:
@@ -422,11 +423,6 @@ class BatchLoop:
             return any(told)
         # A spout that cannot tell had something when it was asked, or may have in a replay.
         return any(told) or attempt.txid in self._found_data or attempt.attempt_id > 0
-
-    def _pause_before_asking(self) -> float:
-        config = self._parts.config
-        pause: float = config.retry_backoff_millis * 2.0 ** max(0, self._ready_failures - 1)
-        return min(pause, config.retry_backoff_max_millis) / 1000
 
     def _open_spouts(self) -> None:
         ledger = self._ledger
@@ -474,7 +470,6 @@ def _policy(config: Config) -> CoordinatorPolicy:
         emit_interval_s=config.batch_emit_interval_millis / 1000,
         batch_timeout_s=config.batch_timeout_secs,
         max_retries=config.max_retries,
-        backoff_s=config.retry_backoff_millis / 1000,
-        backoff_max_s=config.retry_backoff_max_millis / 1000,
+        backoff=config.retry_backoff,
         cancel_wait_s=config.cancel_wait_secs,
     )

@@ -216,9 +216,7 @@ class SpoutTasks:
         crashes = self._crashes[key] = self._crashes.get(key, 0) + 1
         if crashes > self._conf.max_retries:
             raise crash
-        pause = self._conf.retry_backoff_millis / 1000 * 2 ** (crashes - 1)
-        longest = self._conf.retry_backoff_max_millis / 1000
-        self._asleep_until[each.task] = self._clock() + min(pause, longest)
+        self._asleep_until[each.task] = self._clock() + self._conf.retry_backoff.pause_s(crashes)
 
     def _is_awake(self, each: SpoutTask) -> bool:
         """Whether a spout may be asked; one whose pause is over is started anew first."""

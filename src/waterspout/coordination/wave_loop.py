@@ -334,9 +334,7 @@ class WaveLoop:
             self._break_up(load, error)
             return
         log.warning("wave %d failed and is run again: %s", wave.header.number, error)
-        pause = self._conf.retry_backoff_millis / 1000 * 2 ** (self._failures - 1)
-        longest = self._conf.retry_backoff_max_millis / 1000
-        self._run_again_at = self._clock() + min(pause, longest)
+        self._run_again_at = self._clock() + self._conf.retry_backoff.pause_s(self._failures)
 
     def _start_again_if_due(self) -> None:
         if self._run_again_at is None or self._clock() < self._run_again_at:

@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
+from waterspout.backoff import Backoff
 from waterspout.errors import DeadLettersFullError, FailedException, TooManyBadRowsError
 from waterspout.transactional.attempt import TransactionAttempt
 
@@ -79,6 +80,7 @@ class Stop:
 Action = Emit | BeginCommit | Mark | Cancel | Stop
 
 _FINAL = (DeadLettersFullError, TooManyBadRowsError)
+_BACKOFF = Backoff(0.1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +91,7 @@ class CoordinatorPolicy:
     emit_interval_s: float = 0.0
     batch_timeout_s: float = 600.0
     max_retries: int = 3
-    backoff_s: float = 0.1
-    backoff_max_s: float = 10.0
+    backoff: Backoff = _BACKOFF
     cancel_wait_s: float = 5.0
 
 
@@ -175,9 +176,8 @@ class Coordinator:
         if self._crashes > self._policy.max_retries or isinstance(error, _FINAL):
             return [*self.stop(now), Stop(error)]
         self._failures += 1
-        backoff = self._policy.backoff_s * 2.0 ** min(self._failures - 1, 30)
-        pause = min(self._policy.backoff_max_s, backoff)
-        self._next_emit_at = max(self._next_emit_at, now + pause)
+        pause_s = self._policy.backoff.pause_s(self._failures)
+        self._next_emit_at = max(self._next_emit_at, now + pause_s)
         return self._cancel_from(attempt.txid, now)
 
     def ended(self, attempt: TransactionAttempt) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import atexit
 import os
-import random
 import select
 import threading
 import time
@@ -24,6 +23,7 @@ import psycopg
 from psycopg import conninfo, errors, pq
 from psycopg.abc import PQGen
 
+from waterspout.backoff import Backoff
 from waterspout.errors import ConfigError, StoreError
 from waterspout.secrets import masked, resolved
 
@@ -33,6 +33,7 @@ T = TypeVar("T")
 
 _IDLE_MAX = 8
 _CONFLICTS_MAX = 8
+_CONFLICT_BACKOFF = Backoff(0.02)
 _PATIENCE_S = 5.0
 _CONFLICTS = (errors.DeadlockDetected, errors.SerializationFailure, errors.LockNotAvailable)
 _SETTINGS = """
@@ -252,8 +253,7 @@ class Client:
             if losses:
                 # The others are of the same server, and it may have been restarted.
                 close_idle(self.address)
-            # Not in step with the one that we were in conflict with.
-            sleep(random.uniform(0, 0.01 * 2**conflicts) if conflicts else 0)  # noqa: S311
+            sleep(_CONFLICT_BACKOFF.random_pause_s(conflicts) if conflicts else 0)
 
     def _connect(self) -> Connection:
         address = self.address
