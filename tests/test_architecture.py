@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,6 +13,8 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+
+from waterspout import errors
 
 SRC = Path(__file__).parents[1] / "src"
 ROOT = SRC / "waterspout"
@@ -52,6 +56,18 @@ UNSAFE_CALLS = {
 MODULE_LINES_MAX = 600
 INIT_LINES_MAX = 60
 FUNCTION_LINES_MAX = 70
+
+# Exceptions that never end a run, with what catches them, or that only tests raise.
+NOT_IN_THE_TREE = {
+    "InjectedError": "faults.py raises it in place of an error that nobody foresaw",
+    "LostWorker": "testing: in place of a worker's death",
+    "OvertakenError": "FileState looks again and writes again",
+    "SimulatedCrash": "testing: in place of the driver's death",
+    "Unanswered": "the ZooKeeper store looks whether the write was carried out",
+    "_LostError": "the memcached client connects again and asks for the rest",
+    "_Outrun": "PostgresMap runs its statement again",
+    "_Unmade": "PostgresMap makes its table",
+}
 
 # Class names that stand for two things today. The set only shrinks.
 DUPLICATES_KNOWN = {
@@ -146,6 +162,43 @@ def test_no_two_classes_share_a_name() -> None:
 
     new = sorted(twice.keys() - DUPLICATES_KNOWN)
     assert not new, "\n".join(f"{name}: {', '.join(twice[name])}" for name in new)
+
+
+def test_every_error_is_in_the_tree_of_errors() -> None:
+    known = {name for name, value in vars(builtins).items() if is_exception(value)}
+    known |= {name for name, value in vars(errors).items() if is_exception(value)}
+    elsewhere = [
+        f"{path}:{node.lineno}: {node.name}"
+        for path in MODULES
+        if path != ROOT / "errors.py"
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.ClassDef)
+        and any(isinstance(base, ast.Name) and base.id in known for base in node.bases)
+        and node.name not in NOT_IN_THE_TREE
+    ]
+
+    assert not elsewhere, listed("these belong in errors.py", elsewhere)
+
+
+def test_the_docstring_of_errors_draws_its_tree() -> None:
+    drawn: list[tuple[str, str | None]] = []
+    above: list[str] = []
+    for line in (errors.__doc__ or "").splitlines():
+        if found := re.match(r"    ([│├└─ ]*)(\w+(?:Error|Exception|Crash))\b", line):
+            depth, name = len(found[1]) // 4, found[2]
+            above[depth:] = [name]
+            drawn.append((name, above[depth - 1] if depth else None))
+
+    derived = [
+        (name, None if name == "WaterspoutError" else getattr(errors, name).__bases__[0].__name__)
+        for name in errors.__all__
+        if name != "RunFailedError"  # which is told of below the tree
+    ]
+    assert sorted(drawn) == sorted(derived)
+
+
+def is_exception(value: object) -> bool:
+    return isinstance(value, type) and issubclass(value, BaseException)
 
 
 def test_importing_the_library_needs_no_spark_and_starts_nothing() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from waterspout.errors import TopologyError
+from waterspout.errors import ResultError, TopologyError
 from waterspout.schema import Schema, split_top
 
 __all__ = ["arrow_schema", "arrow_type", "ddl_of", "make_array", "table_of_rows"]
@@ -75,7 +75,7 @@ def make_array(values: Sequence[Any], kind: pa.DataType, *, field: str, where: s
         return _exact_array(values, kind)
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
         bad = next((v for v in values if not _fits(v, kind)), None)
-        raise TypeError(
+        raise ResultError(
             f"{where} gave {bad!r} for field {field!r}, which is declared as {kind}: {error}"
         ) from error
 

@@ -15,6 +15,10 @@
     │   ├── AckError                 an ack or fail of a tuple that is not open
     │   ├── DeadLettersFullError     no room for a message that cannot be processed
     │   └── TooManyBadRowsError      a batch has more bad rows than max_bad_ratio allows
+    ├── UserCodeError              code that was given to the library failed; the text says where
+    │   ├── SpoutCrash               a method of a spout raised
+    │   ├── BoltCrash                a bolt raised, and the policy is to end the run
+    │   └── ResultError              a function returned too much, too little, or another type
     └── OutsideError               the world around is not as it must be
         ├── JavaError                no usable Java
         ├── SourceError              a spout cannot read what it is told to
@@ -28,7 +32,7 @@
         └── LeaseLostError           another driver took this topology over
 
 `RunFailedError` is what `Run` raises when a run stopped by itself; its cause is one of
-the above, or the exception of user code.
+the above, or an exception of user code that reached the driver as it is.
 """
 
 from __future__ import annotations
@@ -36,6 +40,7 @@ from __future__ import annotations
 __all__ = [
     "AckError",
     "BatchError",
+    "BoltCrash",
     "BuildError",
     "ConfigError",
     "DamagedStoreError",
@@ -51,14 +56,17 @@ __all__ = [
     "NewerFormatError",
     "NotPicklableError",
     "OutsideError",
+    "ResultError",
     "RunFailedError",
     "SerdeError",
     "SourceError",
+    "SpoutCrash",
     "StaleBatchError",
     "StateMismatchError",
     "StoreError",
     "TooManyBadRowsError",
     "TopologyError",
+    "UserCodeError",
     "WaterspoutError",
     "WorkerLostError",
 ]
@@ -136,7 +144,7 @@ class SerdeError(BatchError, ValueError):
     """Raised when a key or a value cannot be encoded or decoded safely."""
 
 
-class EmitError(BatchError, ValueError):
+class EmitError(BatchError, ValueError, TypeError):
     """Raised in a component that emits what its streams do not allow."""
 
 
@@ -150,6 +158,26 @@ class DeadLettersFullError(BatchError):
 
 class TooManyBadRowsError(BatchError):
     """Raised when more rows of a batch are bad than `max_bad_ratio` allows."""
+
+
+class UserCodeError(WaterspoutError):
+    """Raised when code of the user's failed; of an error on an executor, the traceback's text."""
+
+
+class SpoutCrash(UserCodeError):
+    """Raised when a method of a spout has raised; its cause is what it raised."""
+
+    def __init__(self, component: str, task: int, method: str, error: str) -> None:
+        super().__init__(f"spout {component!r} (task {task}) raised in {method}: {error}")
+        self.method = method
+
+
+class BoltCrash(UserCodeError):
+    """Raised where the policy says that an error of a bolt ends the run."""
+
+
+class ResultError(UserCodeError, ValueError, TypeError):
+    """Raised when a function returned too many values, too few, or some of another type."""
 
 
 class OutsideError(WaterspoutError):

@@ -9,10 +9,9 @@ from typing import Any, ClassVar
 import pytest
 
 from tests.waves.driving import Driven, Fails, ListLog, Record, forget_all, seen, seen_log
-from waterspout.errors import WorkerLostError
+from waterspout.errors import BoltCrash, WorkerLostError
 from waterspout.testing import FeederSpout, InProcessWaves
 from waterspout.topology import Spout, TopologyBuilder
-from waterspout.waves.bolts import BoltCrash
 from waterspout.waves.engine import Wave, WaveDone, WaveFailed
 
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from tests.waves.driving import Do, Driven, Fails, Record, forget_all, seen
+from waterspout.errors import SpoutCrash
 from waterspout.testing import FeederSpout
 from waterspout.topology import Spout, TopologyBuilder
-from waterspout.waves.spouts import SpoutCrash
 
 
 @pytest.fixture(autouse=True)

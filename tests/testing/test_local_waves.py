@@ -8,10 +8,9 @@ import pytest
 
 from waterspout import BasicBolt, Bolt, Config, Direct, Spout, TopologyBuilder
 from waterspout.coordination.dead_letters import DeadLetters
-from waterspout.errors import DeadLettersFullError, TopologyError
+from waterspout.errors import BoltCrash, DeadLettersFullError, TopologyError
 from waterspout.spouts.lines import LinesSpout
 from waterspout.testing import FeederSpout, LocalRun, LocalWaves, run_in_process
-from waterspout.waves.bolts import BoltCrash
 
 
 class Split(BasicBolt):

@@ -13,10 +13,10 @@ from waterspout import Config, FailedException
 from waterspout.coordination.dead_letters import DeadLetters
 from waterspout.coordination.store import MemoryCoordinationStore
 from waterspout.coordination.wave_loop import WaveListener, WaveLoop, WaveParts
+from waterspout.errors import BoltCrash
 from waterspout.testing.feeder import FeederSpout
 from waterspout.testing.waves import InProcessWaves
 from waterspout.topology import BasicBolt, Direct, Seconds, TopologyBuilder, Tuples, WindowedBolt
-from waterspout.waves.bolts import BoltCrash
 
 START = 1_000_000.0  # a multiple of every slide below
 

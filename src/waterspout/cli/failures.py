@@ -9,7 +9,7 @@ from typing import Any
 import typer
 
 import waterspout
-from waterspout.errors import RunFailedError, WaterspoutError
+from waterspout.errors import RunFailedError, UserCodeError, WaterspoutError
 
 __all__ = ["FAILED", "INTERRUPTED", "MISUSE", "exit_code", "one_line", "paragraph"]
 
@@ -39,8 +39,9 @@ def paragraph(error: BaseException) -> str:
     if isinstance(error, RunFailedError) and error.__cause__ is not None:
         cause = error.__cause__
         told = f"{str(error).removesuffix(str(cause)).rstrip()} {_named(cause)}"
-        # Errors of this library say themselves what to do.
-        return told if isinstance(cause, WaterspoutError) else f"{told.rstrip('.')}.{_GO_ON}"
+        # Errors of this library say themselves what to do, but not those about the user's code.
+        says_more = isinstance(cause, WaterspoutError) and not isinstance(cause, UserCodeError)
+        return told if says_more else f"{told.rstrip('.')}.{_GO_ON}"
     if isinstance(error, (WaterspoutError, OSError)):
         return one_line(str(error))
     return f"{_named(error)}. This was not foreseen; --debug shows where it happened."

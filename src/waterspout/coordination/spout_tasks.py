@@ -20,7 +20,7 @@ from waterspout.acking.xor import combine, generator, no_ids
 from waterspout.config import Config
 from waterspout.coordination.dead_letters import DeadLetters
 from waterspout.coordination.store import CoordinationStore
-from waterspout.errors import EmitError
+from waterspout.errors import EmitError, SpoutCrash
 from waterspout.topology.graph import Topology
 from waterspout.transactional.ledger import Ledger
 from waterspout.waves.bolts import ErrorNote, Failure
@@ -28,7 +28,7 @@ from waterspout.waves.frames import Frame
 from waterspout.waves.log_spouts import LogTask
 from waterspout.waves.logs import LogRead
 from waterspout.waves.part import PartResult
-from waterspout.waves.spouts import Letter, PulledSpout, SpoutCrash, SpoutTask
+from waterspout.waves.spouts import Letter, PulledSpout, SpoutTask
 
 __all__ = ["Counts", "SpoutTasks"]
 

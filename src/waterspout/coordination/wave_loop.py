@@ -23,10 +23,10 @@ from waterspout.config import Config
 from waterspout.coordination.dead_letters import DeadLetters
 from waterspout.coordination.spout_tasks import Counts, SpoutTasks
 from waterspout.coordination.store import CoordinationStore
-from waterspout.errors import LeaseLostError, WorkerLostError
+from waterspout.errors import BoltCrash, LeaseLostError, WorkerLostError
 from waterspout.topology.graph import SYSTEM_TASK, TICK_STREAM, Topology
 from waterspout.topology.pickling import require_picklable
-from waterspout.waves.bolts import BoltCrash, ErrorNote
+from waterspout.waves.bolts import ErrorNote
 from waterspout.waves.engine import Wave, WaveDone, WaveEngine, WaveFailed, assemble
 from waterspout.waves.frames import Frame, anchored, halves
 from waterspout.waves.logs import LogRead, halved

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from pyspark.errors import PythonException
 
-from waterspout.errors import FailedException, OutsideError, WorkerLostError
+from waterspout.errors import (
+    BoltCrash,
+    FailedException,
+    OutsideError,
+    UserCodeError,
+    WorkerLostError,
+)
 from waterspout.spark.session import SparkRuntime
 from waterspout.spark.tasks import FAILED_MARK
-from waterspout.waves.bolts import BoltCrash
 
-__all__ = ["UserCodeError", "translate"]
+__all__ = ["translate"]
 
 _BOLT_CRASH = f"{BoltCrash.__module__}.{BoltCrash.__name__}: "
 _WORKER_DIED = ("Python worker exited unexpectedly", "Python worker failed", "ExecutorLostFailure")
-
-
-class UserCodeError(Exception):
-    """Raised when a Python function failed on an executor; holds its traceback's text."""
 
 
 def translate(error: BaseException, runtime: SparkRuntime) -> BaseException:

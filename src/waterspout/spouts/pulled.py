@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from waterspout.errors import SourceError
+from waterspout.errors import SourceError, SpoutCrash
 from waterspout.schema import Schema
 from waterspout.spouts.base import BatchPlanner, BatchSpout, SpoutContext, SpoutKind
 from waterspout.spouts.reads import Read, RowsRead
@@ -25,7 +25,7 @@ from waterspout.topology.component import DEFAULT_STREAM, Spout, StreamSchema
 from waterspout.topology.graph import Topology
 from waterspout.topology.pickling import require_picklable
 from waterspout.tuples import Fields
-from waterspout.waves.spouts import PulledSpout, SpoutCrash
+from waterspout.waves.spouts import PulledSpout
 
 __all__ = ["PulledSource"]
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
-from waterspout.errors import FailedException, NotPicklableError
+from waterspout.errors import BoltCrash, FailedException, NotPicklableError
 from waterspout.texts import described
 from waterspout.topology.collector import (
     FAILED,
@@ -29,17 +29,13 @@ from waterspout.tuples import Fields, Origin, Tuple
 from waterspout.waves.frames import Frame, pack, unpack
 from waterspout.waves.intake import Intake, Outcome
 
-__all__ = ["BoltCrash", "BoltTask", "ErrorNote", "Failure"]
+__all__ = ["BoltTask", "ErrorNote", "Failure"]
 
 # How many tuples are executed between two looks at the clock: fewer where they take long.
 _CHUNK_MAX = 256
 _CHUNK_S = 0.01
 
 _TEXT_MAX = 4000
-
-
-class BoltCrash(Exception):
-    """Raised where the policy says that an error of a bolt ends the run."""
 
 
 @dataclass(slots=True)

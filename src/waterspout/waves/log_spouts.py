@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 
 from waterspout.acking.xor import Ids, no_ids
+from waterspout.errors import SpoutCrash
 from waterspout.topology.graph import Topology
 from waterspout.topology.grouping import stable_hash
 from waterspout.waves.bolts import Failure
 from waterspout.waves.logs import LogRange, LogRead, OpenedLog
-from waterspout.waves.spouts import Letter, Message, SpoutCrash, SpoutTask
+from waterspout.waves.spouts import Letter, Message, SpoutTask
 
 __all__ = ["LogTask"]
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from waterspout.acking.xor import Ids, draw, no_ids
-from waterspout.errors import EmitError
+from waterspout.errors import EmitError, SpoutCrash
 from waterspout.texts import described, shown
 from waterspout.topology.collector import UNANCHORED, SpoutCollector
 from waterspout.topology.graph import Topology
@@ -25,7 +25,7 @@ from waterspout.waves.frames import Frame, unpack
 from waterspout.waves.routing import make_outlets
 from waterspout.waves.sealing import Anchors, first_values, seal
 
-__all__ = ["Emission", "Letter", "Message", "PulledSpout", "ReplayId", "SpoutCrash", "SpoutTask"]
+__all__ = ["Emission", "Letter", "Message", "PulledSpout", "ReplayId", "SpoutTask"]
 
 # Calls of next_tuple for one look at a spout: enough that looking costs nothing, few enough that
 # several spouts take turns.
@@ -33,16 +33,6 @@ _CALLS_PER_LOOK = 64
 
 # Messages whose failures are counted at once.
 _FAILING_MAX = 100_000
-
-
-class SpoutCrash(Exception):
-    """Raised when a method of a spout has raised; its cause is what it raised."""
-
-    def __init__(self, component: str, task: int, method: str, cause: BaseException) -> None:
-        super().__init__(
-            f"spout {component!r} (task {task}) raised in {method}: {described(cause)}"
-        )
-        self.method = method
 
 
 class Message(NamedTuple):
@@ -307,7 +297,7 @@ class SpoutTask(ABC):
         except SpoutCrash:
             raise  # of an ack within an emit, where nothing is tracked
         except Exception as error:
-            raise SpoutCrash(self.component, self.task, method, error) from error
+            raise SpoutCrash(self.component, self.task, method, described(error)) from error
 
     @abstractmethod
     def open(self) -> None:

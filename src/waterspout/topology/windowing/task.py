@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from waterspout.errors import FailedException, TopologyError
+from waterspout.errors import FailedException, ResultError, TopologyError
 from waterspout.texts import described, shown
 from waterspout.topology.collector import OutputCollector
 from waterspout.topology.context import TopologyContext
@@ -143,7 +143,7 @@ class WindowTask:
                 return operator.index(found)
         except TypeError:
             pass
-        raise TypeError(
+        raise ResultError(
             f"a timestamp is an integer, in milliseconds since 1970, or a datetime with a time "
             f"zone, not {shown(found)}"
         )

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, overload
 
-from waterspout.errors import TopologyError
+from waterspout.errors import ResultError, TopologyError
 from waterspout.trident.operations.annotations import returned_types, yields
 from waterspout.trident.operations.contracts import (
     Consumer,
@@ -134,7 +134,7 @@ class _Plain(Operation):
     def _several(self, made: Any) -> Iterable[Any]:
         """Return what a function gave that returns many results."""
         if isinstance(made, (str, bytes)) or not isinstance(made, (Iterable, type(None))):
-            raise TypeError(
+            raise ResultError(
                 f"flat_map({self.label}) gave {made!r}, which is not a list of rows; "
                 "return a list, or yield"
             )

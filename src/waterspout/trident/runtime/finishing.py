@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from waterspout.errors import UserCodeError
 from waterspout.state.base import Key, MapState, Snapshottable, State, ValueUpdater
 from waterspout.trident.operations.contracts import CombinerAggregator
 
 __all__ = ["finishing"]
+
+_READ_ONLY = "a query may only read its state: use an updater to write"
 
 
 def finishing(state: State, combiner: CombinerAggregator[Any]) -> State:
@@ -34,10 +37,10 @@ class _FinishedMap(MapState[Any]):
             yield [(key, _shown(self._combiner, value)) for key, value in chunk]
 
     def multi_update(self, keys: Sequence[Key], updaters: Sequence[ValueUpdater[Any]]) -> list[Any]:
-        raise TypeError("this is a view for readers")
+        raise UserCodeError(_READ_ONLY)
 
     def multi_put(self, keys: Sequence[Key], values: Sequence[Any]) -> None:
-        raise TypeError("this is a view for readers")
+        raise UserCodeError(_READ_ONLY)
 
     def close(self) -> None:
         self._state.close()
@@ -52,10 +55,10 @@ class _FinishedValue(Snapshottable[Any]):
         return _shown(self._combiner, self._state.get())
 
     def update(self, updater: ValueUpdater[Any]) -> Any:
-        raise TypeError("this is a view for readers")
+        raise UserCodeError(_READ_ONLY)
 
     def set(self, value: Any) -> None:
-        raise TypeError("this is a view for readers")
+        raise UserCodeError(_READ_ONLY)
 
     def close(self) -> None:
         self._state.close()

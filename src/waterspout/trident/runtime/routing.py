@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from waterspout.errors import ResultError
 from waterspout.trident.runtime.rows import as_tuples
 
 __all__ = ["PARTITION", "CustomRoute"]
@@ -41,7 +42,7 @@ class CustomRoute:
     def _checked(self, chosen: Sequence[int]) -> list[int]:
         for part in chosen:
             if part not in self._partitions:
-                raise ValueError(
+                raise ResultError(
                     f"{self._title}: the grouping chose partition {part!r}; there are "
                     f"{len(self._partitions)}, from 0"
                 )

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from waterspout.arrow import arrow_type, make_array
 from waterspout.config import Config
+from waterspout.errors import EmitError, ResultError
 from waterspout.schema import Schema
 from waterspout.trident.operations.adapters import (
     ArrowFunction,
@@ -130,12 +131,12 @@ def _fitting(rows: Sequence[Sequence[Any]], schema: Schema, where: str) -> list[
     width = len(schema)
     for row in rows:
         if isinstance(row, (str, bytes)) or not hasattr(row, "__len__"):
-            raise TypeError(
+            raise EmitError(
                 f"{where} emitted {row!r}, which is not one value for each of its fields "
                 f"({schema}); emit a tuple"
             )
         if len(row) != width:
-            raise ValueError(
+            raise EmitError(
                 f"{where} emitted {len(row)} values, but its output has {width} fields ({schema})"
             )
     return [tuple(row) for row in rows]
@@ -269,7 +270,7 @@ def _append_columns(
     ]
     for array, name in zip(arrays, out.names, strict=True):
         if len(array) != rows:
-            raise ValueError(
+            raise ResultError(
                 f"{step.title} gave {len(array)} values for field {name!r} from "
                 f"{rows} rows; return as many, or (indices, columns)"
             )
@@ -297,14 +298,14 @@ def _parts(result: Any, out: Schema, where: str) -> Sequence[Any]:
         for name in out.names:
             if name not in names:
                 found = ", ".join(map(str, names))
-                raise ValueError(f"{where} gave no field {name!r}; it gave {found}")
+                raise ResultError(f"{where} gave no field {name!r}; it gave {found}")
         return [result[name] for name in out.names]
     if isinstance(result, tuple) or (isinstance(result, list) and len(out) != 1):
         parts: Sequence[Any] = result
     else:
         parts = [result]
     if len(parts) != len(out):
-        raise ValueError(
+        raise ResultError(
             f"{where} gave {len(parts)} columns, but its output has {len(out)} fields ({out})"
         )
     return parts
@@ -320,7 +321,7 @@ def _column(part: Any, kind: pa.DataType, name: str, where: str) -> pa.Array:
             return pa.Array.from_pandas(part, type=kind)
         return make_array(list(part), kind, field=name, where=where)
     except pa.ArrowException as error:
-        raise TypeError(
+        raise ResultError(
             f"{where} gave values for field {name!r} that do not fit {kind}: {error}"
         ) from error
 
@@ -328,7 +329,7 @@ def _column(part: Any, kind: pa.DataType, name: str, where: str) -> pa.Array:
 def _mask(result: Any, rows: int, where: str) -> pa.Array:
     mask = _column(result, pa.bool_(), "keep", where)
     if len(mask) != rows:
-        raise ValueError(f"{where} gave {len(mask)} answers for {rows} rows")
+        raise ResultError(f"{where} gave {len(mask)} answers for {rows} rows")
     return mask
 
 

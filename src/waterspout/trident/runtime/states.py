@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from waterspout import faults
 from waterspout.config import Config
-from waterspout.errors import TopologyError
+from waterspout.errors import ResultError, TopologyError
 from waterspout.schema import Schema
 from waterspout.serde import encode_key
 from waterspout.state.base import HeadedState, MapState, Snapshottable, State, ValueUpdater
@@ -162,7 +162,7 @@ def run_query(
         rows = as_tuples(batch, step.fields)
         answers = list(query.batch_retrieve(used, rows)) if rows else []
         if len(answers) != len(rows):
-            raise ValueError(f"{step.title} gave {len(answers)} answers for {len(rows)} tuples")
+            raise ResultError(f"{step.title} gave {len(answers)} answers for {len(rows)} tuples")
         collector, counts = TridentCollector(), []
         for row, answer in zip(rows, answers, strict=True):
             before = len(collector.rows)
