@@ -22,7 +22,7 @@ MODULES = sorted(ROOT.rglob("*.py"))
 
 # A part of the library may import itself and what stands before it.
 ORDER = (
-    *("errors", "texts", "tuples", "schema", "arrow", "backoff", "config", "serde", "faults"),
+    *("errors", "safe_repr", "tuples", "schema", "arrow", "backoff", "config", "serde", "faults"),
     *("addresses", "secrets", "own_files"),
     *("topology", "acking", "waves"),
     "transactional",

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from waterspout.cli import texts
+from waterspout.cli import screen as screens
 from waterspout.cli.logs import logging_to
 from waterspout.cli.screen import Screen
 from waterspout.cli.watching import BatchWatcher, ErrorLines, WaveWatcher
@@ -165,4 +165,4 @@ def test_a_warning_cannot_touch_the_terminal(tmp_path, capsys):
 
 
 def test_the_examples_of_harmless_text_hold():
-    assert doctest.testmod(texts) == (0, 2)
+    assert doctest.testmod(screens) == (0, 2)

@@ -32,6 +32,7 @@ from tests.services.servers import await_condition
 from waterspout import Config, faults
 from waterspout.coordination import zookeeper, zookeeper_records
 from waterspout.coordination.embedded import EmbeddedStore
+from waterspout.coordination.factory import ZOOKEEPER_AUTH
 from waterspout.coordination.lease import this_process
 from waterspout.coordination.store import MemoryCoordinationStore
 from waterspout.coordination.zookeeper import ZooKeeperStore
@@ -49,7 +50,7 @@ from waterspout.errors import (
     StoreError,
     TopologyError,
 )
-from waterspout.spark.preflight import ZOOKEEPER_AUTH, prepare
+from waterspout.spark.preflight import prepare
 from waterspout.spouts.base import SpoutKind
 from waterspout.spouts.files import FileSpout
 from waterspout.state import MemoryMapState, StateKind

@@ -406,7 +406,7 @@ def test_nothing_staged_outlives_its_batch(spark, path):
     )
     try:
         run.process_all_available(timeout=90)
-        staged = dict(run._loop._parts.engine._work)
+        staged = dict(run._loop._setup.engine._work)
         left = persistent().size()
     finally:
         run.stop()

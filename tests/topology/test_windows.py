@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from waterspout import Config, FailedException
 from waterspout.coordination.dead_letters import DeadLetters
 from waterspout.coordination.store import MemoryCoordinationStore
-from waterspout.coordination.wave_loop import WaveListener, WaveLoop, WaveParts
+from waterspout.coordination.wave_loop import WaveListener, WaveLoop, WaveSetup
 from waterspout.errors import BoltCrash
 from waterspout.testing.feeder import FeederSpout
 from waterspout.testing.waves import InProcessWaves
@@ -73,14 +73,14 @@ class Driven(WaveListener):
         builder.set_bolt("sink", Remember()).global_grouping("windows")
         builder.set_bolt("late", Remember()).global_grouping("windows", stream="late")
         self.letters = DeadLetters(None)
-        parts = WaveParts(
+        setup = WaveSetup(
             builder.create_topology("windows"),
             InProcessWaves(2, keep_alive=keep_alive),
             MemoryCoordinationStore("windows"),
             self.letters,
             Config(wave_collapse_tuples=collapse, **options),
         )
-        self.loop = WaveLoop(parts, world_time, self)
+        self.loop = WaveLoop(setup, world_time, self)
         self.loop.start()
 
     def wave(self, facts):
@@ -690,8 +690,8 @@ def test_direct_emits_are_anchored_to_the_window_too(engine):
     waves = InProcessWaves(2, keep_alive=keep_alive)
     config = Config(wave_collapse_tuples=collapse)
     store = MemoryCoordinationStore("t")
-    parts = WaveParts(builder.create_topology("t"), waves, store, DeadLetters(None), config)
-    loop = WaveLoop(parts, world_time)
+    setup = WaveSetup(builder.create_topology("t"), waves, store, DeadLetters(None), config)
+    loop = WaveLoop(setup, world_time)
     loop.start()
     for n in range(2):
         feeder.feed([n, None], msg_id=n)

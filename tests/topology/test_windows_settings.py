@@ -10,7 +10,7 @@ import pytest
 from waterspout import Config
 from waterspout.coordination.dead_letters import DeadLetters
 from waterspout.coordination.store import MemoryCoordinationStore
-from waterspout.coordination.wave_loop import WaveLoop, WaveParts
+from waterspout.coordination.wave_loop import WaveLoop, WaveSetup
 from waterspout.errors import TopologyError
 from waterspout.testing.feeder import FeederSpout
 from waterspout.testing.waves import InProcessWaves
@@ -40,14 +40,14 @@ def built(bolt, options=None):
 
 
 def started(bolt, **options):
-    parts = WaveParts(
+    setup = WaveSetup(
         built(bolt),
         InProcessWaves(),
         MemoryCoordinationStore("topology"),
         DeadLetters(None),
         Config(**options),
     )
-    loop = WaveLoop(parts, lambda: 0.0)
+    loop = WaveLoop(setup, lambda: 0.0)
     loop.start()
     loop.close()
 

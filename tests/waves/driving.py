@@ -8,7 +8,7 @@ from typing import Any
 from waterspout import Config
 from waterspout.coordination.dead_letters import DeadLetters
 from waterspout.coordination.store import MemoryCoordinationStore, SharedMemory
-from waterspout.coordination.wave_loop import WaveListener, WaveLoop, WaveParts
+from waterspout.coordination.wave_loop import WaveListener, WaveLoop, WaveSetup
 from waterspout.testing import InProcessWaves
 from waterspout.topology import BasicBolt, Bolt, Topology
 from waterspout.topology.log import LogSpout
@@ -81,8 +81,8 @@ class Driven:
         # Not `or`: one that is empty is false.
         self.letters = DeadLetters(None) if letters is None else letters
         self.store = MemoryCoordinationStore(topology.name, shared or SharedMemory())
-        parts = WaveParts(topology, self.engine, self.store, self.letters, Config(**options))
-        self.loop = WaveLoop(parts, self.clock, self.heard)
+        setup = WaveSetup(topology, self.engine, self.store, self.letters, Config(**options))
+        self.loop = WaveLoop(setup, self.clock, self.heard)
         self.loop.start()
 
     @property

@@ -21,8 +21,8 @@ from waterspout.cli.demo import demo
 from waterspout.cli.doctor import doctor
 from waterspout.cli.failures import INTERRUPTED, exit_code, paragraph
 from waterspout.cli.run import run
+from waterspout.cli.screen import harmless
 from waterspout.cli.state import state
-from waterspout.cli.texts import harmless
 
 __all__ = ["main"]
 

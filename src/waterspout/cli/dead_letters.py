@@ -16,8 +16,7 @@ from waterspout.cli.failures import one_line
 from waterspout.cli.loading import load_topology, names_a_file
 from waterspout.cli.options import ConfigFile, Settings, read_config
 from waterspout.cli.row_letters import drop_rows, list_rows, replay_rows, show_row
-from waterspout.cli.screen import print_table
-from waterspout.cli.texts import counted, harmless
+from waterspout.cli.screen import counted, harmless, print_table
 from waterspout.config import Config
 from waterspout.coordination.dead_letters import DeadLetters
 from waterspout.errors import ConfigError, LeaseHeldError, OutsideError
@@ -271,7 +270,7 @@ _WHY_NOT = "its values could not be stored, only what they look like"
 
 
 def _who_replays(place: _Place) -> str:
-    from waterspout.spark.preflight import coordination_store
+    from waterspout.coordination.factory import coordination_store
 
     try:
         store = coordination_store(place.name, place.conf)

@@ -18,7 +18,7 @@ import typer
 from waterspout.cli.failures import FAILED
 from waterspout.cli.screen import Screen
 from waterspout.config import Config
-from waterspout.coordination.home import why_not_writable
+from waterspout.coordination.factory import why_not_writable
 from waterspout.errors import JavaError
 from waterspout.spark.java import require_java
 

@@ -71,9 +71,9 @@ class _Core(Kind):
         self._topology = topology
 
     def check(self, conf: Config) -> str:
-        from waterspout.spark.core_run import prepare_core
+        from waterspout.spark.submit import prepare_bolts
 
-        store, _ = prepare_core(self._topology, conf)
+        store, _ = prepare_bolts(self._topology, conf)
         store.release()
         # The embedded Spark has as many workers; another one tells when it is there.
         return explain_waves(self._topology, conf, os.cpu_count() or 2)
@@ -96,9 +96,9 @@ class _Transactional(Kind):
         self._topology = topology
 
     def check(self, conf: Config) -> str:
-        from waterspout.spark.core_run import prepare_core
+        from waterspout.spark.submit import prepare_bolts
 
-        store, _ = prepare_core(self._topology, conf)
+        store, _ = prepare_bolts(self._topology, conf)
         store.release()
         return explain_transactions(self._topology, conf, os.cpu_count() or 2)
 

@@ -8,8 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from waterspout.cli.failures import one_line
-from waterspout.cli.screen import Screen
-from waterspout.cli.texts import counted
+from waterspout.cli.screen import Screen, counted
 from waterspout.cli.throttling import Throttle
 
 __all__ = ["logging_to"]

@@ -9,10 +9,9 @@ from typing import Any
 
 import typer
 
-from waterspout.cli.screen import print_table
-from waterspout.cli.texts import counted, harmless
+from waterspout.cli.screen import counted, harmless, print_table
 from waterspout.errors import ConfigError
-from waterspout.texts import shown
+from waterspout.safe_repr import shown
 from waterspout.trident.isolation.letters import LetterKey, RowLetter
 from waterspout.trident.isolation.repair import repaired
 from waterspout.trident.isolation.store import LettersPlace

@@ -15,9 +15,7 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from waterspout.cli.texts import harmless
-
-__all__ = ["Screen", "print_table"]
+__all__ = ["Screen", "counted", "harmless", "print_table"]
 
 
 _UNLIMITED = 10_000
@@ -120,6 +118,26 @@ def print_table(
         console.print(table)
     # Rich fills up to the width of the table.
     sys.stdout.write("".join(f"{line.rstrip()}\n" for line in drawn.get().splitlines()))
+
+
+def counted(number: int, noun: str, nouns: str | None = None) -> str:
+    """Return a number with its noun.
+
+    >>> counted(1, "wave"), counted(1200, "wave"), counted(2, "batch", "batches")
+    ('1 wave', '1,200 waves', '2 batches')
+    """
+    return f"1 {noun}" if number == 1 else f"{number:,} {nouns or noun + 's'}"
+
+
+def harmless(text: str) -> str:
+    r"""Return text on one line that cannot move the cursor, change colours or hide anything.
+
+    >>> print(harmless("a \x1b[31mred\n[bold]line"))
+    a \x1b[31mred\n[bold]line
+    """
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def _own_stdout() -> TextIO:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from waterspout.cli.failures import one_line
-from waterspout.cli.texts import counted
+from waterspout.cli.screen import counted
 from waterspout.cli.throttling import Throttle
 from waterspout.run import Run
 

@@ -14,8 +14,8 @@ from typing import Any
 
 from waterspout.errors import DeadLettersFullError, SerdeError
 from waterspout.own_files import FileKind, OwnFile
+from waterspout.safe_repr import shown
 from waterspout.serde import decode_value, encode_value
-from waterspout.texts import shown
 from waterspout.waves.spouts import Letter
 
 __all__ = ["DeadLetters"]

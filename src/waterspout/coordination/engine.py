@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from waterspout.state.head import Writer
 from waterspout.transactional.attempt import TransactionAttempt
 from waterspout.transactional.ledger import Metadata
 
@@ -64,6 +65,9 @@ class BatchEngine(ABC):
 
     report: Callable[[Event], None]
     """Set by the loop before the first start."""
+
+    def enroll(self, writer: Writer) -> None:  # noqa: B027  (optional hook)
+        """Remember as whom states are written; called before the first start."""
 
     @abstractmethod
     def start_processing(self, attempt: TransactionAttempt, metadata: Metadata) -> None:

@@ -49,7 +49,7 @@ from waterspout.transactional.coordinator import (
 )
 from waterspout.transactional.ledger import Ledger
 
-__all__ = ["BatchLoop", "LoopListener", "Parts", "check_states", "claim_all"]
+__all__ = ["BatchLoop", "BatchSetup", "LoopListener", "check_states", "claim_all"]
 
 log = logging.getLogger(__name__)
 
@@ -76,7 +76,7 @@ class LoopListener:
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class BatchSetup:
     """What a loop works on; a `clock` where windows by time need one."""
 
     topology: str
@@ -137,9 +137,9 @@ class BatchLoop:
     """Drive one topology's batches. `start` takes the lease; `close` gives it up."""
 
     def __init__(
-        self, parts: Parts, clock: Callable[[], float], listener: LoopListener | None = None
+        self, setup: BatchSetup, clock: Callable[[], float], listener: LoopListener | None = None
     ) -> None:
-        self._parts = parts
+        self._setup = setup
         self._clock = clock
         self._listener = listener or LoopListener()
         self._events: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
@@ -156,31 +156,32 @@ class BatchLoop:
         self.is_idle = False
         self.active = True
         self._told_active = True
-        parts.engine.report = self._events.put
+        setup.engine.report = self._events.put
 
     def start(self) -> None:
         """Check everything, take the lease, and go on from the ledger."""
-        parts = self._parts
-        check_states(parts.states, parts.store.peek(), parts.topology, parts.fingerprint)
-        epoch = parts.store.acquire(parts.fingerprint)
+        setup = self._setup
+        check_states(setup.states, setup.store.peek(), setup.topology, setup.fingerprint)
+        epoch = setup.store.acquire(setup.fingerprint)
         try:
-            self._ledger = parts.store.load()
-            check_states(parts.states, self._ledger, parts.topology, parts.fingerprint)
+            self._ledger = setup.store.load()
+            check_states(setup.states, self._ledger, setup.topology, setup.fingerprint)
             lease = uuid.uuid4().hex
-            self.writer = Writer(parts.topology, epoch, self._ledger.history, lease)
-            for state in parts.states.values():
+            self.writer = Writer(setup.topology, epoch, self._ledger.history, lease)
+            for state in setup.states.values():
                 state.enroll(self.writer)
+            setup.engine.enroll(self.writer)
             self._settle_after_restart()
             self._open_spouts()
         except BaseException:
-            parts.store.release()
+            setup.store.release()
             raise
         # Without states of ours, a topology's own committers write, and must tell attempts apart.
-        undone = all(state.undoes_lost_attempts for state in parts.states.values())
-        self._keep_resolved = not parts.states or not undone
+        undone = all(state.undoes_lost_attempts for state in setup.states.values())
+        self._keep_resolved = not setup.states or not undone
         attempts = {txid: batch.attempt for txid, batch in self._ledger.emitted.items()}
         self._coordinator = Coordinator(
-            _policy(parts.config), current=self._ledger.current, attempts=attempts
+            _policy(setup.config), current=self._ledger.current, attempts=attempts
         )
 
     @property
@@ -203,7 +204,7 @@ class BatchLoop:
             if self._abandoned is not None:
                 raise self._abandoned
             self._tell_active()
-            for _ in range(self._parts.config.max_batches):
+            for _ in range(self._setup.config.max_batches):
                 if not self._do_what_is_due():
                     break
             self._settle_if_due()
@@ -226,10 +227,10 @@ class BatchLoop:
         if hasattr(self, "_coordinator"):
             for action in self._coordinator.stop(self._clock()):
                 if isinstance(action, Cancel):
-                    self._parts.engine.cancel(action.attempt)
+                    self._setup.engine.cancel(action.attempt)
         for planner in self._planners.values():
             planner.close()
-        self._parts.store.release()
+        self._setup.store.release()
 
     # --- events and actions ------------------------------------------------------------------
 
@@ -280,7 +281,7 @@ class BatchLoop:
                 case Mark(attempt):
                     self._mark(attempt)
                 case Cancel(attempt):
-                    self._parts.engine.cancel(attempt)
+                    self._setup.engine.cancel(attempt)
                 case Stop(error):
                     raise error
 
@@ -307,7 +308,7 @@ class BatchLoop:
         self._save(self._ledger.emit(attempt, metadata))
         faults.point("metadata.after", txid=attempt.txid)
         self._listener.emitted(attempt, attempt.attempt_id > 0)
-        self._parts.engine.start_processing(attempt, metadata)
+        self._setup.engine.start_processing(attempt, metadata)
 
     def _begin_commit(self, attempt: TransactionAttempt) -> None:
         faults.point("commit.before_record", txid=attempt.txid)
@@ -319,10 +320,10 @@ class BatchLoop:
         order = CommitOrder(
             attempt,
             ledger.resolved,
-            lambda: claim_all(self._parts.states, attempt, ledger),
+            lambda: claim_all(self._setup.states, attempt, ledger),
             BatchClock.read(ledger.emitted[attempt.txid].metadata),
         )
-        self._parts.engine.start_commit(order)
+        self._setup.engine.start_commit(order)
 
     def _mark(self, attempt: TransactionAttempt) -> None:
         faults.point("mark.before", txid=attempt.txid)
@@ -334,7 +335,7 @@ class BatchLoop:
         metadata = self._ledger.committed_metadata or {}
         for spout_id, planner in self._planners.items():
             planner.succeeded(attempt.txid, metadata[spout_id])
-        self._parts.engine.release(attempt)
+        self._setup.engine.release(attempt)
         self._listener.committed(self._commit_facts.get(attempt, Committed(attempt)))
 
     def _settle(self) -> None:
@@ -344,7 +345,7 @@ class BatchLoop:
         self._settle_at = None
         if attempt is None:
             return
-        for name, state in self._parts.states.items():
+        for name, state in self._setup.states.items():
             faults.point("settle.before", txid=txid, state=name)
             try:
                 state.settle(txid, attempt)
@@ -365,7 +366,7 @@ class BatchLoop:
         ledger = self._ledger
         if ledger.committed_attempt is None:
             return
-        for state in self._parts.states.values():
+        for state in self._setup.states.values():
             head = state.read_head()
             if head is not None and head.stamp.txid == ledger.current - 1:
                 state.settle(ledger.current - 1, ledger.committed_attempt)
@@ -378,14 +379,14 @@ class BatchLoop:
         fixed = {} if stored is None else stored.metadata  # nothing after a rollback
         metadata = {}
         for spout_id, planner in self._planners.items():
-            kind = self._parts.spouts[spout_id].kind
+            kind = self._setup.spouts[spout_id].kind
             if kind is SpoutKind.TRANSACTIONAL and spout_id in fixed:
                 metadata[spout_id] = fixed[spout_id]
             else:
                 metadata[spout_id] = planner.plan(attempt.txid, previous.get(spout_id))
-        if self._parts.clock is not None:
+        if self._setup.clock is not None:
             has_data = self._may_hold_data(attempt, metadata)
-            clock = self._parts.clock
+            clock = self._setup.clock
             metadata[CLOCK] = clock.pin(previous.get(CLOCK), fixed.get(CLOCK), has_data=has_data)
         # As it will be read back after a restart: lists for tuples, text for numbers as keys.
         plain: dict[str, Any] = json.loads(json.dumps(metadata))
@@ -403,17 +404,17 @@ class BatchLoop:
             raise  # asking again would not mend it
         except Exception as error:
             self._ready_failures += not isinstance(error, FailedException)
-            if self._ready_failures > self._parts.config.max_retries:
+            if self._ready_failures > self._setup.config.max_retries:
                 raise
             log.warning("a spout could not be asked for data: %s", error)
-            pause_s = self._parts.config.retry_backoff.pause_s(self._ready_failures)
+            pause_s = self._setup.config.retry_backoff.pause_s(self._ready_failures)
             self._ask_again_at = self._clock() + pause_s
             return False
         self._ready_failures, self._ask_again_at = 0, None
         if ready:
             self._found_data.add(txid)
             return True
-        clock = self._parts.clock
+        clock = self._setup.clock
         return clock is not None and clock.is_due(previous.get(CLOCK))
 
     def _may_hold_data(self, attempt: TransactionAttempt, metadata: Mapping[str, Any]) -> bool:
@@ -429,11 +430,11 @@ class BatchLoop:
         known = {txid: batch.metadata for txid, batch in ledger.emitted.items()}
         if ledger.committed_metadata is not None:
             known[ledger.current - 1] = ledger.committed_metadata
-        for spout_id, spout in self._parts.spouts.items():
+        for spout_id, spout in self._setup.spouts.items():
             context = SpoutContext(
-                conf=self._parts.config,
+                conf=self._setup.config,
                 spout_id=spout_id,
-                folder=self._parts.folder,
+                folder=self._setup.folder,
                 known={t: m[spout_id] for t, m in known.items() if spout_id in m},
                 current=ledger.current,
             )
@@ -460,7 +461,7 @@ class BatchLoop:
         return self._ask_again_at is None
 
     def _save(self, ledger: Ledger) -> None:
-        self._parts.store.save(ledger)
+        self._setup.store.save(ledger)
         self._ledger = ledger
 
 

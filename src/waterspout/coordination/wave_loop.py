@@ -34,7 +34,7 @@ from waterspout.waves.pacing import Pacing
 from waterspout.waves.part import TaskState, WaveHeader
 from waterspout.waves.shape import collapsed, spread
 
-__all__ = ["WaveListener", "WaveLoop", "WaveParts"]
+__all__ = ["WaveListener", "WaveLoop", "WaveSetup"]
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +53,7 @@ class WaveListener:
 
 
 @dataclass(frozen=True, slots=True)
-class WaveParts:
+class WaveSetup:
     """What a loop works on."""
 
     topology: Topology
@@ -96,16 +96,16 @@ class WaveLoop:
     """Drives one core topology. `start` takes the lease; `close` gives it up."""
 
     def __init__(
-        self, parts: WaveParts, clock: Callable[[], float], listener: WaveListener | None = None
+        self, setup: WaveSetup, clock: Callable[[], float], listener: WaveListener | None = None
     ) -> None:
-        self._parts = parts
-        self._conf = parts.config
+        self._setup = setup
+        self._conf = setup.config
         self._clock = clock
         self._listener = listener or WaveListener()
-        self._engine = parts.engine
-        self._pacing = Pacing(parts.config)
-        outline = parts.topology.outline()
-        self._shapes = (collapsed(outline), spread(outline, parts.engine.workers))
+        self._engine = setup.engine
+        self._pacing = Pacing(setup.config)
+        outline = setup.topology.outline()
+        self._shapes = (collapsed(outline), spread(outline, setup.engine.workers))
         self._states: dict[int, TaskState] = {}
         self._waiting: list[Frame] = []
         self._pieces: list[_Load] = []
@@ -114,7 +114,7 @@ class WaveLoop:
         self._failures = 0
         self._hopeless = 0
         self._run_again_at: float | None = None
-        self._ticks = _ticks(parts.topology, parts.config)
+        self._ticks = _ticks(setup.topology, setup.config)
         self._tick_at: dict[int, float] = {}
         self._abandoned: BaseException | None = None
         self._was_active = True
@@ -126,24 +126,24 @@ class WaveLoop:
 
     def start(self) -> None:
         """Take the lease, open the spouts, and go on from the stored positions."""
-        parts = self._parts
-        _check(parts.topology, parts.config)
-        parts.store.acquire(parts.topology.fingerprint())
+        setup = self._setup
+        _check(setup.topology, setup.config)
+        setup.store.acquire(setup.topology.fingerprint())
         try:
             now = self._clock()
             self._tick_at = {task: now + period for task, period in self._ticks.items()}
             self._header = self._make_header()
             self.spouts = SpoutTasks(
-                parts.topology,
-                parts.config,
-                parts.store.load(),
-                parts.letters,
+                setup.topology,
+                setup.config,
+                setup.store.load(),
+                setup.letters,
                 self._clock,
                 self._listener.error,
             )
             self.spouts.open(self._header.components)
         except BaseException:
-            parts.store.release()
+            setup.store.release()
             raise
 
     def step(self, wait_s: float = 0.0) -> None:
@@ -163,7 +163,7 @@ class WaveLoop:
             if ended is not None:
                 self._finish(ended)
             self._start_again_if_due()
-            self.spouts.store_positions(self._parts.store)
+            self.spouts.store_positions(self._setup.store)
             self.is_idle = (
                 self._running is None
                 and not self._waiting
@@ -194,11 +194,11 @@ class WaveLoop:
             self.spouts.close()
             if self.error is None:
                 try:
-                    self.spouts.store_positions(self._parts.store, now=True)
+                    self.spouts.store_positions(self._setup.store, now=True)
                 except Exception as error:
-                    log.warning("positions of %s not stored: %s", self._parts.topology.name, error)
-        self._parts.letters.close()
-        self._parts.store.release()
+                    log.warning("positions of %s not stored: %s", self._setup.topology.name, error)
+        self._setup.letters.close()
+        self._setup.store.release()
 
     @property
     def tracker(self) -> AckTracker:
@@ -362,13 +362,13 @@ class WaveLoop:
             raise error  # whatever the tuple: the workers cannot do anything at all
         if load.reads:
             (read,) = load.reads
-            component = self._parts.topology.component_of[read.task]
+            component = self._setup.topology.component_of[read.task]
             log.error("a message of %r kills its worker and is failed: %s", component, error)
             self._listener.error(ErrorNote(component, read.task, str(error), ""))
             self.spouts.fail_unread(read, f"its worker died: {error}")
             return
         (frame,) = load.frames
-        component = self._parts.topology.component_of[frame.target]
+        component = self._setup.topology.component_of[frame.target]
         log.error("a tuple for %r kills its worker and is failed: %s", component, error)
         self._listener.error(ErrorNote(component, frame.target, str(error), ""))
         self.spouts.fail(anchored(frame)[0], component, f"its worker died: {error}")
@@ -405,7 +405,7 @@ class WaveLoop:
             conf=self._conf.to_dict(),
             components={
                 spec.id: require_picklable(spec.component, f"component {spec.id!r}")
-                for spec in self._parts.topology.components.values()
+                for spec in self._setup.topology.components.values()
             },
         )
 

@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import threading
 from dataclasses import dataclass
 from pathlib import Path
 
 from waterspout.config import Config
 from waterspout.coordination.embedded import EmbeddedStore
-from waterspout.coordination.home import why_not_writable
+from waterspout.coordination.factory import coordination_store, volatile_store
 from waterspout.coordination.loop import check_states
-from waterspout.coordination.store import (
-    CoordinationStore,
-    MemoryCoordinationStore,
-    SharedMemory,
-)
-from waterspout.coordination.zookeeper import ZooKeeperStore
-from waterspout.errors import StoreError
+from waterspout.coordination.store import CoordinationStore
 from waterspout.spark.checks import check_plan
 from waterspout.spouts.files import FileSpout
 from waterspout.state.base import HeadedState
@@ -27,13 +19,7 @@ from waterspout.trident.runtime.states import open_state
 from waterspout.trident.topology import TridentTopology
 from waterspout.trident.windowing.store import WindowsFile
 
-__all__ = ["ZOOKEEPER_AUTH", "Prepared", "coordination_store", "prepare"]
-
-# `user:password` for ZooKeeper; not an option, because options are shown.
-ZOOKEEPER_AUTH = "WATERSPOUT_ZOOKEEPER_AUTH"
-
-_memory: dict[tuple[str, ...], SharedMemory] = {}
-_memory_lock = threading.Lock()
+__all__ = ["Prepared", "prepare"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +69,8 @@ def _store(plan: Plan, conf: Config) -> tuple[CoordinationStore, Path | None]:
     """Choose where the ledger is kept: as long-lived as the states are."""
     updated = [spec for spec in plan.states.values() if not (spec.static or spec.hidden)]
     if updated and all(spec.factory.volatile for spec in updated):
-        places = tuple(sorted(str(spec.factory.location()) for spec in updated))
-        with _memory_lock:
-            shared = _memory.setdefault((plan.name, *places), SharedMemory())
-        return MemoryCoordinationStore(plan.name, shared), None
+        locations = tuple(sorted(str(spec.factory.location()) for spec in updated))
+        return volatile_store(plan.name, locations), None
     folder = None
     # A list of files that were read stays on this machine, and so do windows without a store and
     # dead letters.
@@ -96,33 +80,3 @@ def _store(plan: Plan, conf: Config) -> tuple[CoordinationStore, Path | None]:
         folder = conf.home_path().absolute() / plan.name
     store = coordination_store(plan.name, conf, folder)
     return store, store.folder if isinstance(store, EmbeddedStore) else folder
-
-
-def coordination_store(name: str, conf: Config, folder: Path | None = None) -> CoordinationStore:
-    """Return the durable store of a topology: in ZooKeeper if there is one, else embedded.
-
-    `folder` is what the topology keeps on this machine beside a store in ZooKeeper.
-    """
-    if conf.zookeeper_servers is None:
-        _check_home(conf)
-        return EmbeddedStore(conf.home_path(), name, lease_s=conf.lease_secs)
-    if folder is not None:
-        _check_home(conf)
-    return ZooKeeperStore(
-        conf.zookeeper_servers,
-        name,
-        port=conf.zookeeper_port,
-        root=conf.zookeeper_root,
-        auth=f"${{{ZOOKEEPER_AUTH}}}" if ZOOKEEPER_AUTH in os.environ else None,
-        session_s=conf.lease_secs,
-        folder=folder,
-    )
-
-
-def _check_home(conf: Config) -> None:
-    reason = why_not_writable(conf.home_path())
-    if reason is not None:
-        raise StoreError(
-            f"the waterspout home {conf.home_path()} cannot be used: {reason}. Choose another "
-            "place with WATERSPOUT_HOME or the option home."
-        )

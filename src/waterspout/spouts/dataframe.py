@@ -9,10 +9,10 @@ from functools import partial
 from typing import Any
 
 from waterspout.errors import TopologyError
+from waterspout.safe_repr import shown
 from waterspout.schema import FieldNames, Schema
 from waterspout.spouts.base import BatchPlanner, BatchSpout, SpoutContext, SpoutKind
 from waterspout.spouts.reads import FrameRead, Read
-from waterspout.texts import shown
 
 __all__ = ["DataFrameSource", "DataFrameSpout"]
 

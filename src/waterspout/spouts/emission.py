@@ -11,9 +11,9 @@ import pyarrow as pa
 
 from waterspout.arrow import table_of_rows
 from waterspout.config import Config
+from waterspout.safe_repr import described
 from waterspout.schema import Schema
 from waterspout.spouts.reads import POSITION, EmitRead
-from waterspout.texts import described
 from waterspout.topology.collector import Outlet
 from waterspout.topology.context import TopologyContext
 from waterspout.transactional.attempt import TransactionAttempt

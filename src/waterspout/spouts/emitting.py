@@ -10,11 +10,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from waterspout.errors import SourceError
+from waterspout.safe_repr import described
 from waterspout.schema import FieldNames, Schema
 from waterspout.spouts.base import BatchPlanner, BatchSpout, SpoutContext, SpoutKind
 from waterspout.spouts.emission import emitting_context
 from waterspout.spouts.reads import Read, RowsRead
-from waterspout.texts import described
 from waterspout.topology.collector import Emitter, Outlet
 from waterspout.topology.context import TopologyContext
 

@@ -15,10 +15,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from waterspout.errors import SourceError, SpoutCrash
+from waterspout.safe_repr import described, shown
 from waterspout.schema import Schema
 from waterspout.spouts.base import BatchPlanner, BatchSpout, SpoutContext, SpoutKind
 from waterspout.spouts.reads import Read, RowsRead
-from waterspout.texts import described, shown
 from waterspout.topology.builder import SpoutDeclarer
 from waterspout.topology.collector import Outlet
 from waterspout.topology.component import DEFAULT_STREAM, Spout, StreamSchema

@@ -13,7 +13,7 @@ from typing import Any
 
 from waterspout.config import Config
 from waterspout.coordination.engine import CommitOrder, Committed, Processed
-from waterspout.coordination.loop import BatchLoop, LoopListener, Parts
+from waterspout.coordination.loop import BatchLoop, BatchSetup, LoopListener
 from waterspout.coordination.store import CoordinationStore, MemoryCoordinationStore
 from waterspout.errors import FailedException
 from waterspout.spouts.emitters import EmittedSpout
@@ -213,7 +213,7 @@ class LocalBatches:
         self.engine = InProcessBatchBolts(shown, conf, workers=workers, loses_result=loses_result)
         spout = topology.components[topology.spout_id]
         context = topology.context(topology.tasks[topology.spout_id][0])
-        parts = Parts(
+        setup = BatchSetup(
             topology=topology.name,
             fingerprint=topology.fingerprint(),
             spouts={spout.id: EmittedSpout(spout.component, context, spout.configuration)},
@@ -222,7 +222,7 @@ class LocalBatches:
             engine=self.engine,
             config=conf,
         )
-        self.loop = BatchLoop(parts, clock or (lambda: self._now), listener)
+        self.loop = BatchLoop(setup, clock or (lambda: self._now), listener)
         self.loop.start()
 
     def emitted(self, component: str, stream: str = "default") -> list[tuple[Any, ...]]:

@@ -8,9 +8,9 @@ from typing import Any
 
 from waterspout.config import Config
 from waterspout.errors import FailedException, TopologyError
+from waterspout.safe_repr import shown
 from waterspout.spouts.base import BatchPlanner, SpoutContext
 from waterspout.spouts.emitters import EmittedSpout
-from waterspout.texts import shown
 from waterspout.topology.pickling import require_picklable
 from waterspout.transactional.attempt import TransactionAttempt
 from waterspout.transactional.builder import TransactionalTopology, TransactionalTopologyBuilder

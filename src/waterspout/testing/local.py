@@ -9,10 +9,10 @@ from typing import Any, overload
 from waterspout.config import Config
 from waterspout.coordination.batch_clock import clock_for
 from waterspout.coordination.dead_letters import DeadLetters
-from waterspout.coordination.loop import BatchLoop, LoopListener, Parts
+from waterspout.coordination.loop import BatchLoop, BatchSetup, LoopListener
 from waterspout.coordination.recording import WaveRecorder
 from waterspout.coordination.store import CoordinationStore, MemoryCoordinationStore
-from waterspout.coordination.wave_loop import WaveLoop, WaveParts
+from waterspout.coordination.wave_loop import WaveLoop, WaveSetup
 from waterspout.errors import TopologyError
 from waterspout.serde import encode_value
 from waterspout.state.base import HeadedState
@@ -73,7 +73,7 @@ class LocalRun:
             else:
                 state.close()
         self._states = states
-        parts = Parts(
+        setup = BatchSetup(
             topology=self.plan.name,
             fingerprint=self.plan.fingerprint(),
             spouts={i: node.spout for i, node in self.plan.sources.items()},
@@ -83,9 +83,8 @@ class LocalRun:
             config=conf,
             clock=clock_for(windows_by_time(self.plan), wall),
         )
-        self.loop = BatchLoop(parts, clock, listener)
+        self.loop = BatchLoop(setup, clock, listener)
         self.loop.start()
-        self.engine.enroll(self.loop.writer)
 
     @property
     def letters(self) -> list[RowLetter]:
@@ -156,14 +155,14 @@ class LocalWaves:
         self._letters = letters
         self._recorder = WaveRecorder(topology.name)
         self._kept: list[Letter] | None = None
-        parts = WaveParts(
+        setup = WaveSetup(
             self._capture.added_to(topology),
             InProcessWaves(workers, keep_alive=keep_alive),
             store or MemoryCoordinationStore(topology.name),
             self._letters,
             conf,
         )
-        self.loop = WaveLoop(parts, lambda: self._now, self._recorder)
+        self.loop = WaveLoop(setup, lambda: self._now, self._recorder)
         self.loop.start()
 
     def emitted(self, component: str, stream: str = "default") -> list[tuple[Any, ...]]:

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from waterspout.errors import AckError, EmitError
-from waterspout.texts import shown
+from waterspout.safe_repr import shown
 from waterspout.topology.grouping import Route
 from waterspout.tuples import Origin, Tuple
 

@@ -18,7 +18,7 @@ from typing import Any
 from waterspout import faults
 from waterspout.acking.xor import generator
 from waterspout.errors import FailedException
-from waterspout.texts import described, shown
+from waterspout.safe_repr import described, shown
 from waterspout.topology.collector import Outlet, restoring
 from waterspout.topology.component import BasicBolt
 from waterspout.topology.graph import Topology

@@ -14,7 +14,7 @@ from itertools import islice
 from typing import Any
 
 from waterspout.errors import BoltCrash, FailedException, NotPicklableError
-from waterspout.texts import described
+from waterspout.safe_repr import described
 from waterspout.topology.collector import (
     FAILED,
     BasicCollector,

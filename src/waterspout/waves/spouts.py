@@ -17,7 +17,7 @@ import numpy as np
 
 from waterspout.acking.xor import Ids, draw, no_ids
 from waterspout.errors import EmitError, SpoutCrash
-from waterspout.texts import described, shown
+from waterspout.safe_repr import described, shown
 from waterspout.topology.collector import UNANCHORED, SpoutCollector
 from waterspout.topology.graph import Topology
 from waterspout.waves.bolts import Failure

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from waterspout.errors import FailedException, ResultError, TopologyError
-from waterspout.texts import described, shown
+from waterspout.safe_repr import described, shown
 from waterspout.topology.collector import OutputCollector
 from waterspout.topology.context import TopologyContext
 from waterspout.topology.windowing.buffer import TupleWindow, WindowBuffer

@@ -13,10 +13,10 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
 from waterspout.errors import SerdeError
+from waterspout.safe_repr import described, shown
 from waterspout.schema import Schema
 from waterspout.secrets import masked
 from waterspout.serde import decode_value, encode_value
-from waterspout.texts import described, shown
 
 __all__ = [
     "ASIDE",

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from waterspout.errors import DeadLettersFullError, TooManyBadRowsError
-from waterspout.texts import shown
+from waterspout.safe_repr import shown
 from waterspout.trident.isolation.letters import Request, RowLetter, Seen, read_aside
 from waterspout.trident.isolation.store import Letters
 from waterspout.trident.operations.contracts import StateUpdater, TridentCollector

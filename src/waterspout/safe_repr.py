@@ -1,4 +1,4 @@
-"""Text of things that others wrote: their `repr` or message, whatever those do."""
+"""`repr` and messages of objects that users wrote: shortened, storable, and never raising."""
 
 from __future__ import annotations
 

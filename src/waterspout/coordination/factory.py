@@ -1,0 +1,68 @@
+"""Which coordination store a topology uses, and whether the folder for it can be written."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+
+from waterspout.config import Config
+from waterspout.coordination.embedded import EmbeddedStore
+from waterspout.coordination.store import CoordinationStore, MemoryCoordinationStore, SharedMemory
+from waterspout.coordination.zookeeper import ZooKeeperStore
+from waterspout.errors import StoreError
+
+__all__ = ["ZOOKEEPER_AUTH", "coordination_store", "volatile_store", "why_not_writable"]
+
+# `user:password` for ZooKeeper; not an option, because options are shown.
+ZOOKEEPER_AUTH = "WATERSPOUT_ZOOKEEPER_AUTH"
+
+_memory: dict[tuple[str, ...], SharedMemory] = {}
+_memory_lock = threading.Lock()
+
+
+def coordination_store(name: str, conf: Config, folder: Path | None = None) -> CoordinationStore:
+    """Return the durable store of a topology: in ZooKeeper if there is one, else embedded.
+
+    `folder` is what the topology keeps on this machine beside a store in ZooKeeper.
+    """
+    if conf.zookeeper_servers is None:
+        _check_home(conf)
+        return EmbeddedStore(conf.home_path(), name, lease_s=conf.lease_secs)
+    if folder is not None:
+        _check_home(conf)
+    return ZooKeeperStore(
+        conf.zookeeper_servers,
+        name,
+        port=conf.zookeeper_port,
+        root=conf.zookeeper_root,
+        auth=f"${{{ZOOKEEPER_AUTH}}}" if ZOOKEEPER_AUTH in os.environ else None,
+        session_s=conf.lease_secs,
+        folder=folder,
+    )
+
+
+def volatile_store(name: str, locations: tuple[str, ...]) -> CoordinationStore:
+    """Return a store that ends with this process, one for each set of states in memory."""
+    with _memory_lock:
+        shared = _memory.setdefault((name, *locations), SharedMemory())
+    return MemoryCoordinationStore(name, shared)
+
+
+def why_not_writable(folder: Path) -> str | None:
+    """Return why a folder could not be made or written to; None if it could."""
+    existing = folder.expanduser().absolute()
+    while not existing.exists() and existing != existing.parent:
+        existing = existing.parent
+    if not existing.is_dir():
+        return f"{existing} is not a folder"
+    return None if os.access(existing, os.W_OK | os.X_OK) else f"{existing} is read-only"
+
+
+def _check_home(conf: Config) -> None:
+    reason = why_not_writable(conf.home_path())
+    if reason is not None:
+        raise StoreError(
+            f"the waterspout home {conf.home_path()} cannot be used: {reason}. Choose another "
+            "place with WATERSPOUT_HOME or the option home."
+        )

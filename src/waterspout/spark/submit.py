@@ -1,0 +1,186 @@
+"""From a topology to a run on Spark: check, start the engine, start the loop.
+
+The three kinds of topologies differ in what is checked, in their engine, and in their loop.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from waterspout.config import Config
+from waterspout.coordination.batch_clock import clock_for
+from waterspout.coordination.dead_letters import DeadLetters
+from waterspout.coordination.factory import coordination_store
+from waterspout.coordination.loop import BatchLoop, BatchSetup
+from waterspout.coordination.recording import BatchRecorder, Recorder, WaveRecorder
+from waterspout.coordination.run import Run
+from waterspout.coordination.store import CoordinationStore, refuse_changed_graph
+from waterspout.coordination.wave_loop import WaveLoop, WaveSetup
+from waterspout.errors import TopologyError
+from waterspout.spark.batch_bolts import BatchBoltEngine
+from waterspout.spark.checks import dry_compile
+from waterspout.spark.engine import SparkEngine
+from waterspout.spark.preflight import prepare
+from waterspout.spark.session import SparkRuntime
+from waterspout.spark.starting import embedded_session
+from waterspout.spark.supersteps import SparkWaves
+from waterspout.spouts.emitters import EmittedSpout
+from waterspout.topology.graph import Topology
+from waterspout.transactional.builder import TransactionalTopology
+from waterspout.transactional.explain import explain as explain_transactions
+from waterspout.trident.plan.explain import explain as explain_plan
+from waterspout.trident.topology import TridentTopology
+from waterspout.trident.windowing.build import windows_by_time
+from waterspout.waves.explain import explain as explain_waves
+
+__all__ = ["prepare_bolts", "start"]
+
+# Makes a session at the last moment: no JVM is started for a topology that is refused.
+_Session = Callable[[], SparkRuntime]
+
+_PENDING = "topology.max.spout.pending"
+
+
+@dataclass(frozen=True, slots=True)
+class _Launch:
+    """A loop that may be started, and what a run needs beside it."""
+
+    loop: BatchLoop | WaveLoop
+    recorder: Recorder
+    store: CoordinationStore
+    explain: Callable[[], str]
+
+
+def start(topology: Topology | TridentTopology, spark: SparkSession | None, conf: Config) -> Run:
+    """Check everything that can be checked, then run; without a session on one of our own."""
+
+    def session() -> SparkRuntime:
+        return SparkRuntime(embedded_session() if spark is None else spark)
+
+    with ExitStack() as opened:
+        match topology:
+            case TridentTopology():
+                launch = _trident(topology, conf, opened, session)
+            case TransactionalTopology():
+                launch = _transactional(topology, conf, opened, session)
+            case Topology():
+                launch = _core(topology, conf, opened, session)
+            case _:
+                raise TopologyError(f"submit takes a topology, not {type(topology).__name__}")
+        launch.loop.start()
+        return Run(
+            topology.name,
+            launch.loop,
+            launch.recorder,
+            launch.store,
+            conf,
+            explain=launch.explain,
+            close=opened.pop_all().close,
+        )
+
+
+def prepare_bolts(topology: Topology, conf: Config) -> tuple[CoordinationStore, Path]:
+    """Return the store of a topology of bolts and its folder, or raise what is wrong.
+
+    Writes nothing.
+    """
+    store = coordination_store(topology.name, conf)
+    try:
+        ledger = store.peek()
+        if ledger is not None:
+            refuse_changed_graph(ledger.fingerprint, topology.fingerprint(), topology.name)
+        store.refuse_if_held()
+    except BaseException:
+        store.release()
+        raise
+    return store, conf.home_path().absolute() / topology.name
+
+
+def _core(topology: Topology, conf: Config, opened: ExitStack, session: _Session) -> _Launch:
+    store, folder = prepare_bolts(topology, conf)
+    opened.callback(store.release)
+    engine = SparkWaves(session(), topology.name, cancel_wait_s=conf.cancel_wait_secs)
+    opened.callback(engine.close)
+    letters = DeadLetters(folder, limit=conf.dead_letters_max)
+    recorder = WaveRecorder(topology.name)
+    setup = WaveSetup(topology, engine, store, letters, conf)
+    return _Launch(
+        WaveLoop(setup, time.monotonic, recorder),
+        recorder,
+        store,
+        lambda: explain_waves(topology, conf, engine.workers),
+    )
+
+
+def _transactional(
+    topology: TransactionalTopology,
+    conf: Config,
+    opened: ExitStack,
+    session: _Session,
+) -> _Launch:
+    spec = topology.components[topology.spout_id]
+    # Set for the spout alone, it is still the number of batches: there is one spout.
+    pending = spec.configuration.get(_PENDING)
+    if pending is not None:
+        conf = conf.replace(max_spout_pending=pending)
+    store, folder = prepare_bolts(topology, conf)
+    opened.callback(store.release)
+    runtime = session()
+    engine = BatchBoltEngine(runtime, topology, conf)
+    opened.callback(engine.close)
+    context = topology.context(topology.tasks[spec.id][0])
+    recorder = BatchRecorder(topology.name)
+    setup = BatchSetup(
+        topology=topology.name,
+        fingerprint=topology.fingerprint(),
+        spouts={spec.id: EmittedSpout(spec.component, context, spec.configuration)},
+        states={},
+        store=store,
+        engine=engine,
+        config=conf,
+        folder=folder,
+    )
+    return _Launch(
+        BatchLoop(setup, time.monotonic, recorder),
+        recorder,
+        store,
+        lambda: explain_transactions(topology, conf, runtime.cores or 2),
+    )
+
+
+def _trident(
+    topology: TridentTopology,
+    conf: Config,
+    opened: ExitStack,
+    session: _Session,
+) -> _Launch:
+    prepared = prepare(topology, conf)
+    opened.callback(prepared.close)
+    plan, runtime = prepared.plan, session()
+    dry_compile(plan, conf, runtime)
+    engine = SparkEngine(runtime, plan, conf)
+    opened.callback(engine.close)
+    recorder = BatchRecorder(plan.name)
+    setup = BatchSetup(
+        topology=plan.name,
+        fingerprint=plan.fingerprint(),
+        spouts={spout_id: node.spout for spout_id, node in plan.sources.items()},
+        states=prepared.states,
+        store=prepared.store,
+        engine=engine,
+        config=conf,
+        folder=prepared.folder,
+        clock=clock_for(windows_by_time(plan)),
+    )
+    return _Launch(
+        BatchLoop(setup, time.monotonic, recorder),
+        recorder,
+        prepared.store,
+        lambda: explain_plan(plan, conf),
+    )
