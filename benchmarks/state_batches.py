@@ -11,9 +11,10 @@ from typing import Any
 from waterspout import Config
 from waterspout.schema import Schema
 from waterspout.state.batched import BatchedMap
-from waterspout.state.head import Writer
+from waterspout.state.head import Claim, Writer
 from waterspout.state.store import StoreState
 from waterspout.testing.batches import Add
+from waterspout.transactional.attempt import TransactionAttempt
 from waterspout.trident import Count
 
 __all__ = ["COMBINE", "Driver", "Keys", "Words", "bound", "word"]
@@ -86,7 +87,7 @@ class Driver:
         txid, before = self.txid, 0 if self.txid > 1 else None
         count = Count()
         began = time.perf_counter()
-        self._head.claim(txid, 0, committed_attempt=before, begun=(0,))
+        self._head.claim(Claim(TransactionAttempt(txid, 0), before, begun=(0,)))
         state = self._kept or self._open()
         state.begin_commit(txid, 0)
         if combine:

@@ -14,8 +14,9 @@ import pytest
 from tests.cli.conftest import WORD_COUNT, Outcome, listing
 from waterspout.config import Config
 from waterspout.schema import Schema
-from waterspout.state.head import Writer
+from waterspout.state.head import Claim, Writer
 from waterspout.state.sqlite import SQLiteState
+from waterspout.transactional.attempt import TransactionAttempt
 
 COMMANDS = ["check", "run"]
 
@@ -297,5 +298,5 @@ def claim_state(place: Path, owner: str, txid: int) -> None:
     state.enroll(Writer(owner, 1))
     if txid > 1:
         state.settle(txid - 1, 0)
-    state.claim(txid, 0, committed_attempt=None if txid == 1 else 0)
+    state.claim(Claim(TransactionAttempt(txid, 0), None if txid == 1 else 0))
     state.close()

@@ -12,7 +12,8 @@ from tests.cli.conftest import WORD_COUNT
 from waterspout.coordination.embedded import EmbeddedStore
 from waterspout.schema import Schema
 from waterspout.serde import decode_value, encode_value
-from waterspout.state.head import Writer
+from waterspout.state.head import Claim, Writer
+from waterspout.transactional.attempt import TransactionAttempt
 from waterspout.trident.isolation.letters import LetterKey, RowLetter
 from waterspout.trident.isolation.store import LettersPlace
 
@@ -52,7 +53,7 @@ def put_aside(place):
     def put(*rows: RowLetter) -> LettersPlace:
         live = letters.open()
         live.enroll(Writer("words", 1, "history", "lease"))
-        live.claim(7, 1, committed_attempt=0)
+        live.claim(Claim(TransactionAttempt(7, 1), 0))
         live.begin_commit(7, 1)
         live.add(rows)
         live.commit(7)

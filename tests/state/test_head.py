@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tests.state_support import OWNER, examples
 from waterspout.errors import ConfigError, FencedError, ForeignStoreError, StateMismatchError
 from waterspout.state.head import (
+    Claim,
     Head,
     Stamp,
     Writer,
@@ -20,6 +21,7 @@ from waterspout.state.head import (
     verify,
 )
 from waterspout.state.memory import MemoryMap
+from waterspout.transactional.attempt import TransactionAttempt
 
 STATE = "the counts"
 
@@ -37,7 +39,8 @@ def done(txid: int, attempt: int = 0, **who) -> Head:
 
 
 def claim(head, by, *, before=0, resolved=None):
-    return claimed(head, by, state=STATE, committed_attempt=before, resolved=resolved or {})
+    claim = Claim(TransactionAttempt(by.txid, by.attempt), before, resolved or {})
+    return claimed(head, by, claim, state=STATE)
 
 
 # --- claim ----------------------------------------------------------------------------------

@@ -34,11 +34,13 @@ from waterspout.errors import (
     TopologyError,
 )
 from waterspout.state.base import StateKind
+from waterspout.state.head import Claim
 from waterspout.state.kinds import make_map
 from waterspout.state.memory import MemoryMap
 from waterspout.state.postgres import PostgresState
 from waterspout.state.postgres.columns import PostgresLayout, array_of
 from waterspout.state.postgres.connections import close_idle
+from waterspout.transactional.attempt import TransactionAttempt
 
 OPAQUE, TRANSACTIONAL, PLAIN = (
     StateKind.OPAQUE,
@@ -608,7 +610,7 @@ def test_two_topologies_cannot_have_one_table(database):
     other.enroll(type(head.stamp.writer)("another", 1))
 
     with pytest.raises(ForeignStoreError, match="belongs to topology 'word-count'"):
-        other.claim(1, 0, committed_attempt=None)
+        other.claim(Claim(TransactionAttempt(1, 0)))
 
 
 def test_json_that_cannot_be_read_names_its_key(database):

@@ -24,10 +24,11 @@ from tests.state_support import (
 )
 from waterspout.errors import FencedError, SerdeError, StaleBatchError, StoreError
 from waterspout.state.base import Combiner, StateKind
-from waterspout.state.head import Head, Stamp, Writer
+from waterspout.state.head import Claim, Head, Stamp, Writer
 from waterspout.state.kinds import make_map
 from waterspout.state.memory import MemoryMap
 from waterspout.state.opaque import OpaqueValue
+from waterspout.transactional.attempt import TransactionAttempt
 
 unused = count()
 WORD_COUNT = "SELECT word, count FROM word_counts ORDER BY word"
@@ -206,7 +207,7 @@ def test_claiming_again_with_the_same_stamp_undoes_nothing(make_state, select):
     batches = Batches(make_state())
     batches.lose({"a": 1})
 
-    batches.state.claim(1, 0, committed_attempt=None)
+    batches.state.claim(Claim(TransactionAttempt(1, 0)))
 
     assert dict(select(WORD_COUNT)) == {"a": 1}
 

@@ -15,7 +15,8 @@ from waterspout.arrow import arrow_schema
 from waterspout.errors import ForeignStoreError, NewerFormatError
 from waterspout.schema import Schema
 from waterspout.serde import decode_value
-from waterspout.state.head import Writer
+from waterspout.state.head import Claim, Writer
+from waterspout.transactional.attempt import TransactionAttempt
 from waterspout.trident.isolation.letters import (
     LetterKey,
     Seen,
@@ -49,7 +50,7 @@ def live(place, epoch=1):
 
 def write(letters, txid, attempt, new=(), gone=(), *, before=None, begun=()):
     """Commit as the loop does, up to the mark; return what settles it."""
-    letters.claim(txid, attempt, committed_attempt=before, begun=begun)
+    letters.claim(Claim(TransactionAttempt(txid, attempt), before, begun=begun))
     letters.begin_commit(txid, attempt)
     letters.remove(list(gone))
     letters.add(list(new))
@@ -84,7 +85,7 @@ def test_the_count_is_that_of_the_committed_letters(place):
     letters = live(place)
     write(letters, 1, 0, [bad("a"), bad("b"), bad("c")])()
     write(letters, 2, 0, [bad("lost")], before=0)
-    letters.claim(2, 1, committed_attempt=0, begun=(0,))
+    letters.claim(Claim(TransactionAttempt(2, 1), 0, begun=(0,)))
     letters.begin_commit(2, 1)
 
     assert letters.count() == 3
@@ -109,7 +110,7 @@ def test_the_batch_that_took_a_letter_can_be_taken_back(place):
 
     # As a rollback does: batch 2 is the next again, and another attempt claims it.
     letters = live(place, epoch=2)
-    letters.claim(2, 1, committed_attempt=0, begun=(0,))
+    letters.claim(Claim(TransactionAttempt(2, 1), 0, begun=(0,)))
 
     assert [str(letter.key) for letter in place.open().all()] == ["1:0:0"]
 

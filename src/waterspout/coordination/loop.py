@@ -1,11 +1,11 @@
-"""The loop: carries out the coordinator's decisions, in the one order that is safe.
+"""The loop: carries out the coordinator's decisions.
 
     emit     plan the batch, store attempt and metadata, then start the processing
-    commit   store the attempt as begun, then move the heads, then start the writes
-    mark     store the batch as committed, then settle the heads, tell the spouts, clean up
+    commit   begin the attempt, then let the engine claim the states and write
+    mark     mark the batch, then settle the heads, tell the spouts, clean up
 
-One thread calls `step`; engines report from any thread. All I/O order is here, and the same
-loop runs on Spark and in simulation.
+The order of the steps of a commit is that of `commit_protocol.py`. One thread calls `step`;
+engines report from any thread. The same loop runs on Spark and in simulation.
 """
 
 from __future__ import annotations
@@ -22,6 +22,11 @@ from typing import Any
 from waterspout import faults
 from waterspout.config import Config
 from waterspout.coordination.batch_clock import CLOCK, BatchClock
+from waterspout.coordination.commit_protocol import (
+    CommitProtocol,
+    LedgerKeeper,
+    verify_topology,
+)
 from waterspout.coordination.engine import (
     BatchEngine,
     CommitOrder,
@@ -31,11 +36,11 @@ from waterspout.coordination.engine import (
     Failed,
     Processed,
 )
-from waterspout.coordination.store import CoordinationStore, refuse_changed_graph
+from waterspout.coordination.store import CoordinationStore
 from waterspout.errors import BuildError, FailedException, LeaseLostError, OutsideError
 from waterspout.spouts.base import BatchPlanner, PlannedSpout, SpoutContext, SpoutKind
 from waterspout.state.base import HeadedState
-from waterspout.state.head import Writer, verify
+from waterspout.state.head import Writer
 from waterspout.transactional.attempt import TransactionAttempt
 from waterspout.transactional.coordinator import (
     Action,
@@ -49,7 +54,7 @@ from waterspout.transactional.coordinator import (
 )
 from waterspout.transactional.ledger import Ledger
 
-__all__ = ["BatchLoop", "BatchSetup", "LoopListener", "check_states", "claim_all"]
+__all__ = ["BatchLoop", "BatchSetup", "LoopListener"]
 
 log = logging.getLogger(__name__)
 
@@ -90,49 +95,6 @@ class BatchSetup:
     clock: BatchClock | None = None
 
 
-def check_states(
-    states: Mapping[str, HeadedState],
-    ledger: Ledger | None,
-    topology: str,
-    fingerprint: Mapping[str, Any],
-) -> None:
-    """Compare graph and states with the ledger; raise before anything is written."""
-    if ledger is not None:
-        # First: a changed graph is why a state may look empty.
-        refuse_changed_graph(ledger.fingerprint, json.loads(json.dumps(fingerprint)), topology)
-    ledger = Ledger(topology) if ledger is None else ledger
-    for name, state in states.items():
-        if state.is_fenced:
-            head = state.read_head()
-            if head is None and state.joins_late:
-                continue
-            verify(
-                head,
-                state=name,
-                owner=topology,
-                history=ledger.history,
-                current=ledger.current,
-                committed_attempt=ledger.committed_attempt,
-                begun=ledger.begun,
-            )
-
-
-def claim_all(
-    states: Mapping[str, HeadedState], attempt: TransactionAttempt, ledger: Ledger
-) -> None:
-    """Move the heads of all states to an attempt that the ledger has as begun."""
-    for name, state in states.items():
-        faults.point("head.before", txid=attempt.txid, state=name)
-        state.claim(
-            attempt.txid,
-            attempt.attempt_id,
-            committed_attempt=ledger.committed_attempt,
-            resolved=ledger.resolved,
-            begun=ledger.begun,
-        )
-        faults.point("head.after", txid=attempt.txid, state=name)
-
-
 class BatchLoop:
     """Drive one topology's batches. `start` takes the lease; `close` gives it up."""
 
@@ -161,33 +123,30 @@ class BatchLoop:
     def start(self) -> None:
         """Check everything, take the lease, and go on from the ledger."""
         setup = self._setup
-        check_states(setup.states, setup.store.peek(), setup.topology, setup.fingerprint)
+        verify_topology(setup.states, setup.store.peek(), setup.topology, setup.fingerprint)
         epoch = setup.store.acquire(setup.fingerprint)
         try:
-            self._ledger = setup.store.load()
-            check_states(setup.states, self._ledger, setup.topology, setup.fingerprint)
-            lease = uuid.uuid4().hex
-            self.writer = Writer(setup.topology, epoch, self._ledger.history, lease)
-            for state in setup.states.values():
-                state.enroll(self.writer)
+            ledger = setup.store.load()
+            verify_topology(setup.states, ledger, setup.topology, setup.fingerprint)
+            self._keeper = LedgerKeeper(ledger, setup.store.save)
+            self._commits = CommitProtocol(setup.states, self._keeper)
+            self.writer = Writer(setup.topology, epoch, ledger.history, uuid.uuid4().hex)
+            self._commits.enroll(self.writer)
             setup.engine.enroll(self.writer)
-            self._settle_after_restart()
+            self._commits.recover()
             self._open_spouts()
         except BaseException:
             setup.store.release()
             raise
-        # Without states of ours, a topology's own committers write, and must tell attempts apart.
-        undone = all(state.undoes_lost_attempts for state in setup.states.values())
-        self._keep_resolved = not setup.states or not undone
-        attempts = {txid: batch.attempt for txid, batch in self._ledger.emitted.items()}
+        attempts = {txid: batch.attempt for txid, batch in ledger.emitted.items()}
         self._coordinator = Coordinator(
-            _policy(setup.config), current=self._ledger.current, attempts=attempts
+            _policy(setup.config), current=ledger.current, attempts=attempts
         )
 
     @property
     def ledger(self) -> Ledger:
         """The ledger as last saved."""
-        return self._ledger
+        return self._keeper.ledger
 
     @property
     def coordinator(self) -> Coordinator:
@@ -304,35 +263,28 @@ class BatchLoop:
         except Exception as error:
             self._fail(attempt, error)
             return
-        faults.point("metadata.before", txid=attempt.txid)
-        self._save(self._ledger.emit(attempt, metadata))
-        faults.point("metadata.after", txid=attempt.txid)
+        self._keeper.emit(attempt, metadata)
         self._listener.emitted(attempt, attempt.attempt_id > 0)
         self._setup.engine.start_processing(attempt, metadata)
 
     def _begin_commit(self, attempt: TransactionAttempt) -> None:
-        faults.point("commit.before_record", txid=attempt.txid)
-        self._save(self._ledger.begin(attempt))
-        faults.point("commit.after_record", txid=attempt.txid)
+        claim = self._commits.begin(attempt)
         self._listener.committing(attempt)
-        # As it is now: the claim is made later, on a thread of the engine's.
-        ledger = self._ledger
+        # The engine claims when it is about to write, on a thread of its own.
         order = CommitOrder(
             attempt,
-            ledger.resolved,
-            lambda: claim_all(self._setup.states, attempt, ledger),
-            BatchClock.read(ledger.emitted[attempt.txid].metadata),
+            claim.resolved,
+            lambda: self._commits.claim(claim),
+            BatchClock.read(self.ledger.emitted[attempt.txid].metadata),
         )
         self._setup.engine.start_commit(order)
 
     def _mark(self, attempt: TransactionAttempt) -> None:
-        faults.point("mark.before", txid=attempt.txid)
-        self._save(self._ledger.commit(attempt, keep_resolved=self._keep_resolved))
-        faults.point("mark.after", txid=attempt.txid)
+        self._commits.mark(attempt)
         self._found_data.discard(attempt.txid)
         self._settle()
         faults.point("cleanup", txid=attempt.txid)
-        metadata = self._ledger.committed_metadata or {}
+        metadata = self.ledger.committed_metadata or {}
         for spout_id, planner in self._planners.items():
             planner.succeeded(attempt.txid, metadata[spout_id])
         self._setup.engine.release(attempt)
@@ -340,20 +292,12 @@ class BatchLoop:
 
     def _settle(self) -> None:
         """Tell the states that the last batch was marked; they may know already."""
-        ledger = self._ledger
-        txid, attempt = ledger.current - 1, ledger.committed_attempt
-        self._settle_at = None
-        if attempt is None:
-            return
-        for name, state in self._setup.states.items():
-            faults.point("settle.before", txid=txid, state=name)
-            try:
-                state.settle(txid, attempt)
-            except OutsideError as error:
-                # Readers see the batch a little later: at the next claim, or the next try.
-                log.warning("state %s was not told that batch %s committed: %s", name, txid, error)
-                self._settle_at = self._clock() + _SETTLE_AGAIN_S
-            faults.point("settle.after", txid=txid, state=name)
+        try:
+            self._commits.settle()
+            self._settle_at = None
+        except OutsideError:
+            # The batch has committed. Its readers wait for the next claim, or the next try.
+            self._settle_at = self._clock() + _SETTLE_AGAIN_S
 
     def _settle_if_due(self) -> None:
         """Tell the states again what they could not be told, if no batch is about to."""
@@ -361,21 +305,11 @@ class BatchLoop:
         if due and not self._coordinator.in_flight:
             self._settle()
 
-    def _settle_after_restart(self) -> None:
-        """Finish what a driver left that died between the mark and the settling."""
-        ledger = self._ledger
-        if ledger.committed_attempt is None:
-            return
-        for state in self._setup.states.values():
-            head = state.read_head()
-            if head is not None and head.stamp.txid == ledger.current - 1:
-                state.settle(ledger.current - 1, ledger.committed_attempt)
-
     # --- spouts ------------------------------------------------------------------------------
 
     def _plan(self, attempt: TransactionAttempt) -> dict[str, Any]:
-        stored = self._ledger.emitted.get(attempt.txid)
-        previous = self._ledger.metadata_before(attempt.txid) or {}
+        stored = self.ledger.emitted.get(attempt.txid)
+        previous = self.ledger.metadata_before(attempt.txid) or {}
         fixed = {} if stored is None else stored.metadata  # nothing after a rollback
         metadata = {}
         for spout_id, planner in self._planners.items():
@@ -393,11 +327,11 @@ class BatchLoop:
         return plain
 
     def _ready(self, txid: int) -> bool:
-        if txid > self._ledger.current and txid - 1 not in self._ledger.emitted:
+        if txid > self.ledger.current and txid - 1 not in self.ledger.emitted:
             return False  # not before it is known where the batch before it ends
         if self._ask_again_at is not None and self._clock() < self._ask_again_at:
             return False
-        previous = self._ledger.metadata_before(txid) or {}
+        previous = self.ledger.metadata_before(txid) or {}
         try:
             ready = any(p.is_ready(previous.get(i)) for i, p in self._planners.items())
         except BuildError:
@@ -426,7 +360,7 @@ class BatchLoop:
         return any(told) or attempt.txid in self._found_data or attempt.attempt_id > 0
 
     def _open_spouts(self) -> None:
-        ledger = self._ledger
+        ledger = self.ledger
         known = {txid: batch.metadata for txid, batch in ledger.emitted.items()}
         if ledger.committed_metadata is not None:
             known[ledger.current - 1] = ledger.committed_metadata
@@ -459,10 +393,6 @@ class BatchLoop:
             return False
         # Nobody knows whether a source that cannot be asked has more.
         return self._ask_again_at is None
-
-    def _save(self, ledger: Ledger) -> None:
-        self._setup.store.save(ledger)
-        self._ledger = ledger
 
 
 def _policy(config: Config) -> CoordinatorPolicy:

@@ -1,9 +1,10 @@
 """Taking the last committed batch back, in all states of a stopped topology together.
 
-The mark of the batch is taken out of the ledger first, in one durable step: from then on its
-attempt is one that was lost, like that of a driver that died before it could mark. Then the
-next attempt claims every state, which shows the values from before the batch. Whatever is
-interrupted in between is finished by the same call, or by the next run.
+A rollback reverses the mark, and nothing else. The mark is removed from the ledger in one durable
+step. From then on the batch's attempt counts as lost, like that of a driver which died before the
+mark. Then the next attempt begins and claims every state, as always, and so the states show the
+values from before the batch. A rollback that was interrupted is finished by calling it again, or
+by the next run.
 """
 
 from __future__ import annotations
@@ -11,8 +12,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from waterspout import faults
-from waterspout.coordination.loop import check_states, claim_all
+from waterspout.coordination.commit_protocol import (
+    CommitProtocol,
+    LedgerKeeper,
+    verify_topology,
+)
 from waterspout.coordination.store import CoordinationStore
 from waterspout.errors import ConfigError
 from waterspout.state.base import HeadedState, StateKind
@@ -30,51 +34,43 @@ def roll_back(
     states: Mapping[str, HeadedState],
     kinds: Mapping[str, StateKind | None],
 ) -> int:
-    """Take the last committed batch back and return its txid; positions go back with it.
+    """Take the last committed batch back and return its txid; its spouts go back with it.
 
-    `kinds` are the kinds of all states that the topology updates, by name. Refused unless all
-    are opaque: no other keeps the value from before a batch.
+    `kinds` has the kind of every state that the topology updates, by name. All must be opaque:
+    other states do not keep the value from before a batch.
     """
-    _refuse_forgetful(kinds, states)
+    _refuse_states_without_past(kinds, states)
     ledger = store.peek()
     if ledger is None:
         raise ConfigError(f"topology {topology!r} has never run here: there is nothing to undo")
-    check_states(states, ledger, topology, fingerprint)
+    verify_topology(states, ledger, topology, fingerprint)
     epoch = store.acquire(fingerprint)
     try:
-        ledger = store.load()
-        if not _is_rolled_back(ledger):
-            ledger = _take_back(ledger, store)
-        lease = f"rollback-{epoch}"
-        for state in states.values():
-            state.enroll(Writer(topology, epoch, ledger.history, lease))
-        attempt = TransactionAttempt(ledger.current, ledger.emitted[ledger.current].attempt + 1)
-        ledger = ledger.emit(attempt, {}).begin(attempt)
-        store.save(ledger)
-        claim_all(states, attempt, ledger)
+        keeper = LedgerKeeper(store.load(), store.save)
+        commits = CommitProtocol(states, keeper)
+        if not _is_rolled_back(keeper.ledger):
+            reason = keeper.ledger.why_not_roll_back()
+            if reason is not None:
+                last = keeper.ledger.current - 1
+                raise ConfigError(f"batch {last} cannot be taken back: {reason}")
+            keeper.take_back()
+        txid = keeper.ledger.current
+        commits.enroll(Writer(topology, epoch, keeper.ledger.history, f"rollback-{epoch}"))
+        attempt = TransactionAttempt(txid, keeper.ledger.emitted[txid].attempt + 1)
+        keeper.emit(attempt, {})
+        commits.claim(commits.begin(attempt))
     finally:
         store.release()
-    return ledger.current
-
-
-def _take_back(ledger: Ledger, store: CoordinationStore) -> Ledger:
-    reason = ledger.why_not_roll_back()
-    if reason is not None:
-        raise ConfigError(f"batch {ledger.current - 1} cannot be taken back: {reason}")
-    faults.point("mark.before", txid=ledger.current - 1)
-    ledger = ledger.roll_back()
-    store.save(ledger)
-    faults.point("mark.after", txid=ledger.current)
-    return ledger
+    return txid
 
 
 def _is_rolled_back(ledger: Ledger) -> bool:
-    """Whether the next batch is one that was taken back and has not been emitted since."""
+    """Whether the next batch is one that was taken back and not planned again since."""
     batch = ledger.emitted.get(ledger.current)
     return batch is not None and not batch.metadata
 
 
-def _refuse_forgetful(
+def _refuse_states_without_past(
     kinds: Mapping[str, StateKind | None], states: Mapping[str, HeadedState]
 ) -> None:
     for name, kind in kinds.items():
@@ -86,4 +82,7 @@ def _refuse_forgetful(
             )
     for name, state in states.items():
         if not state.is_fenced:
-            raise ConfigError(f"{name} keeps no head; its last batch cannot be told apart")
+            raise ConfigError(
+                f"{name} is in a store that keeps no head, so nobody can tell which of its records "
+                "the last batch wrote. Only states in a store with a fence can be rolled back."
+            )

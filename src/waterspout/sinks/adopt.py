@@ -1,4 +1,9 @@
-"""`adopt`: a topology goes on where a streaming query with `exactly_once` has stopped."""
+"""`adopt`: a topology goes on where a streaming query with `exactly_once` has stopped.
+
+The steps are those of every commit (`coordination/commit_protocol.py`) without claim and write,
+because no value changes: verify the states, mark in the topology's ledger what the query has
+committed, settle the heads in the name of the topology.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +13,17 @@ from dataclasses import replace
 from pathlib import Path
 
 from waterspout.config import Config
+from waterspout.coordination.commit_protocol import CommitProtocol, LedgerKeeper
 from waterspout.coordination.embedded import EmbeddedStore
 from waterspout.errors import ConfigError, StateMismatchError, TopologyError
 from waterspout.sinks.checkpoint import Checkpoint, read_checkpoint
 from waterspout.spouts.files import FileSpout
-from waterspout.state.base import FencedMap
-from waterspout.state.head import Head, Stamp, Writer
+from waterspout.state.base import FencedMap, HeadedState
+from waterspout.state.foreach_batch import check_adoptable, handed_over
+from waterspout.state.head import Claim, Head, Stamp, Writer
 from waterspout.state.store import StoreState
+from waterspout.transactional.attempt import TransactionAttempt
+from waterspout.transactional.ledger import Ledger
 from waterspout.trident.plan.plan import Plan
 from waterspout.trident.topology import TridentTopology
 
@@ -30,10 +39,11 @@ def adopt(
 ) -> int:
     """Make a topology continue a stopped query; return the txid it will begin with.
 
-    The query read one directory of files and wrote, through `exactly_once`, exactly the states
-    that the topology updates; `name` is the name of that sink. The topology's `FileSpout` then
-    begins with the files that the query has not read, and the states change their owner. Nothing
-    is written before everything is checked; run again, it goes on where it was interrupted.
+    The query must have read one directory of files and written, through `exactly_once`, exactly
+    the states that the topology updates; `name` is the name of that sink. The topology's
+    `FileSpout` then begins with the files that the query has not read, and the topology becomes
+    the owner of the states. Nothing is written before everything is checked. If it is
+    interrupted, call it again: it goes on from there.
     """
     conf = config or Config()
     if conf.zookeeper_servers:
@@ -44,41 +54,100 @@ def adopt(
     plan = topology.plan(conf)
     spout_id, spout = _one_file_spout(plan)
     stopped = read_checkpoint(checkpoint)
-    maps = _maps(plan)
+    store = EmbeddedStore(conf.home_path(), plan.name, lease_s=conf.lease_secs)
+    states = _states(plan)
+    keeper = _AdoptingKeeper(plan.name, f"sink {name}", stopped, store)
+    commits = CommitProtocol(states, keeper)
     try:
-        heads = {
-            title: _head_of(title, fence, stopped, plan, name) for title, fence in maps.items()
-        }
-        last = _agreed(heads)
+        commits.verify()
+        last = _agreed(keeper.heads)
+        txid = last.stamp.txid
         files = stopped.files()
         newest = max(files.values(), default=0)
-        # Only the last batch must be told from those before it.
-        by_txid = {f: last.stamp.txid - (batch < newest) for f, batch in files.items()}
-        store = EmbeddedStore(conf.home_path(), plan.name, lease_s=conf.lease_secs)
+        # The spout only needs to tell the files of the last batch from those before it.
+        by_txid = {file: txid - (batch < newest) for file, batch in files.items()}
         _refuse_other_past(store, stopped, last)
         epoch = store.acquire(plan.fingerprint())
         try:
             metadata = spout.adopt(store.folder, spout_id, by_txid)
-            ledger = replace(
+            keeper.adopted = replace(
                 store.load(),
                 history=stopped.query,
-                current=last.stamp.txid + 1,
+                current=txid + 1,
                 committed_attempt=last.stamp.attempt,
                 committed_metadata={spout_id: metadata},
                 resolved=last.resolved,
             )
-            store.save(ledger)
-            writer = Writer(plan.name, epoch, stopped.query, uuid.uuid4().hex)
-            for title, fence in maps.items():
-                if heads[title].stamp.writer.owner != plan.name:
-                    stamp = Stamp(writer, last.stamp.txid, last.stamp.attempt)
-                    fence.move_head(heads[title], Head(stamp, True, last.resolved))
+            commits.enroll(Writer(plan.name, epoch, stopped.query, uuid.uuid4().hex))
+            commits.mark(TransactionAttempt(txid, last.stamp.attempt))
+            commits.settle()
         finally:
             store.release()
     finally:
-        for fence in maps.values():
-            fence.close()
-    return last.stamp.txid + 1
+        for state in states.values():
+            state.close()
+    return txid + 1
+
+
+class _AdoptingKeeper(LedgerKeeper):
+    """Verifies states of a sink, and marks in the ledger of a topology what they hold."""
+
+    def __init__(self, topology: str, sink: str, stopped: Checkpoint, store: EmbeddedStore) -> None:
+        super().__init__(Ledger(topology), store.save)
+        self._sink = sink
+        self._stopped = stopped
+        self.heads: dict[str, Head] = {}
+        self.adopted: Ledger | None = None
+
+    def verify(self, state: str, head: Head | None, *, joins_late: bool) -> None:
+        stopped = self._stopped
+        self.heads[state] = check_adoptable(
+            head,
+            state=state,
+            sink=self._sink,
+            topology=self.ledger.topology,
+            query=stopped.query,
+            checkpoint=str(stopped.path),
+        )
+
+    def mark(self, attempt: TransactionAttempt, *, keep_resolved: bool) -> None:
+        assert self.adopted is not None
+        self._save(self.adopted)
+
+
+class _AdoptedState(HeadedState):
+    """The head of a state that changes its owner when it is settled."""
+
+    def __init__(self, fence: FencedMap[object]) -> None:
+        self._fence = fence
+        self._writer: Writer | None = None
+
+    def enroll(self, writer: Writer) -> None:
+        self._writer = writer
+
+    @property
+    def is_fenced(self) -> bool:
+        return True
+
+    @property
+    def undoes_lost_attempts(self) -> bool:
+        return self._fence.undoes_lost_attempts
+
+    def read_head(self) -> Head | None:
+        return self._fence.read_head()
+
+    def claim(self, claim: Claim) -> None:
+        raise AssertionError("adopting writes no values, so it claims nothing")
+
+    def settle(self, txid: int, attempt: int) -> None:
+        head = self._fence.read_head()
+        assert head is not None
+        assert self._writer is not None
+        if head.stamp.writer.owner != self._writer.owner:
+            self._fence.move_head(head, handed_over(head, Stamp(self._writer, txid, attempt)))
+
+    def close(self) -> None:
+        self._fence.close()
 
 
 def _one_file_spout(plan: Plan) -> tuple[str, FileSpout]:
@@ -88,8 +157,8 @@ def _one_file_spout(plan: Plan) -> tuple[str, FileSpout]:
     return found[0][0], found[0][1]
 
 
-def _maps(plan: Plan) -> dict[str, FencedMap[object]]:
-    maps: dict[str, FencedMap[object]] = {}
+def _states(plan: Plan) -> dict[str, _AdoptedState]:
+    states: dict[str, _AdoptedState] = {}
     for spec in plan.states.values():
         if spec.static:
             continue
@@ -97,34 +166,12 @@ def _maps(plan: Plan) -> dict[str, FencedMap[object]]:
         fence = factory.backing().fence if isinstance(factory, StoreState) else None
         if not isinstance(factory, StoreState) or fence is None:
             raise TopologyError(f"{spec.name} is not a state in a store; it cannot be adopted")
-        maps[factory.title] = fence
-    return maps
-
-
-def _head_of(
-    title: str, fence: FencedMap[object], stopped: Checkpoint, plan: Plan, name: str
-) -> Head:
-    head = fence.read_head()
-    if head is None:
-        raise StateMismatchError(f"{title} is empty; the query of {stopped.path} never wrote to it")
-    writer = head.stamp.writer
-    if writer.owner not in (f"sink {name}", plan.name):
-        raise StateMismatchError(f"{title} belongs to {writer.owner!r}, not to 'sink {name}'")
-    if writer.history not in ("", stopped.query):
-        raise StateMismatchError(
-            f"{title} was written by the streaming query {writer.history}; {stopped.path} is the "
-            f"checkpoint of {stopped.query}"
-        )
-    if not head.committed:
-        raise StateMismatchError(
-            f"{title} holds batch {head.stamp.txid} in part. Start the query once more, let it "
-            "come to rest, and stop it."
-        )
-    return head
+        states[factory.title] = _AdoptedState(fence)
+    return states
 
 
 def _agreed(heads: Mapping[str, Head]) -> Head:
-    """Return the head that all states have, but for who wrote it."""
+    """Return the head that all states agree on, apart from who wrote it."""
     facts = {
         (h.stamp.txid, h.stamp.attempt, tuple(sorted(h.resolved.items()))) for h in heads.values()
     }
@@ -135,10 +182,7 @@ def _agreed(heads: Mapping[str, Head]) -> Head:
             + ". Let the query run for one more batch, and stop it."
         )
     head = next(iter(heads.values()))
-    resolved = dict(head.resolved)
-    if head.stamp.attempt > 0:
-        resolved[head.stamp.txid] = head.stamp.attempt
-    return replace(head, resolved=resolved)
+    return handed_over(head, head.stamp)
 
 
 def _refuse_other_past(store: EmbeddedStore, stopped: Checkpoint, last: Head) -> None:
@@ -147,6 +191,6 @@ def _refuse_other_past(store: EmbeddedStore, stopped: Checkpoint, last: Head) ->
         return
     if (ledger.history, ledger.current) != (stopped.query, last.stamp.txid + 1):
         raise StateMismatchError(
-            f"topology {ledger.topology!r} has a past of its own in {store.folder}. Give the "
-            "topology that adopts the query another name."
+            f"topology {ledger.topology!r} has already run: {store.folder} holds its positions. "
+            "Give the topology that is to adopt the query another name."
         )

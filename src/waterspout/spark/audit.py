@@ -9,12 +9,14 @@ from __future__ import annotations
 import math
 import queue
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from waterspout.config import Config
+from waterspout.coordination.commit_protocol import CommitProtocol, LedgerKeeper
 from waterspout.coordination.engine import CommitOrder, Committed, Event, Failed, Processed
 from waterspout.errors import ConfigError, StateMismatchError
 from waterspout.spark.engine import SparkEngine
@@ -22,7 +24,7 @@ from waterspout.spark.preflight import Prepared, prepare
 from waterspout.spark.session import SparkRuntime
 from waterspout.state.base import HeadedState, StateKind
 from waterspout.state.batched import BatchedMap
-from waterspout.state.head import Writer
+from waterspout.state.head import Claim, Writer
 from waterspout.state.sqlite import SQLiteState
 from waterspout.state.store import StoreState
 from waterspout.transactional.attempt import TransactionAttempt
@@ -126,39 +128,45 @@ def _scratch_plan(plan: Plan, folder: Path) -> Plan:
 
 
 def _count_again(plan: Plan, metadata: Metadata, runtime: SparkRuntime, conf: Config) -> None:
-    # The cores are all ours, and the result may be large.
+    # Nothing else runs on this Spark, and the result may be large.
     engine = SparkEngine(runtime, plan, conf.replace(max_spout_pending=1, commit_in="auto"))
     events: queue.SimpleQueue[Event] = queue.SimpleQueue()
     engine.report = events.put
-    writer = Writer(plan.name, 1)
-    engine.enroll(writer)
+    keeper = LedgerKeeper(Ledger(plan.name), lambda ledger: None)
+    with _open_states(plan, conf) as states:
+        commits = CommitProtocol(states, keeper)
+        writer = Writer(plan.name, 1)
+        commits.enroll(writer)
+        engine.enroll(writer)
+
+        def write(claim: Claim) -> None:
+            order = CommitOrder(_FIRST, claim.resolved, claim=lambda: None, batch_time=0.0)
+            engine.start_commit(order)
+            _await(events, Committed)
+
+        try:
+            keeper.emit(_FIRST, metadata)
+            engine.start_processing(_FIRST, metadata)
+            _await(events, Processed)
+            commits.commit(_FIRST, write)
+            engine.release(_FIRST)
+        finally:
+            engine.close()
+
+
+@contextmanager
+def _open_states(plan: Plan, conf: Config) -> Iterator[dict[str, HeadedState]]:
+    states: dict[str, HeadedState] = {}
     try:
-        engine.start_processing(_FIRST, metadata)
-        _await(events, Processed)
-        order = CommitOrder(
-            _FIRST, {}, lambda: _for_each_state(plan, conf, writer, _claim), batch_time=0.0
-        )
-        engine.start_commit(order)
-        _await(events, Committed)
-        _for_each_state(plan, conf, writer, lambda state: state.settle(1, 0))
-        engine.release(_FIRST)
+        for name, spec in plan.states.items():
+            if not spec.static:
+                state = open_state(spec, conf, 0, None)
+                assert isinstance(state, HeadedState)
+                states[name] = state
+        yield states
     finally:
-        engine.close()
-
-
-def _for_each_state(
-    plan: Plan, conf: Config, writer: Writer, act: Callable[[HeadedState], None]
-) -> None:
-    for spec in plan.states.values():
-        if not spec.static:
-            state = open_state(spec, conf, 0, writer)
-            assert isinstance(state, HeadedState)
-            act(state)
+        for state in states.values():
             state.close()
-
-
-def _claim(state: HeadedState) -> None:
-    state.claim(1, 0, committed_attempt=None, resolved={})
 
 
 def _await(events: queue.SimpleQueue[Event], wanted: type[Event]) -> None:

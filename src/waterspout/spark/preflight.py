@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from waterspout.config import Config
+from waterspout.coordination.commit_protocol import verify_topology
 from waterspout.coordination.embedded import EmbeddedStore
 from waterspout.coordination.factory import coordination_store, volatile_store
-from waterspout.coordination.loop import check_states
 from waterspout.coordination.store import CoordinationStore
 from waterspout.spark.checks import check_plan
 from waterspout.spouts.files import FileSpout
@@ -57,7 +57,7 @@ def prepare(topology: TridentTopology, conf: Config) -> Prepared:
                 prepared.states[spec.factory.location() or name] = state
             else:
                 state.close()
-        check_states(prepared.states, store.peek(), plan.name, plan.fingerprint())
+        verify_topology(prepared.states, store.peek(), plan.name, plan.fingerprint())
         store.refuse_if_held()
     except BaseException:
         prepared.close()

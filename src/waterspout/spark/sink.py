@@ -1,16 +1,16 @@
-"""Batches of a streaming query, counted into states under the heads of these states."""
+"""The sink of `exactly_once`: aggregates each batch of a streaming query into states."""
 
 from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from pyspark.sql import DataFrame
 
-from waterspout import faults
 from waterspout.config import Config
+from waterspout.coordination.commit_protocol import CommitProtocol, HeadKeeper
 from waterspout.coordination.engine import CommitOrder
 from waterspout.errors import TopologyError
 from waterspout.schema import Schema
@@ -21,9 +21,9 @@ from waterspout.spark.session import SparkRuntime
 from waterspout.spark.staging import Placement, Staging
 from waterspout.spouts.base import BatchPlanner, BatchSpout, SpoutContext
 from waterspout.spouts.reads import Read
-from waterspout.state.arrivals import Attempt, QueryIdentity, decide
 from waterspout.state.base import HeadedState
-from waterspout.state.head import Head, Writer
+from waterspout.state.foreach_batch import QueryIdentity, next_writer
+from waterspout.state.head import Claim
 from waterspout.transactional.attempt import TransactionAttempt
 from waterspout.trident.counting import Target
 from waterspout.trident.runtime.states import open_state
@@ -56,20 +56,14 @@ class SinkRun:
 
     def take(self, frame: DataFrame, batch_id: int) -> None:
         """Count a batch into every state that does not have it yet."""
-        # All of them first: one that refuses keeps the others from being written.
-        due = []
-        for target in self._targets:
-            head = target.read_head()
-            attempt = decide(head, batch_id, self._who, state=target.title)
-            if attempt is None:
-                log.info("%s has batch %s already; it is not counted again", target.title, batch_id)
-            else:
-                due.append((target, attempt, head))
+        # All states are verified before the first is written: one that is refused stops the batch.
+        begun = [target.verified(batch_id, self._who) for target in self._targets]
+        due = [commit for commit in begun if commit is not None]
         if len(due) > 1:
             frame = frame.persist()
         try:
-            for target, attempt, head in due:
-                target.write(frame, attempt, target.writer(head, self._who.owner, self._who.query))
+            for commit in due:
+                commit(frame)
         finally:
             if len(due) > 1:
                 frame.unpersist()
@@ -105,59 +99,46 @@ class _LiveTarget:
         self._phase = CommitPhase(
             runtime, self._plan, conf, self._compiler, {self._update: placement}
         )
-        self._writer: Writer | None = None
+        self._is_enrolled = False
 
-    def read_head(self) -> Head | None:
-        """Return the head of the state."""
-        return self._state.read_head()
+    def verified(self, batch_id: int, who: QueryIdentity) -> Callable[[DataFrame], None] | None:
+        """Return what commits a batch; None if the state has it; or refuse the batch."""
+        keeper = HeadKeeper(who, batch_id)
+        commits = CommitProtocol({self.title: self._state}, keeper)
+        commits.verify()
+        claim = keeper.claim
+        if claim is None:
+            log.info("%s has batch %s already; it is not counted again", self.title, batch_id)
+            return None
+        if not self._is_enrolled:
+            writer = next_writer(keeper.head, who, lease=uuid.uuid4().hex)
+            commits.enroll(writer)
+            self._phase.enroll(writer)
+            self._is_enrolled = True
+        return lambda frame: self._commit(frame, commits, claim.attempt)
 
-    def writer(self, head: Head | None, owner: str, query: str) -> Writer:
-        """Return as whom this process writes: after whoever wrote last, and before the next."""
-        if self._writer is None:
-            before = None if head is None else head.stamp.writer
-            epoch = 1 if before is None else before.epoch + 1
-            # An id that could not be asked for, then or now, is no reason to refuse.
-            history = query if before is None else before.history
-            self._writer = Writer(owner, epoch, history, uuid.uuid4().hex)
-            self._state.enroll(self._writer)
-            self._phase.enroll(self._writer)
-        return self._writer
-
-    def write(self, frame: DataFrame, attempt: Attempt, writer: Writer) -> None:
-        """Aggregate the batch, claim the head, write, and settle."""
-        name, txid = self._update.state, attempt.txid
+    def _commit(
+        self, frame: DataFrame, commits: CommitProtocol, attempt: TransactionAttempt
+    ) -> None:
+        """Aggregate the batch, then commit it."""
         (node,) = self._update.parents
         source = self._plan.sources["batch"]
         staging = Staging([])
         try:
-            counted = self._compiler.frame(
-                node, {source: frame}, TransactionAttempt(txid, attempt.number)
-            )
+            counted = self._compiler.frame(node, {source: frame}, attempt)
             results: dict[Any, Any] = {
                 node: self._phase.stage(
                     node, [self._update], counted, staging, source_is_small=False
                 )
             }
-            faults.point("head.before", txid=txid, state=name)
-            self._claim(attempt)
-            faults.point("head.after", txid=txid, state=name)
-            order = CommitOrder(
-                TransactionAttempt(txid, attempt.number), attempt.resolved, lambda: None
-            )
-            self._phase.run(order, results, staging)
-            faults.point("settle.before", txid=txid, state=name)
-            self._state.settle(txid, attempt.number)
-            faults.point("settle.after", txid=txid, state=name)
+
+            def write(claim: Claim) -> None:
+                order = CommitOrder(attempt, claim.resolved, claim=lambda: None)
+                self._phase.run(order, results, staging)
+
+            commits.commit(attempt, write)
         finally:
             staging.release(self._runtime)
-
-    def _claim(self, attempt: Attempt) -> None:
-        self._state.claim(
-            attempt.txid,
-            attempt.number,
-            committed_attempt=attempt.committed_attempt,
-            resolved=attempt.resolved,
-        )
 
 
 class _GivenBatches(BatchSpout):

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 from waterspout.config import Config
 from waterspout.errors import FencedError, StoreError
 from waterspout.schema import Schema
-from waterspout.state.head import Head, Stamp, Writer, check_stamp
+from waterspout.state.head import Claim, Head, Stamp, Writer, check_stamp
 
 __all__ = [
     "BackingMap",
@@ -108,15 +108,7 @@ class HeadedState(State):
         """Return the head, or None where nothing was ever written."""
 
     @abstractmethod
-    def claim(
-        self,
-        txid: int,
-        attempt: int,
-        *,
-        committed_attempt: int | None,
-        resolved: Mapping[int, int],
-        begun: tuple[int, ...] = (),
-    ) -> None:
+    def claim(self, claim: Claim) -> None:
         """Move the head to an attempt. Called by the driver before any task writes."""
 
     @abstractmethod

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, datetime
 from decimal import Decimal
 from typing import Any, ClassVar, Generic, TypeVar
@@ -24,6 +24,7 @@ from waterspout.state.base import (
 )
 from waterspout.state.head import (
     NOTHING,
+    Claim,
     Head,
     Stamp,
     Writer,
@@ -324,29 +325,16 @@ class BatchedMap(MapState[V], HeadedState, Generic[V, R]):
         fence = self._backing.fence
         return None if fence is None else fence.read_head()
 
-    def claim(
-        self,
-        txid: int,
-        attempt: int,
-        *,
-        committed_attempt: int | None,
-        resolved: Mapping[int, int] = NOTHING,
-        begun: tuple[int, ...] = (),
-    ) -> None:
-        """Move the head to this attempt, if it may follow what the head says now."""
+    def claim(self, claim: Claim) -> None:
+        """Move the head to an attempt, if it may follow what the head says now."""
         fence = self._backing.fence
         if fence is None:
             return
-        stamp = self._require_stamp(txid, attempt)
+        if fence.undoes_lost_attempts:
+            claim = replace(claim, resolved=NOTHING)
+        stamp = self._require_stamp(claim.attempt.txid, claim.attempt.attempt_id)
         head = fence.read_head()
-        new = claimed(
-            head,
-            stamp,
-            state=self._name,
-            committed_attempt=committed_attempt,
-            resolved=NOTHING if fence.undoes_lost_attempts else resolved,
-            begun=begun,
-        )
+        new = claimed(head, stamp, claim, state=self._name, joins_late=self.joins_late)
         fence.move_head(head, new)
 
     def settle(self, txid: int, attempt: int) -> None:

@@ -1,9 +1,10 @@
-"""The head of a state: who may write to it now, and what it holds. Pure rules, no I/O.
+"""The head of a state: which attempt may write to it, and what it holds. Pure rules, no I/O.
 
-A state keeps its head in its own store. The driver moves it before the first write of an
-attempt (`claim`) and after the batch was marked (`settle`), each time only from the head it
-expects. Every write of a batch checks the head in the same transaction; a write by anyone
-but the head's attempt is refused. That is the fence.
+A state keeps its head in its own store, beside the values. The driver moves it twice per batch:
+before the first write of an attempt (`claimed`), and after the batch was marked (`settled`). It
+does so by compare-and-set, so that a head which somebody else has moved since is noticed. Every
+write of a batch checks the head in its own transaction, and is refused unless the head names its
+attempt. That is the fence. When each of this happens: `coordination/commit_protocol.py`.
 """
 
 from __future__ import annotations
@@ -13,8 +14,10 @@ from dataclasses import dataclass, field
 
 from waterspout.errors import ConfigError, FencedError, ForeignStoreError, StateMismatchError
 from waterspout.serde import decode_value, encode_value
+from waterspout.transactional.attempt import TransactionAttempt
 
 __all__ = [
+    "Claim",
     "Head",
     "Stamp",
     "Writer",
@@ -32,9 +35,10 @@ NOTHING: Mapping[int, int] = {}
 class Writer:
     """A driver that holds the lease of a topology.
 
-    Two homes may hold a topology of one name (two working directories, a copied home), and
-    epochs count from 1 in each. So a writer also has the random name of its ledger, `history`,
-    and of this very holding of its lease: what one has written never passes for another's.
+    `epoch` counts the drivers of a topology. But topologies of the same name may run from two
+    waterspout homes (two working directories, a copied home), and each counts from 1. So a
+    writer also carries two random names: `history`, made with the ledger, and `lease`, made each
+    time that the lease is taken. What one driver has written is never taken for another's.
     """
 
     owner: str
@@ -45,7 +49,7 @@ class Writer:
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """A writer's attempt at a batch: what a write carries to be let through."""
+    """A writer's attempt at a batch. Every write carries one, and the head must have the same."""
 
     writer: Writer
     txid: int
@@ -56,15 +60,33 @@ class Stamp:
 
 
 @dataclass(frozen=True, slots=True)
+class Claim:
+    """An attempt that is about to write, and what is known of the batches before it.
+
+    `committed_attempt` has committed the batch before (None: there is none). `resolved` says, of
+    earlier batches with several attempts, which attempt counts. `begun` are the attempts at this
+    batch that were ever recorded as begun.
+    """
+
+    attempt: TransactionAttempt
+    committed_attempt: int | None = None
+    resolved: Mapping[int, int] = field(default_factory=dict)
+    begun: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Head:
-    """Which attempt a state belongs to; `committed` once its batch is marked."""
+    """The attempt that a state belongs to; `committed` once its batch is marked.
+
+    `resolved` as in the claim: readers skip the records of the other attempts.
+    """
 
     stamp: Stamp
     committed: bool = False
     resolved: Mapping[int, int] = field(default_factory=dict)
 
     def holds(self, txid: int, attempt: int) -> bool:
-        """Whether a record of this batch and attempt counts for a reader outside."""
+        """Whether a reader outside of any batch may see a record of this batch and attempt."""
         if txid == self.stamp.txid:
             return self.committed and attempt == self.stamp.attempt
         return txid < self.stamp.txid and self.resolved.get(txid, attempt) == attempt
@@ -95,56 +117,53 @@ class Head:
 
 
 def claimed(
-    head: Head | None,
-    stamp: Stamp,
-    *,
-    state: str,
-    committed_attempt: int | None,
-    resolved: Mapping[int, int] = NOTHING,
-    begun: tuple[int, ...] = (),
+    head: Head | None, stamp: Stamp, claim: Claim, *, state: str, joins_late: bool = False
 ) -> Head:
-    """Return the head with which `stamp` may write, or refuse.
+    """Return the head with which `stamp`, the claim's attempt, may write; or refuse.
 
-    `committed_attempt` is the attempt that committed batch `stamp.txid - 1`, and `begun` are
-    the attempts at `stamp.txid` that have begun, as the coordination store has it: one of these
-    may even have been settled, if its batch was rolled back since. Claiming twice with one
-    stamp is allowed: the answer to the first claim may have been lost.
+    Claiming twice with the same stamp is allowed: the answer to the first claim may have been
+    lost. So is a claim over a settled attempt at the same batch, if that attempt is one that had
+    begun: its batch was rolled back. `joins_late`: see `verify`.
     """
     if stamp.txid < 1:
         raise ConfigError(f"{state}: txids start at 1, so there is no batch {stamp.txid}")
-    # Before any other: epochs and attempts of another topology say nothing here.
-    _refuse_strangers(head, stamp.writer.owner, state)
-    if head is not None and stamp.writer.epoch < head.stamp.writer.epoch:
-        raise FencedError(
-            f"{state}: {stamp} was refused, because a driver of epoch "
-            f"{head.stamp.writer.epoch} has taken over and is at {head.stamp}"
-        )
-    _refuse_twins(head, stamp, state)
-    if head is not None and head.stamp != stamp:
-        taken = head.stamp.attempt + (not head.committed)
-        if head.stamp.txid == stamp.txid and stamp.attempt < taken:
-            raise FencedError(f"{state}: {stamp} was refused; the state is at {head.stamp}")
-    if head is not None and not head.committed:
-        begun = (*begun, head.stamp.attempt)
+    # The owner first: epochs and attempts of another topology mean nothing here.
+    _refuse_other_owner(head, stamp.writer.owner, state)
+    begun = claim.begun
+    if head is not None:
+        if stamp.writer.epoch < head.stamp.writer.epoch:
+            raise FencedError(
+                f"{state}: {stamp} was refused, because a driver of epoch "
+                f"{head.stamp.writer.epoch} has taken over and is at {head.stamp}"
+            )
+        _refuse_other_lease(head, stamp, state)
+        if head.stamp != stamp and head.stamp.txid == stamp.txid:
+            lowest = head.stamp.attempt + (not head.committed)
+            if stamp.attempt < lowest:
+                raise FencedError(f"{state}: {stamp} was refused; the state is at {head.stamp}")
+        if not head.committed:
+            begun = (*begun, head.stamp.attempt)
     verify(
         head,
         state=state,
         owner=stamp.writer.owner,
         history=stamp.writer.history,
         current=stamp.txid,
-        committed_attempt=committed_attempt,
+        committed_attempt=claim.committed_attempt,
         begun=begun,
+        joins_late=joins_late,
     )
-    return Head(stamp, committed=False, resolved=dict(resolved))
+    return Head(stamp, committed=False, resolved=dict(claim.resolved))
 
 
 def settled(head: Head | None, stamp: Stamp, *, state: str) -> Head:
-    """Return the head once `stamp`'s batch was marked as committed, or refuse.
+    """Return the head after the batch of `stamp` was marked as committed; or refuse.
 
-    A later driver may settle what an earlier one has written; the head is then its own.
+    A later driver of the topology may settle what an earlier one has claimed; the head then
+    names the later one.
     """
-    _refuse_strangers(head, stamp.writer.owner, state)
-    _refuse_twins(head, stamp, state)
+    _refuse_other_owner(head, stamp.writer.owner, state)
+    _refuse_other_lease(head, stamp, state)
     if (
         head is None
         or (head.stamp.txid, head.stamp.attempt) != (stamp.txid, stamp.attempt)
@@ -156,7 +175,7 @@ def settled(head: Head | None, stamp: Stamp, *, state: str) -> Head:
 
 
 def replaces_attempt(expected: Head | None, new: Head) -> bool:
-    """Whether a move of the head leaves behind an attempt at the same batch."""
+    """Whether a move of the head replaces an attempt at a batch by another attempt at it."""
     return (
         expected is not None
         and not new.committed
@@ -180,22 +199,24 @@ def verify(
     current: int,
     committed_attempt: int | None,
     begun: tuple[int, ...],
+    joins_late: bool = False,
 ) -> None:
     """Compare a state with the coordination store before anything is written.
 
-    `current` is the next txid to commit, `begun` its attempts that may have written.
+    `current` is the next txid to commit, `begun` its attempts that may have written. A state
+    that `joins_late` may be empty though batches have committed without it.
     """
     if head is None:
-        if current > 1:
+        if current > 1 and not joins_late:
             raise StateMismatchError(
                 f"{state} is empty, but {current - 1} batches were committed to it. It was "
                 "wiped, or this is not the store they went to. Restore it, or start over by "
                 "removing the topology's folder under the waterspout home."
             )
         return
-    _refuse_strangers(head, owner, state)
+    _refuse_other_owner(head, owner, state)
     txid, attempt = head.stamp.txid, head.stamp.attempt
-    # One that has begun may have been settled: if its batch was rolled back since.
+    # An attempt of `begun` may have been settled: if its batch was rolled back since.
     if txid > current or (txid == current and head.committed and attempt not in begun):
         raise StateMismatchError(
             f"{state} holds batch {txid}, but the coordination store is about to commit batch "
@@ -225,7 +246,7 @@ def verify(
         )
 
 
-def _refuse_strangers(head: Head | None, owner: str, state: str) -> None:
+def _refuse_other_owner(head: Head | None, owner: str, state: str) -> None:
     if head is not None and head.stamp.writer.owner != owner:
         raise ForeignStoreError(
             f"{state} belongs to topology {head.stamp.writer.owner!r}; topology {owner!r} may "
@@ -233,7 +254,7 @@ def _refuse_strangers(head: Head | None, owner: str, state: str) -> None:
         )
 
 
-def _refuse_twins(head: Head | None, stamp: Stamp, state: str) -> None:
+def _refuse_other_lease(head: Head | None, stamp: Stamp, state: str) -> None:
     if head is None:
         return
     mine, its = stamp.writer, head.stamp.writer

@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from waterspout.coordination.commit_protocol import CommitProtocol, LedgerKeeper
 from waterspout.errors import OutsideError
 from waterspout.state.base import Combiner, ValueUpdater
 from waterspout.state.batched import BatchedMap
@@ -122,7 +123,9 @@ class Batches:
     lease: str = ""
 
     def __post_init__(self) -> None:
-        self.state.enroll(self.writer)
+        self._keeper = LedgerKeeper(self.ledger, self._record)
+        self._commits = CommitProtocol({"the state": self.state}, self._keeper)
+        self._commits.enroll(self.writer)
 
     @property
     def writer(self) -> Writer:
@@ -143,14 +146,8 @@ class Batches:
         """Begin the next attempt at the current batch and move the head to it."""
         self.attempt += 1
         attempt = TransactionAttempt(self.txid, self.attempt)
-        metadata = {**self.history, str(self.txid): self.attempt}
-        self._record(self.ledger.emit(attempt, metadata).begin(attempt))
-        self.state.claim(
-            self.txid,
-            self.attempt,
-            committed_attempt=self.ledger.committed_attempt,
-            resolved=self.ledger.resolved,
-        )
+        self._keeper.emit(attempt, {**self.history, str(self.txid): self.attempt})
+        self._commits.claim(self._commits.begin(attempt))
         return self.attempt
 
     def write(self, updates: Mapping[Any, Any]) -> None:
@@ -165,15 +162,12 @@ class Batches:
 
     def mark(self) -> None:
         """Note in the ledger that the batch has committed."""
-        attempt = TransactionAttempt(self.txid, self.attempt)
-        keep = not self.state.undoes_lost_attempts
-        self._record(self.ledger.commit(attempt, keep_resolved=keep))
+        self._commits.mark(TransactionAttempt(self.txid, self.attempt))
         self.attempt = -1
 
     def settle(self) -> None:
         """Tell the state that the batch was marked."""
-        assert self.ledger.committed_attempt is not None
-        self.state.settle(self.txid - 1, self.ledger.committed_attempt)
+        self._commits.settle()
 
     def lose(self, updates: Mapping[Any, Any]) -> None:
         """Let an attempt write and then fail."""
@@ -228,5 +222,5 @@ class Batches:
         return values
 
     def _record(self, ledger: Ledger) -> None:
-        self.ledger = ledger
         self.save(ledger)
+        self.ledger = ledger

@@ -8,7 +8,7 @@ import pytest
 
 from waterspout.errors import FencedError, ForeignStoreError, SerdeError, StateMismatchError
 from waterspout.state.base import StateKind
-from waterspout.state.head import Head, Stamp
+from waterspout.state.head import Claim, Head, Stamp
 from waterspout.testing.conformance.hooks import (
     OPAQUE,
     StoreHooks,
@@ -17,6 +17,7 @@ from waterspout.testing.conformance.hooks import (
     each_kind,
     record,
 )
+from waterspout.transactional.attempt import TransactionAttempt
 
 __all__ = ["HeadSuite"]
 
@@ -298,7 +299,7 @@ class HeadSuite(StoreHooks):
     def test_claiming_again_with_the_same_stamp_undoes_nothing(self, kind: StateKind) -> None:
         batches = self.batches(kind, self.fenced(kind))
         batches.lose({"a": 1})
-        batches.state.claim(1, 0, committed_attempt=None)
+        batches.state.claim(Claim(TransactionAttempt(1, 0)))
         batches.mark()
         batches.settle()
 

@@ -15,7 +15,7 @@ from waterspout.config import Config
 from waterspout.schema import Schema
 from waterspout.state.base import BackingMap, StateFactory, StateKind
 from waterspout.state.columns import Layout
-from waterspout.state.head import NOTHING, Head, Stamp
+from waterspout.state.head import Head
 from waterspout.state.memory import MemoryMap
 from waterspout.state.opaque import OpaqueMap
 from waterspout.state.sqlite.state import SQLiteMap
@@ -74,26 +74,6 @@ class Letters(OpaqueMap[Any]):
         """The batch that is being committed."""
         assert self._batch is not None
         return self._batch.txid, self._batch.attempt
-
-    def claim(
-        self,
-        txid: int,
-        attempt: int,
-        *,
-        committed_attempt: int | None,
-        resolved: Mapping[int, int] = NOTHING,
-        begun: tuple[int, ...] = (),
-    ) -> None:
-        """Move the head; letters that begin with this batch take the ones before as theirs."""
-        fence = self._backing.fence
-        assert fence is not None
-        if fence.read_head() is None and txid > 1:
-            writer = self._require_stamp(txid, attempt).writer
-            before = Stamp(writer, txid - 1, committed_attempt or 0)
-            fence.move_head(None, Head(before, committed=True))
-        super().claim(
-            txid, attempt, committed_attempt=committed_attempt, resolved=resolved, begun=begun
-        )
 
     def count(self) -> int:
         """Return how many letters there are, as the batch that is being committed finds them."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from waterspout.errors import ForeignStoreError, StateMismatchError
-from waterspout.state.arrivals import Attempt, QueryIdentity, decide
-from waterspout.state.head import Head, Stamp, Writer
+from waterspout.state.foreach_batch import QueryIdentity, decide
+from waterspout.state.head import Claim, Head, Stamp, Writer
+from waterspout.transactional.attempt import TransactionAttempt
 
 ME = QueryIdentity("sink counts", "query-1")
 
@@ -15,16 +16,20 @@ def at(txid, attempt=0, *, committed=False, owner="sink counts", query="query-1"
     return Head(Stamp(Writer(owner, 1, query), txid, attempt), committed, resolved or {})
 
 
+def claim(txid, attempt=0, committed_attempt=None, resolved=None):
+    return Claim(TransactionAttempt(txid, attempt), committed_attempt, resolved or {})
+
+
 def decided(head, batch_id, who=ME):
     return decide(head, batch_id, who, state="table 'counts'")
 
 
 def test_the_first_batch_goes_into_an_empty_state():
-    assert decided(None, 0) == Attempt(1, 0)
+    assert decided(None, 0) == claim(1)
 
 
 def test_the_next_batch_follows_a_committed_one():
-    assert decided(at(3, committed=True), 3) == Attempt(4, 0, committed_attempt=0)
+    assert decided(at(3, committed=True), 3) == claim(4, committed_attempt=0)
 
 
 def test_a_batch_that_the_state_has_is_skipped():
@@ -32,13 +37,13 @@ def test_a_batch_that_the_state_has_is_skipped():
 
 
 def test_a_batch_that_was_left_half_way_gets_the_next_attempt():
-    assert decided(at(4, 2, resolved={1: 1}), 3) == Attempt(4, 3, None, {1: 1})
+    assert decided(at(4, 2, resolved={1: 1}), 3) == claim(4, 3, None, {1: 1})
 
 
 def test_attempts_that_were_lost_are_remembered_as_resolved():
     head = at(3, 2, committed=True, resolved={1: 5})
 
-    assert decided(head, 3) == Attempt(4, 0, committed_attempt=2, resolved={1: 5, 3: 2})
+    assert decided(head, 3) == claim(4, committed_attempt=2, resolved={1: 5, 3: 2})
 
 
 @pytest.mark.parametrize(
@@ -70,8 +75,8 @@ def test_a_query_that_cannot_be_asked_for_its_id_is_let_through():
 def test_a_state_may_begin_with_a_later_batch():
     late = QueryIdentity("sink counts", "query-1", starts_at=100)
 
-    assert decided(None, 100, late) == Attempt(1, 0)
-    assert decided(at(1, committed=True), 101, late) == Attempt(2, 0, committed_attempt=0)
+    assert decided(None, 100, late) == claim(1)
+    assert decided(at(1, committed=True), 101, late) == claim(2, committed_attempt=0)
     with pytest.raises(
         StateMismatchError, match=r"begins with batch 100.*batch 7.*starting_at\(7\)"
     ):

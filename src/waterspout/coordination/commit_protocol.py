@@ -1,0 +1,268 @@
+"""How a batch gets into its states: the one order that is safe, stated once.
+
+A name in `[brackets]` is a kill point (`waterspout.faults`): tests stop the process at each.
+
+    verify   read the head of every state; refuse, before anything is written, a state that does
+             not fit: wiped, restored from an old copy, somebody else's
+    begin    record the attempt durably; from now on it may have written
+             [commit.before_record] [commit.after_record]
+    claim    move the head of every state to the attempt; from now on no other attempt can write
+             [head.before] [head.after]
+    write    apply the updates; the transaction of each write checks the head
+             [write.before] [write.after], in `state/batched.py`
+    mark     record durably that this attempt has committed the batch; no crash undoes it
+             [mark.before] [mark.after]
+    settle   note it in the head of every state; readers outside of a batch see its values
+             [settle.before] [settle.after]
+
+Why each step comes where it does:
+
+- *begin before claim*: a head then never names an attempt that was not recorded. One that does
+  was written by somebody else, and `verify` says so.
+- *claim before write*: an earlier attempt that still runs somewhere is shut out before this one
+  reads or writes anything.
+- *mark after the last write*: a crash before the mark means that the batch is done again, by an
+  attempt with a higher number, which takes back or overrides what this one has written.
+- *settle after the mark*: readers never see a batch that may still be done again. A crash in
+  between is mended by `recover`, or by the next claim.
+
+Who begins and marks is the one thing that differs, so it is passed in, as a `MarkKeeper`. A
+topology has a ledger in its coordination store (`LedgerKeeper`). Under `foreachBatch` Spark has a
+log of its own, and the head of the state is the only mark (`HeadKeeper`, docs/decisions/0008).
+
+Whether a head may be claimed, settled or followed is decided without I/O, in `state/head.py` and
+`state/foreach_batch.py`.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from waterspout import faults
+from waterspout.coordination.store import refuse_changed_graph
+from waterspout.errors import OutsideError
+from waterspout.state.base import HeadedState
+from waterspout.state.foreach_batch import QueryIdentity, decide
+from waterspout.state.head import Claim, Head, Writer, verify
+from waterspout.transactional.attempt import TransactionAttempt
+from waterspout.transactional.ledger import Ledger, Metadata
+
+__all__ = ["CommitProtocol", "HeadKeeper", "LedgerKeeper", "MarkKeeper", "verify_topology"]
+
+log = logging.getLogger(__name__)
+
+
+class MarkKeeper(ABC):
+    """Remembers which attempts have begun, and which one has committed each batch."""
+
+    @abstractmethod
+    def verify(self, state: str, head: Head | None, *, joins_late: bool) -> None:
+        """Raise if a state with this head cannot be written to. Writes nothing."""
+
+    @abstractmethod
+    def begin(self, attempt: TransactionAttempt) -> Claim:
+        """Record that an attempt is about to write; return what the states must know of it."""
+
+    @abstractmethod
+    def mark(self, attempt: TransactionAttempt, *, keep_resolved: bool) -> None:
+        """Record that an attempt has committed its batch.
+
+        `keep_resolved` if records of lost attempts may be left in a state, so that it must be
+        remembered which attempt of the batch counts.
+        """
+
+    @abstractmethod
+    def last_marked(self) -> TransactionAttempt | None:
+        """Return the attempt that was marked last: the one that heads are to be told of."""
+
+
+class CommitProtocol:
+    """The steps of a commit over the states that one mark is for, in their order.
+
+    `commit` takes all steps of one attempt. Where other things happen in between (the loop
+    hears of the writes by an event, a test stops half-way), the steps are called one by one.
+    """
+
+    def __init__(self, states: Mapping[str, HeadedState], keeper: MarkKeeper) -> None:
+        self._states = states
+        self._keeper = keeper
+
+    def commit(self, attempt: TransactionAttempt, write: Callable[[Claim], None]) -> None:
+        """Commit a batch of verified states; `write` applies the updates."""
+        claim = self.begin(attempt)
+        self.claim(claim)
+        write(claim)
+        self.mark(attempt)
+        self.settle()
+
+    def verify(self) -> None:
+        """Compare every state with what the keeper of the mark knows. Writes nothing."""
+        for name, state in self._states.items():
+            if state.is_fenced:
+                self._keeper.verify(name, state.read_head(), joins_late=state.joins_late)
+
+    def enroll(self, writer: Writer) -> None:
+        """Say who writes, once, before the first attempt."""
+        for state in self._states.values():
+            state.enroll(writer)
+
+    def recover(self) -> None:
+        """Settle what a driver left that died between the mark and the settling."""
+        last = self._keeper.last_marked()
+        if last is None:
+            return
+        for state in self._states.values():
+            head = state.read_head()
+            if head is not None and head.stamp.txid == last.txid:
+                state.settle(last.txid, last.attempt_id)
+
+    def begin(self, attempt: TransactionAttempt) -> Claim:
+        """Record durably that the attempt is about to write."""
+        faults.point("commit.before_record", txid=attempt.txid)
+        claim = self._keeper.begin(attempt)
+        faults.point("commit.after_record", txid=attempt.txid)
+        return claim
+
+    def claim(self, claim: Claim) -> None:
+        """Move the heads of all states to an attempt that has begun."""
+        for name, state in self._states.items():
+            faults.point("head.before", txid=claim.attempt.txid, state=name)
+            state.claim(claim)
+            faults.point("head.after", txid=claim.attempt.txid, state=name)
+
+    def mark(self, attempt: TransactionAttempt) -> None:
+        """Record durably that the attempt has committed its batch."""
+        # A topology without states of ours has committers of its own, which may tell attempts
+        # apart by what is kept here.
+        undone = all(state.undoes_lost_attempts for state in self._states.values())
+        faults.point("mark.before", txid=attempt.txid)
+        self._keeper.mark(attempt, keep_resolved=not (self._states and undone))
+        faults.point("mark.after", txid=attempt.txid)
+
+    def settle(self) -> None:
+        """Note in all heads that the batch was marked; may be repeated.
+
+        A store that cannot be reached keeps none of the others from being told; the first error
+        is raised when all were tried.
+        """
+        last = self._keeper.last_marked()
+        if last is None:
+            return
+        first: OutsideError | None = None
+        for name, state in self._states.items():
+            faults.point("settle.before", txid=last.txid, state=name)
+            try:
+                state.settle(last.txid, last.attempt_id)
+            except OutsideError as error:
+                log.warning("%s was not told that batch %s committed: %s", name, last.txid, error)
+                first = first or error
+            faults.point("settle.after", txid=last.txid, state=name)
+        if first is not None:
+            raise first
+
+
+class LedgerKeeper(MarkKeeper):
+    """Keeps the mark of a topology in its ledger: one durable record for all its states.
+
+    `save` stores a ledger, and returns only when it is durable.
+    """
+
+    def __init__(self, ledger: Ledger, save: Callable[[Ledger], None]) -> None:
+        self.ledger = ledger
+        self._save_durably = save
+
+    def verify(self, state: str, head: Head | None, *, joins_late: bool) -> None:
+        """Compare a head with the ledger."""
+        ledger = self.ledger
+        verify(
+            head,
+            state=state,
+            owner=ledger.topology,
+            history=ledger.history,
+            current=ledger.current,
+            committed_attempt=ledger.committed_attempt,
+            begun=ledger.begun,
+            joins_late=joins_late,
+        )
+
+    def emit(self, attempt: TransactionAttempt, metadata: Metadata) -> None:
+        """Record what is in a batch before anything of this attempt is emitted."""
+        faults.point("metadata.before", txid=attempt.txid)
+        self._save(self.ledger.emit(attempt, metadata))
+        faults.point("metadata.after", txid=attempt.txid)
+
+    def begin(self, attempt: TransactionAttempt) -> Claim:
+        """Record that an attempt, which was emitted, is about to write."""
+        self._save(self.ledger.begin(attempt))
+        ledger = self.ledger
+        return Claim(attempt, ledger.committed_attempt, ledger.resolved, ledger.begun)
+
+    def mark(self, attempt: TransactionAttempt, *, keep_resolved: bool) -> None:
+        """Record that an attempt has committed the current batch."""
+        self._save(self.ledger.commit(attempt, keep_resolved=keep_resolved))
+
+    def last_marked(self) -> TransactionAttempt | None:
+        """Return the attempt that committed the batch before the current one."""
+        number = self.ledger.committed_attempt
+        return None if number is None else TransactionAttempt(self.ledger.current - 1, number)
+
+    def take_back(self) -> None:
+        """Remove the last mark: its attempt is then a lost one, which the next claim overrides."""
+        faults.point("mark.before", txid=self.ledger.current - 1)
+        self._save(self.ledger.roll_back())
+        faults.point("mark.after", txid=self.ledger.current)
+
+    def _save(self, ledger: Ledger) -> None:
+        self._save_durably(ledger)
+        self.ledger = ledger
+
+
+class HeadKeeper(MarkKeeper):
+    """Keeps the mark of one `foreachBatch` batch of one state: in its head, and nowhere else.
+
+    Nothing is recorded to begin (the claim does it) or to mark (the settling does it). `claim`
+    is what `verify` found: the attempt to make, or None if the state has the batch.
+    """
+
+    def __init__(self, query: QueryIdentity, batch_id: int) -> None:
+        self._query = query
+        self._batch_id = batch_id
+        self.claim: Claim | None = None
+        self.head: Head | None = None
+        """The head that `verify` read."""
+
+    def verify(self, state: str, head: Head | None, *, joins_late: bool) -> None:
+        """Decide from the head what is to be done with the batch."""
+        self.claim = decide(head, self._batch_id, self._query, state=state)
+        self.head = head
+
+    def begin(self, attempt: TransactionAttempt) -> Claim:
+        """Return what `verify` decided."""
+        assert self.claim is not None
+        assert attempt == self.claim.attempt
+        return self.claim
+
+    def mark(self, attempt: TransactionAttempt, *, keep_resolved: bool) -> None:
+        """Do nothing: the batch has committed when its head is settled."""
+
+    def last_marked(self) -> TransactionAttempt | None:
+        """Return the attempt that was claimed."""
+        return None if self.claim is None else self.claim.attempt
+
+
+def verify_topology(
+    states: Mapping[str, HeadedState],
+    ledger: Ledger | None,
+    topology: str,
+    fingerprint: Mapping[str, Any],
+) -> None:
+    """Compare graph and states with a ledger; raise before anything is written."""
+    if ledger is not None:
+        # First: a changed graph may be the reason why a state looks empty.
+        refuse_changed_graph(ledger.fingerprint, json.loads(json.dumps(fingerprint)), topology)
+    keeper = LedgerKeeper(ledger or Ledger(topology), lambda ledger: None)
+    CommitProtocol(states, keeper).verify()
