@@ -22,8 +22,8 @@ MODULES = sorted(ROOT.rglob("*.py"))
 
 # A part of the library may import itself and what stands before it.
 ORDER = (
-    *("errors", "safe_repr", "tuples", "schema", "arrow", "backoff", "config", "serde", "faults"),
-    *("addresses", "secrets", "own_files"),
+    *("errors", "safe_repr", "tuples", "schema", "arrow", "backoff", "config", "serde", "letters"),
+    *("faults", "addresses", "secrets", "own_files"),
     *("topology", "acking", "waves"),
     "transactional",
     "state",

@@ -18,13 +18,13 @@ from tests.cli.conftest import CORE_WORD_COUNT, listing
 from waterspout.cli.loading import load_topology
 from waterspout.coordination.dead_letters import DeadLetters
 from waterspout.coordination.embedded import EmbeddedStore
+from waterspout.letters import DeadLetter
 from waterspout.testing import LocalWaves
-from waterspout.waves.spouts import Letter
 
-LETTER = Letter(
-    component="sentences",
+LETTER = DeadLetter(
+    spout="sentences",
     stream="default",
-    values=("to be",),
+    content='["to be"]',
     message_id="7",
     failed_in="split",
     error="ValueError: bad word",
@@ -32,6 +32,7 @@ LETTER = Letter(
     first_failed=1_700_000_000.25,
     last_failed=1_700_000_060.0,
 )
+UNSTORABLE = {"content": None, "looks": "[<a socket>]"}
 HOSTILE = "\x1b[2J\x1b]0;owned\x07[red]x[/red]\rnot seen \u202eltr\x85."
 ESCAPED = r"\x1b[2J\x1b]0;owned\x07[red]x[/red]\rnot seen \u202eltr\x85."
 
@@ -54,19 +55,11 @@ def letters(place):
     table.close()
 
 
-class Unstorable:
-    def __repr__(self) -> str:
-        return "<a socket>"
-
-
-# --- list --------------------------------------------------------------------------------------
-
-
 def test_list_shows_a_line_for_each_letter(cli, letters):
     letters.add(
         [LETTER, replace(LETTER, message_id="'b'", error="timed out", failed_in="", failures=12)]
     )
-    letters.want([2])
+    letters.want(["2"])
 
     outcome = cli("dead-letters", "list", "words")
 
@@ -169,9 +162,6 @@ def test_on_a_terminal_the_table_fits_and_hostile_text_stays_text(letters, place
     assert max(map(len, plain.splitlines())) <= 70
 
 
-# --- show --------------------------------------------------------------------------------------
-
-
 def test_show_tells_everything(cli, letters):
     letters.add([replace(LETTER, error="ValueError: bad word\n\n  in line 3")])
 
@@ -198,7 +188,7 @@ error         ValueError: bad word
 
 
 def test_show_says_what_cannot_be_replayed(cli, letters):
-    letters.add([replace(LETTER, values=(Unstorable(),), failed_in="", error="timed out")])
+    letters.add([replace(LETTER, **UNSTORABLE, failed_in="", error="timed out")])
 
     lines = dict(
         line.split("  ", 1) for line in cli("dead-letters", "show", "words", "1").out.splitlines()
@@ -212,7 +202,7 @@ def test_show_says_what_cannot_be_replayed(cli, letters):
 
 
 def test_show_names_the_task_that_a_direct_stream_was_for(cli, letters):
-    letters.add([replace(LETTER, stream="to", target=3)])
+    letters.add([replace(LETTER, stream="to", task=3)])
 
     outcome = cli("dead-letters", "show", "words", "1")
 
@@ -230,9 +220,6 @@ def test_what_messages_and_errors_hold_cannot_touch_the_terminal(cli, letters, c
     assert all(c.isprintable() or c == "\n" for c in outcome.out)
 
 
-# --- replay ------------------------------------------------------------------------------------
-
-
 def test_replay_leaves_the_letters_to_the_next_run_if_none_runs(cli, letters):
     letters.add([LETTER] * 3)
 
@@ -243,7 +230,7 @@ def test_replay_leaves_the_letters_to_the_next_run_if_none_runs(cli, letters):
         "words: 2 dead letters are to be replayed; no driver runs now: the next run will do it\n",
         "",
     )
-    assert [letter.id for letter in letters.wanted()] == [1, 3]
+    assert [letter.id for letter in letters.wanted()] == ["1", "3"]
 
 
 def test_replay_says_that_the_running_driver_will_do_it(cli, letters, place):
@@ -269,11 +256,11 @@ def test_replay_marks_letters_though_the_driver_cannot_be_looked_for(cli, letter
 
     assert outcome.code == 0
     assert "to be replayed; whether a driver runs now cannot be seen: " in outcome.out
-    assert [letter.id for letter in letters.wanted()] == [1]
+    assert [letter.id for letter in letters.wanted()] == ["1"]
 
 
 def test_replay_names_the_letters_that_cannot_be(cli, letters):
-    letters.add([replace(LETTER, values=(Unstorable(),)), LETTER])
+    letters.add([replace(LETTER, **UNSTORABLE), LETTER])
 
     outcome = cli("dead-letters", "replay", "words", "--all")
 
@@ -282,11 +269,11 @@ def test_replay_names_the_letters_that_cannot_be(cli, letters):
         "letter 1 cannot be replayed: its values could not be stored, only what they look like\n"
     )
     assert outcome.out.startswith("words: 1 dead letter is to be replayed;")
-    assert [letter.id for letter in letters.wanted()] == [2]
+    assert [letter.id for letter in letters.wanted()] == ["2"]
 
 
 def test_a_replayed_letter_goes_through_and_is_gone(cli, write, letters, place):
-    letters.add([LETTER, replace(LETTER, values=(None,))])
+    letters.add([LETTER, replace(LETTER, content="[null]")])
     file = write(CORE_WORD_COUNT)
     cli("dead-letters", "replay", file, "--all")
     topology = load_topology(file)
@@ -296,8 +283,8 @@ def test_a_replayed_letter_goes_through_and_is_gone(cli, write, letters, place):
     run.close()
 
     assert run.emitted("split") == [("to",), ("be",)]
-    assert [(letter.id, letter.failures, letter.wanted) for letter in run.letters] == [
-        (2, 8, False)
+    assert [(letter.id, letter.failures, letter.asked) for letter in run.letters] == [
+        ("2", 8, None)
     ]
 
 
@@ -319,16 +306,13 @@ def test_a_driver_takes_what_is_asked_for_while_it_runs(cli, write, letters, pla
     assert cli("dead-letters", "list", "words").out == "words: no dead letters\n"
 
 
-# --- drop --------------------------------------------------------------------------------------
-
-
 def test_drop_removes_letters_for_good(cli, letters):
     letters.add([LETTER] * 3)
 
     outcome = cli("dead-letters", "drop", "words", "2", "--yes")
 
     assert outcome == (0, "words: 1 dead letter dropped, 2 left\n", "")
-    assert [letter.id for letter in letters.all()] == [1, 3]
+    assert [letter.id for letter in letters.all()] == ["1", "3"]
 
 
 def test_drop_asks_first(cli, letters, monkeypatch):
@@ -350,9 +334,6 @@ def test_a_full_table_can_be_emptied_at_once(cli, letters):
     assert outcome.out == "words: 100,000 dead letters dropped, 0 left\n"
 
 
-# --- what is refused ---------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
@@ -364,7 +345,7 @@ def test_a_full_table_can_be_emptied_at_once(cli, letters):
         (["list", "gone.py"], "gone.py is not there"),
         (["show", "words", "7"], "'words' has no dead letter 7; see: waterspout dead-letters list"),
         (["show", "words", "99999999999999999999"], "'words' has no dead letter 999999"),
-        (["show", "words", "x"], "'x' is not the number of a letter"),
+        (["show", "words", "x"], "'words' has no dead letter x"),
         (["replay", "words", "1", "7", "8"], "'words' has no dead letters 7, 8"),
         (["replay", "words"], "give the ids of letters, or --all"),
         (["replay", "words", "1", "--all"], "give the ids of letters, or --all"),
@@ -380,7 +361,7 @@ def test_what_cannot_be_done_is_said_and_changes_nothing(cli, letters, arguments
     assert outcome.code == 2
     assert outcome.out == ""
     assert named in outcome.err
-    assert [(letter.id, letter.wanted) for letter in letters.all()] == [(1, False)]
+    assert [(letter.id, letter.asked) for letter in letters.all()] == [("1", None)]
 
 
 def test_values_are_set_only_in_rows_of_trident(cli, letters):
@@ -390,7 +371,7 @@ def test_values_are_set_only_in_rows_of_trident(cli, letters):
 
     assert (outcome.code, outcome.out) == (2, "")
     assert outcome.err == "error: --set is for the rows of a Trident topology\n"
-    assert not letters.all()[0].wanted
+    assert letters.all()[0].asked is None
 
 
 def test_a_file_that_is_something_else_is_named(cli, place):

@@ -19,9 +19,9 @@ from waterspout.errors import (
     NewerFormatError,
 )
 from waterspout.faults import Fault, FaultPlan, InjectedError
+from waterspout.letters import DeadLetter, stored_form
 from waterspout.testing import FeederSpout
 from waterspout.topology import Direct, Spout, TopologyBuilder
-from waterspout.waves.spouts import Letter
 
 
 @pytest.fixture(autouse=True)
@@ -46,9 +46,6 @@ def replayed(driven: Driven) -> None:
     driven.clock.pass_by(1)
     driven.step()
     driven.until_idle()
-
-
-# --- how often, and what is kept -----------------------------------------------------------------
 
 
 @pytest.mark.parametrize("max_replays", [0, 1, 3])
@@ -77,15 +74,14 @@ def test_a_letter_says_what_where_why_and_when():
     driven.until_idle()
 
     (letter,) = driven.letters.all()
-    assert letter.id == 1
-    assert (letter.component, letter.stream) == ("source", "default")
+    assert letter.id == "1"
+    assert (letter.spout, letter.stream) == ("source", "default")
     assert (letter.values, letter.shown) == (("bad",), "['bad']")
     assert letter.message_id == "'m0'"
     assert (letter.failed_in, letter.error) == ("bolt", "ValueError: not bad yet")
     assert letter.failures == 3
     assert before <= letter.first_failed <= letter.last_failed <= time.time()
-    assert (letter.wanted, letter.can_be_replayed) == (False, True)
-    assert driven.letters.get(1) == letter
+    assert (letter.asked, letter.can_be_replayed) == (None, True)
     assert len(driven.letters) == 1
 
 
@@ -133,10 +129,7 @@ def test_letters_are_numbered_in_the_order_in_which_they_came():
         driven.until_idle()
 
     assert [letter.values for letter in driven.letters.all()] == [(n,) for n in range(20)]
-    assert [letter.id for letter in driven.letters.all(limit=3)] == [1, 2, 3]
-
-
-# --- texts and values that resist ----------------------------------------------------------------
+    assert [letter.id for letter in driven.letters.all()[:3]] == ["1", "2", "3"]
 
 
 class Speechless(Exception):
@@ -182,10 +175,10 @@ def test_values_that_cannot_be_encoded_are_shown_but_not_replayed(value):
 
     (letter,) = driven.letters.all()
     assert not letter.can_be_replayed
-    assert letter.values == ()
+    assert letter.values is None
     assert letter.shown
     assert driven.letters.want() == 0
-    assert driven.letters.want([1]) == 0
+    assert driven.letters.want(["1"]) == 0
     assert feeder.tracker.acks == {"m0": 1}
 
 
@@ -214,9 +207,6 @@ def refuse_once(bolt, tuple):
     else:
         seen("refused").append(True)
         bolt.collector.fail(tuple)
-
-
-# --- durable first, acked then -------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("point", "stored"), [("letters.before", 0), ("letters.after", 1)])
@@ -266,9 +256,6 @@ def test_a_letter_that_goes_back_to_its_place_needs_no_room(tmp_path):
     assert [letter.failures for letter in letters.all()] == [2]
 
 
-# --- replays -------------------------------------------------------------------------------------
-
-
 def test_a_letter_that_is_replayed_with_success_is_gone():
     driven, feeder = failing(Fails("out", {"bad": 4}), ["bad"], max_replays=3)
     driven.until_idle()
@@ -294,7 +281,7 @@ def test_a_letter_that_fails_again_goes_back_with_all_its_failures(value):
     replayed(driven)
 
     (letter,) = driven.letters.all()
-    assert (letter.id, letter.failures, letter.wanted) == (first.id, 6, False)
+    assert (letter.id, letter.failures, letter.asked) == (first.id, 6, None)
     assert (letter.message_id, letter.first_failed) == (first.message_id, first.first_failed)
     assert letter.last_failed >= first.last_failed
     assert letter.values == (value,)
@@ -307,15 +294,15 @@ def test_only_the_letters_that_are_wanted_are_replayed():
     driven.until_idle()
     seen("round").append(2)
 
-    wanted = driven.letters.get(2).values[0]
+    wanted = driven.letters.all()[1].values[0]
 
-    assert driven.letters.want([2, 77]) == 1
+    assert driven.letters.want(["2", "77"]) == 1
     driven.clock.pass_by(1)
     driven.step()
     driven.until_idle()
 
     assert seen("accepted") == [wanted]
-    assert [letter.id for letter in driven.letters.all()] == [1, 3]
+    assert [letter.id for letter in driven.letters.all()] == ["1", "3"]
 
 
 def refuse_all_of_first_round(bolt, tuple):
@@ -359,7 +346,7 @@ def test_a_letter_of_a_direct_stream_ends_no_run():
     # Either it was sent to its task again, or it stays and is known not to be replayable.
     (letter,) = driven.letters.all() or [None]
     assert (letter is None) == (seen("accepted") == [(3, 7)])
-    assert letter is None or not letter.wanted
+    assert letter is None or not letter.is_asked_for
 
 
 class Pointing(Spout):
@@ -425,17 +412,17 @@ def follow_mode(bolt, tuple):
 
 def test_letters_of_a_spout_that_is_no_more_wait():
     letters = DeadLetters(None)
-    letters.add([Letter("gone", "default", (1,), "'m'", "b", "E", 1, 1.0, 1.0)])
+    letters.add([letter(1, spout="gone")])
     driven, _ = failing(Record("out"), [], letters=letters)
 
     replayed(driven)
 
-    assert [letter.component for letter in driven.letters.all()] == ["gone"]
+    assert [each.spout for each in driven.letters.all()] == ["gone"]
 
 
 def test_without_ackers_nothing_is_replayed():
     letters = DeadLetters(None)
-    letters.add([Letter("source", "default", (1,), "'m'", "b", "E", 1, 1.0, 1.0)])
+    letters.add([letter(1)])
     driven, _ = failing(Record("out"), [], letters=letters, ackers=0)
 
     replayed(driven)
@@ -444,18 +431,27 @@ def test_without_ackers_nothing_is_replayed():
     assert seen("out") == []
 
 
-# --- the file ------------------------------------------------------------------------------------
-
-
-def letter(value: Any = 1) -> Letter:
-    return Letter("source", "default", (value,), "'m'", "bolt", "E: x", 2, 10.0, 20.0)
+def letter(value: Any = 1, spout: str = "source") -> DeadLetter:
+    content, looks = stored_form([value])
+    return DeadLetter(
+        spout=spout,
+        stream="default",
+        content=content,
+        looks=looks,
+        message_id="'m'",
+        failed_in="bolt",
+        error="E: x",
+        failures=2,
+        first_failed=10.0,
+        last_failed=20.0,
+    )
 
 
 def test_nothing_is_made_before_the_first_letter(tmp_path):
     letters = DeadLetters(tmp_path / "topology")
 
-    assert (letters.all(), letters.wanted(), len(letters), letters.get(1)) == ([], [], 0, None)
-    assert (letters.want(), letters.remove([1])) == (0, 0)
+    assert (letters.all(), letters.wanted(), len(letters)) == ([], [], 0)
+    assert (letters.want(), letters.remove(["1"])) == (0, 0)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -466,9 +462,9 @@ def test_letters_outlive_the_process(tmp_path):
 
     second = DeadLetters(tmp_path)
     assert [each.values for each in second.all()] == [("a",), ("b",)]
-    assert second.want([2]) == 1
+    assert second.want(["2"]) == 1
     assert [each.values for each in second.wanted()] == [("b",)]
-    assert second.remove([1, 2]) == 2
+    assert second.remove(["1", "2"]) == 2
     assert second.all() == []
 
 
@@ -488,10 +484,10 @@ def test_somebody_else_may_ask_for_a_replay_while_the_topology_runs(tmp_path):
 def test_numbers_are_not_used_again(tmp_path):
     letters = DeadLetters(tmp_path)
     letters.add([letter("a")])
-    letters.remove([1])
+    letters.remove(["1"])
     letters.add([letter("b")])
 
-    assert [each.id for each in letters.all()] == [2]
+    assert [each.id for each in letters.all()] == ["2"]
 
 
 def test_all_letters_of_a_wave_are_stored_or_none(tmp_path):
@@ -542,3 +538,25 @@ def test_a_long_content_is_shown_shortened():
     (kept,) = letters.all()
     assert len(kept.shown) <= 10_003
     assert kept.values == ("x" * 100_000,)
+
+
+def test_letters_of_the_version_before_are_read(tmp_path):
+    """The file as it was when messages and rows had letters of different kinds."""
+    import sqlite3
+
+    columns = "component, stream, content, shown, message_id, failed_in, error, failures, "
+    columns += "first_failed, last_failed, target, wanted"
+    old = DeadLetters(tmp_path)
+    old.add([])
+    old.close()
+    with sqlite3.connect(tmp_path / "dead-letters.db") as db:
+        values = "'s', 'to', ?, ?, '7', 'b', 'E: x', 4, 1, 2, ?, ?"
+        insert = f"INSERT INTO letters ({columns}) VALUES ({values})"
+        db.execute(insert, ('["a"]', "['a']", 3, 1))
+        db.execute(insert, (None, "[<odd>]", None, 0))
+
+    wanted, odd = DeadLetters(tmp_path).all()
+
+    assert (wanted.id, wanted.spout, wanted.task, wanted.values) == ("1", "s", 3, ("a",))
+    assert (wanted.failures, wanted.first_failed, wanted.is_asked_for) == (4, 1.0, True)
+    assert (odd.values, odd.shown, odd.task, odd.asked) == (None, "[<odd>]", None, None)

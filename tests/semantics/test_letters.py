@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
@@ -13,11 +13,12 @@ from waterspout.coordination.rollback import roll_back
 from waterspout.coordination.store import MemoryCoordinationStore, SharedMemory
 from waterspout.errors import StateMismatchError
 from waterspout.faults import BATCH_POINTS
+from waterspout.letters import Asked
 from waterspout.spouts.base import SpoutKind
 from waterspout.state import MemoryMapState
 from waterspout.testing import LocalRun, MemoryLog, SimulatedCrash
 from waterspout.trident import TridentTopology
-from waterspout.trident.isolation.store import LettersPlace
+from waterspout.trident.isolation.store import LettersLocation
 from waterspout.trident.runtime.states import open_state
 
 CONFIG = Config(max_spout_pending=2, retry_backoff_millis=0, cancel_wait_secs=0.0)
@@ -56,7 +57,7 @@ class CrashAt:
 class World:
     """What outlives a crash."""
 
-    place: LettersPlace
+    place: LettersLocation
     kind: SpoutKind = SpoutKind.TRANSACTIONAL
     isolating: bool = True
     ledger: SharedMemory = field(default_factory=SharedMemory)
@@ -108,15 +109,15 @@ class World:
 
     @property
     def letters(self):
-        return self.place.open().all()
+        return self.place.letters()
 
     def aside(self) -> list[tuple[object, ...]]:
-        return sorted((*letter.values.values(), letter.failures) for letter in self.letters)
+        return sorted((*letter.values, letter.failures) for letter in self.letters)
 
 
 def worlds(tmp_path_factory, **more):
     """Make worlds whose letters are in files, each in a folder of its own."""
-    return World(LettersPlace(tmp_path_factory.mktemp("letters")), **more)
+    return World(LettersLocation(tmp_path_factory.mktemp("letters")), **more)
 
 
 def points_of(world: World, **more) -> int:
@@ -153,10 +154,10 @@ def test_a_crash_at_every_point_gives_each_bad_row_one_letter(kind, tmp_path_fac
 
 def test_a_second_crash_during_every_recovery_changes_nothing():
     pairs = 0
-    for n in range(1, points_of(World(LettersPlace())) + 1, 3):
+    for n in range(1, points_of(World(LettersLocation())) + 1, 3):
         for m in range(1, 1000, 7):
             hook = CrashAt(n, m)
-            world = World(LettersPlace())
+            world = World(LettersLocation())
             world.run(hook)
             if not hook.all_fired:
                 break
@@ -165,14 +166,10 @@ def test_a_second_crash_during_every_recovery_changes_nothing():
     assert pairs > 80
 
 
-# --- replays ---------------------------------------------------------------------------------
-
-
 def ask(world: World) -> None:
     """Ask as several people would: one letter mended, the other as it was."""
-    mended, same = sorted(world.letters, key=lambda letter: letter.values["id"])
-    rows = [(mended, '["1",2]'), (same, same.row)]
-    world.place.requests().add("replay", rows)
+    mended, same = sorted(world.letters, key=lambda letter: letter.row["id"])
+    world.place.requests().add("replay", [replace(mended, content='["1",2]'), same])
 
 
 MENDED = {1: [1, 2, 5], 2: [3]}
@@ -197,7 +194,7 @@ def test_a_crash_at_every_point_of_a_replay_replays_once(kind, tmp_path_factory)
 
         assert hook.all_fired
         assert (world.counted, world.aside()) == (MENDED, AGAIN), f"{n} ({hook.seen[n - 1]})"
-        assert "open" not in {state for _, state, _ in world.place.requests().states().values()}
+        assert "open" not in {asked.state for asked in world.place.requests().asked().values()}
 
 
 def test_who_asks_again_and_again_during_crashes_gets_one_replay(tmp_path_factory):
@@ -206,8 +203,9 @@ def test_who_asks_again_and_again_during_crashes_gets_one_replay(tmp_path_factor
     def asked() -> tuple[World, object]:
         world = worlds(tmp_path_factory)
         world.run()
-        (letter,) = [one for one in world.letters if one.values["id"] == 2]
-        return world, lambda: world.place.requests().add("replay", [(letter, '["1",2]')])
+        (letter,) = [one for one in world.letters if one.row["id"] == 2]
+        mended = replace(letter, content='["1",2]')
+        return world, lambda: world.place.requests().add("replay", [mended])
 
     world, again = asked()
     for n in range(1, points_of(world, between=again) + 1):
@@ -222,7 +220,7 @@ def test_who_asks_again_and_again_during_crashes_gets_one_replay(tmp_path_factor
 
 def test_a_second_crash_during_a_replay_replays_once():
     def asked() -> World:
-        world = World(LettersPlace())
+        world = World(LettersLocation())
         world.run()
         ask(world)
         return world
@@ -244,7 +242,7 @@ def test_a_crash_at_every_point_of_a_drop_drops_once(tmp_path_factory):
     def asked() -> World:
         world = worlds(tmp_path_factory)
         world.run()
-        world.place.requests().add("drop", [(world.letters[0], None)])
+        world.place.requests().add("drop", world.letters[:1])
         return world
 
     for n in range(1, points_of(asked()) + 1):
@@ -269,8 +267,8 @@ def test_a_replayed_batch_that_fails_replays_its_letters_with_it(tmp_path_factor
         return int(text)
 
     world.operation = moody
-    (letter,) = [one for one in world.letters if one.values["id"] == 2]
-    world.place.requests().add("replay", [(letter, '["7",2]')])
+    (letter,) = [one for one in world.letters if one.row["id"] == 2]
+    world.place.requests().add("replay", [replace(letter, content='["7",2]')])
     world.run()
 
     assert calls["7"] == 4
@@ -283,22 +281,22 @@ def test_a_letter_keeps_its_history_over_replays(tmp_path_factory):
     first = {letter.position: letter for letter in world.letters}
 
     for _ in range(2):
-        world.place.requests().add("replay", [(one, one.row) for one in world.letters])
+        world.place.requests().add("replay", world.letters)
         world.run()
 
     for letter in world.letters:
         before = first[letter.position]
         assert (letter.failures, letter.first_failed) == (3, before.first_failed)
         assert letter.last_failed >= before.last_failed
-        assert letter.key.txid > before.key.txid
+        assert letter.txid > before.txid
 
 
 def test_many_requests_are_spread_over_batches():
-    world = World(LettersPlace())
+    world = World(LettersLocation())
     world.log = MemoryLog("text string, id bigint", [[("x", i) for i in range(2500)]], take=2500)
     world.run()
     world.place.requests().add(
-        "replay", [(one, f'["1",{one.values["id"]}]') for one in world.letters]
+        "replay", [replace(one, content=f'["1",{one.row["id"]}]') for one in world.letters]
     )
 
     run = world.run()
@@ -328,9 +326,6 @@ def test_a_batch_that_is_taken_back_takes_its_letters_and_replays_with_it(tmp_pa
     assert (world.counted, world.aside()) == (MENDED, AGAIN)
 
 
-# --- a topology that changes -----------------------------------------------------------------
-
-
 def test_isolation_can_be_switched_on_where_a_bad_row_stops_an_old_topology(tmp_path_factory):
     world = worlds(tmp_path_factory, isolating=False)
     with pytest.raises(ValueError, match="invalid literal"):
@@ -347,14 +342,12 @@ def test_isolation_can_be_switched_off_and_letters_wait(tmp_path_factory):
     world.run()
 
     world.isolating = False
-    world.place.requests().add("replay", [(one, one.row) for one in world.letters])
+    world.place.requests().add("replay", world.letters)
     world.run()
 
     assert (world.counted, world.aside()) == (GOOD, FIRST)
-    states = world.place.requests().states().values()
-    assert {(state, reason) for _, state, reason in states} == {
-        ("refused", "the topology has no operation parse that puts rows aside")
-    }
+    reason = "the topology has no operation parse that puts rows aside"
+    assert {letter.asked for letter in world.letters} == {Asked("replay", "refused", reason)}
     world.isolating = True
     ask(world)
     world.run()
@@ -366,7 +359,7 @@ def test_a_drop_is_carried_out_where_nothing_isolates_any_more(tmp_path_factory)
     world.run()
 
     world.isolating = False
-    world.place.requests().add("drop", [(one, None) for one in world.letters])
+    world.place.requests().add("drop", world.letters)
     world.run()
 
     assert world.letters == []

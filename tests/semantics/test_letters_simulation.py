@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import random
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
@@ -18,7 +19,7 @@ from waterspout.coordination.store import MemoryCoordinationStore, SharedMemory
 from waterspout.spouts.base import SpoutKind
 from waterspout.testing import LocalRun, MemoryLog, SimulatedCrash
 from waterspout.trident import TridentTopology
-from waterspout.trident.isolation.store import LettersPlace
+from waterspout.trident.isolation.store import LettersLocation
 
 CONFIG = Config(
     max_spout_pending=3,
@@ -40,7 +41,7 @@ def share(n: int) -> int:
 class World:
     """What outlives a crash, and those who ask for letters."""
 
-    def __init__(self, seed: int, place: LettersPlace) -> None:
+    def __init__(self, seed: int, place: LettersLocation) -> None:
         rng = self.random = random.Random(seed)
         self.place = place
 
@@ -91,24 +92,24 @@ class World:
     def somebody_asks(self) -> None:
         """Ask for a letter that is there, or was there a moment ago."""
         rng = self.random
-        known = self.place.open().all()
+        known = self.place.letters()
         if not known:
             return
         letter = rng.choice(known)
         if rng.random() < 0.2:
-            if not self.place.requests().add("drop", [(letter, None)]):
-                self.dropped.add(letter.values["id"])
+            if self.place.requests().add("drop", [letter]):
+                self.dropped.add(letter.row["id"])
             return
-        row = letter.row
         if rng.random() < 0.7:
-            text, number = '"4"', letter.values["id"]
-            row = f"[{text},{number}]" if "n" not in letter.values else f"[{text},{number},4]"
-        self.place.requests().add("replay", [(letter, row)])
+            text, number = '"4"', letter.row["id"]
+            row = f"[{text},{number}]" if "n" not in letter.row else f"[{text},{number},4]"
+            letter = replace(letter, content=row)
+        self.place.requests().add("replay", [letter])
 
     def found(self) -> tuple[Counter[int], Counter[int]]:
         scanned = self.state.make_state(Config(), 0, 1).scan()
         counted = Counter(n for chunk in scanned for _, ids in chunk for n in ids)
-        return counted, Counter(letter.values["id"] for letter in self.place.open().all())
+        return counted, Counter(letter.row["id"] for letter in self.place.letters())
 
 
 def drive(world: World, max_steps: int = 2000) -> None:
@@ -151,7 +152,7 @@ def step_of_a_dead_driver(engine, rng) -> None:
 @pytest.mark.parametrize("first", range(0, 60, 20))
 def test_every_row_is_counted_once_or_a_letter_once(first, tmp_path_factory):
     for seed in range(first, first + 20):
-        place = LettersPlace(tmp_path_factory.mktemp("letters") if seed % 5 == 0 else None)
+        place = LettersLocation(tmp_path_factory.mktemp("letters") if seed % 5 == 0 else None)
         world = World(seed, place)
 
         drive(world)

@@ -46,10 +46,7 @@ def run(build, spout, config=CONFIG, **more):
 
 
 def facts(local):
-    return [(letter.values, letter.node, letter.position) for letter in local.letters]
-
-
-# --- the three forms -------------------------------------------------------------------------
+    return [(letter.row, letter.failed_in, letter.position) for letter in local.letters]
 
 
 class Parse(Function):
@@ -83,7 +80,7 @@ def test_bad_rows_become_letters_and_the_rest_goes_on(form):
 
     assert kept.rows == [("1", 1), ("3", 3), ("5", 5)]
     name = {"function": "Parse"}.get(IDS[FORMS.index(form)], getattr(form, "__name__", None))
-    node = local.letters[0].node
+    node = local.letters[0].failed_in
     assert facts(local) == [({"text": "x"}, node, "1"), ({"text": "y"}, node, "3")]
     assert name is None or node == f"each({name})"
 
@@ -106,7 +103,7 @@ def test_every_row_is_in_the_stream_or_in_the_letters(texts, form, size):
     )
 
     bad = [(text, str(i)) for i, text in enumerate(texts) if not text.lstrip("-").isdigit()]
-    assert [(letter.values["text"], letter.position) for letter in local.letters] == bad
+    assert [(letter.row["text"], letter.position) for letter in local.letters] == bad
     good = [(text, int(text)) for text in texts if text.lstrip("-").isdigit()]
     assert kept.rows == sorted(good, key=repr)
 
@@ -126,7 +123,7 @@ def test_filters_isolate(form):
     kept, local = run(lambda s: s.filter("text", form, on_error=DEAD), rows_of("1", "x", "3"))
 
     assert kept.rows == [("3",)]
-    assert [letter.values for letter in local.letters] == [{"text": "x"}]
+    assert [letter.row for letter in local.letters] == [{"text": "x"}]
 
 
 def test_peeks_isolate():
@@ -138,7 +135,7 @@ def test_peeks_isolate():
     kept, local = run(lambda s: s.peek(look, on_error=DEAD), rows_of("1", "x", "3"))
 
     assert kept.rows == [("1",), ("3",)]
-    assert [letter.values for letter in local.letters] == [{"text": "x"}]
+    assert [letter.row for letter in local.letters] == [{"text": "x"}]
 
 
 class Twice(MapFunction):
@@ -156,8 +153,8 @@ def test_maps_isolate_and_letters_have_the_position_of_the_row(form):
 
     assert kept.rows == [(2, -3), (8, 6)]
     assert facts(local) == [
-        ({"text": "x"}, local.letters[0].node, "1"),
-        ({"n": 6}, local.letters[1].node, "2"),
+        ({"text": "x"}, local.letters[0].failed_in, "1"),
+        ({"n": 6}, local.letters[1].failed_in, "2"),
     ]
 
 
@@ -192,7 +189,7 @@ def test_what_a_bad_row_has_emitted_is_taken_back(bad):
     kept, local = run(lambda s: s.each("text", Emits(), "word string", on_error=DEAD), spout)
 
     assert kept.rows == [("a b", "a"), ("a b", "b"), ("d", "d")]
-    assert [letter.values for letter in local.letters] == [{"text": f"c {bad}"}]
+    assert [letter.row for letter in local.letters] == [{"text": f"c {bad}"}]
 
 
 def test_a_value_that_does_not_fit_its_type_is_a_bad_row():
@@ -209,7 +206,7 @@ def test_a_letter_says_what_failed_where_and_how():
     _, local = run(lambda s: s.each("text", parse, "n bigint", on_error=DEAD), rows_of("1", "x"))
 
     (letter,) = local.letters
-    assert (letter.key, letter.failures) == ((1, 0, 0), 1)
+    assert (letter.id, letter.failures) == ("1:0:0", 1)
     assert letter.error == "ValueError: invalid literal for int() with base 10: 'x'"
     assert "in parse" in letter.trace
     assert letter.first_failed == letter.last_failed
@@ -226,11 +223,8 @@ def test_a_failed_exception_still_replays_the_batch():
 
     kept, local = run(lambda s: s.each("text", moody, "n bigint", on_error=DEAD), rows_of("1", "x"))
 
-    assert [letter.values for letter in local.letters] == [{"text": "x"}]
+    assert [letter.row for letter in local.letters] == [{"text": "x"}]
     assert kept.rows == [("1", 1)]
-
-
-# --- chains and plans ------------------------------------------------------------------------
 
 
 def test_two_operations_of_a_chain_isolate_each_with_its_own_input():
@@ -264,7 +258,7 @@ def test_two_operations_of_one_name_have_letters_of_their_own():
 
     kept, local = run(build, rows_of("1", "x", "2"))
 
-    assert [letter.node for letter in local.letters] == ["each(parse)", "each(parse) #2"]
+    assert [letter.failed_in for letter in local.letters] == ["each(parse)", "each(parse) #2"]
     assert kept.rows == [("1", 1)]
 
 
@@ -417,9 +411,6 @@ def test_explain_shows_the_letters():
     assert "exactly-once: each(parse) puts bad rows aside, the state is opaque" in text
 
 
-# --- limits ----------------------------------------------------------------------------------
-
-
 def test_too_many_bad_rows_stop_the_run_before_anything_is_committed():
     config = CONFIG.replace(max_bad_ratio=0.5)
     spout = rows_of("1", "2", "x", "4", "x", "y", "z", size=3)
@@ -437,7 +428,7 @@ def test_too_many_bad_rows_stop_the_run_before_anything_is_committed():
     assert "max_bad_ratio allows 50.0%" in text
     assert "ValueError: invalid literal for int() with base 10: 'x'; " in text
     assert list(kept.batches) == [1]
-    assert [letter.values for letter in local.letters] == [{"text": "x"}]
+    assert [letter.row for letter in local.letters] == [{"text": "x"}]
     assert local.loop.ledger.emitted[2].attempt == 0, "it was not tried again"
 
 
@@ -470,7 +461,7 @@ def test_a_replay_that_fails_again_does_not_stop_the_run():
     local.replay_letters(*local.letters, text="y")
     local.finish()
 
-    assert [(letter.values, letter.failures) for letter in local.letters] == [({"text": "y"}, 2)]
+    assert [(letter.row, letter.failures) for letter in local.letters] == [({"text": "y"}, 2)]
 
 
 def test_when_the_letters_are_full_the_run_stops_and_drops_none():
@@ -484,7 +475,7 @@ def test_when_the_letters_are_full_the_run_stops_and_drops_none():
         local.finish()
 
     assert kept.rows == [("1", 1)]
-    assert [letter.values["text"] for letter in local.letters] == ["x", "x"]
+    assert [letter.row["text"] for letter in local.letters] == ["x", "x"]
 
 
 def test_one_batch_with_more_bad_rows_than_there_may_be_letters_stops_the_run():
@@ -510,7 +501,7 @@ def test_an_opaque_spout_may_lose_a_row_and_its_letter_with_it():
 
     _, local = run(lambda s: s.each("text", once, "n bigint", on_error=DEAD), log)
 
-    assert sorted(letter.values["text"] for letter in local.letters) == ["x", "y"]
+    assert sorted(letter.row["text"] for letter in local.letters) == ["x", "y"]
 
 
 def _opaque():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import stat
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
 
@@ -13,8 +14,8 @@ import pytest
 from waterspout import Config
 from waterspout.arrow import arrow_schema
 from waterspout.errors import ForeignStoreError, NewerFormatError
+from waterspout.letters import Asked
 from waterspout.schema import Schema
-from waterspout.serde import decode_value
 from waterspout.state.head import Claim, Writer
 from waterspout.transactional.attempt import TransactionAttempt
 from waterspout.trident.isolation.letters import (
@@ -25,7 +26,7 @@ from waterspout.trident.isolation.letters import (
     to_aside,
 )
 from waterspout.trident.isolation.replay import fit_row
-from waterspout.trident.isolation.store import LETTERS_FILE, LettersFactory, LettersPlace
+from waterspout.trident.isolation.store import LETTERS_FILE, LettersFactory, LettersLocation
 
 SCHEMA = Schema.parse("word string, n bigint")
 
@@ -39,7 +40,7 @@ def bad(word="x", n=1, *, node="each(f)", **more):
 
 @pytest.fixture(params=["folder", "memory"])
 def place(request, tmp_path):
-    return LettersPlace(tmp_path / "words") if request.param == "folder" else LettersPlace()
+    return LettersLocation(tmp_path / "words") if request.param == "folder" else LettersLocation()
 
 
 def live(place, epoch=1):
@@ -62,22 +63,23 @@ def test_a_letter_is_there_when_its_batch_is_settled(place):
     letters = live(place)
 
     settle = write(letters, 1, 0, [bad("a"), bad("b")])
-    before = place.open().all()
+    before = place.letters()
     settle()
 
     assert before == []
-    assert [str(letter.key) for letter in place.open().all()] == ["1:0:0", "1:0:1"]
-    assert place.open().get(LetterKey(1, 0, 1)).values == {"word": "b", "n": 1}
+    assert [letter.id for letter in place.letters()] == ["1:0:0", "1:0:1"]
+    assert place.letters()[1].row == {"word": "b", "n": 1}
+    assert [place.open().has(id) for id in ("1:0:1", "1:0:2")] == [True, False]
 
 
 def test_a_lost_attempt_leaves_no_letter_and_takes_none(place):
     letters = live(place)
     write(letters, 1, 0, [bad("old")])()
-    write(letters, 2, 0, [bad("lost"), bad("lost")], [LetterKey(1, 0, 0)], before=0)
+    write(letters, 2, 0, [bad("lost"), bad("lost")], ["1:0:0"], before=0)
 
     write(letters, 2, 1, [bad("new")], before=0, begun=(0,))()
 
-    found = [(str(letter.key), letter.values["word"]) for letter in place.open().all()]
+    found = [(letter.id, letter.row["word"]) for letter in place.letters()]
     assert found == [("1:0:0", "old"), ("2:1:0", "new")]
 
 
@@ -92,10 +94,10 @@ def test_the_count_is_that_of_the_committed_letters(place):
 
 
 def test_a_letter_that_is_gone_leaves_no_row_behind_for_ever(tmp_path):
-    place = LettersPlace(tmp_path / "words")
+    place = LettersLocation(tmp_path / "words")
     letters = live(place)
     write(letters, 1, 0, [bad("a")])()
-    write(letters, 2, 0, [], [LetterKey(1, 0, 0)], before=0)()
+    write(letters, 2, 0, [], ["1:0:0"], before=0)()
     for txid in (3, 4):
         write(letters, txid, 0, [], before=0)()
 
@@ -106,13 +108,13 @@ def test_a_letter_that_is_gone_leaves_no_row_behind_for_ever(tmp_path):
 def test_the_batch_that_took_a_letter_can_be_taken_back(place):
     letters = live(place)
     write(letters, 1, 0, [bad("a")])()
-    write(letters, 2, 0, [], [LetterKey(1, 0, 0)], before=0)()
+    write(letters, 2, 0, [], ["1:0:0"], before=0)()
 
     # As a rollback does: batch 2 is the next again, and another attempt claims it.
     letters = live(place, epoch=2)
     letters.claim(Claim(TransactionAttempt(2, 1), 0, begun=(0,)))
 
-    assert [str(letter.key) for letter in place.open().all()] == ["1:0:0"]
+    assert [letter.id for letter in place.letters()] == ["1:0:0"]
 
 
 def test_letters_may_begin_when_a_topology_is_old(place):
@@ -120,13 +122,13 @@ def test_letters_may_begin_when_a_topology_is_old(place):
 
     write(letters, 50, 2, [bad("a")], before=1)()
 
-    assert [str(letter.key) for letter in place.open().all()] == ["50:2:0"]
+    assert [letter.id for letter in place.letters()] == ["50:2:0"]
 
 
 def test_only_the_user_may_read_the_files(tmp_path):
-    place = LettersPlace(tmp_path / "words")
+    place = LettersLocation(tmp_path / "words")
     write(live(place), 1, 0, [bad()])()
-    place.requests().add("replay", [(place.open().all()[0], None)])
+    place.requests().add("replay", place.letters())
 
     modes = {p.name: stat.S_IMODE(p.stat().st_mode) for p in (tmp_path / "words").iterdir()}
 
@@ -134,15 +136,13 @@ def test_only_the_user_may_read_the_files(tmp_path):
 
 
 def test_anyone_can_read_the_table(tmp_path):
-    write(live(LettersPlace(tmp_path)), 1, 0, [bad("a", 5)])()
+    write(live(LettersLocation(tmp_path)), 1, 0, [bad("a", 5)])()
 
     with sqlite3.connect(tmp_path / LETTERS_FILE) as db:
         found = db.execute("SELECT txid, node, row, position, error FROM letters").fetchall()
 
     assert found == [(1, "each(f)", '["a",5]', "7", "ValueError: no a")]
 
-
-# --- letters ---------------------------------------------------------------------------------
 
 EVERY_TYPE = {
     "a string": "ä\u2028",
@@ -189,7 +189,7 @@ def test_a_value_without_a_safe_encoding_is_kept_as_text():
         now=0.0,
     )  # fmt: skip
 
-    assert (letter.row, letter.looks, letter.values) == (None, "[<odd>]", None)
+    assert (letter.content, letter.looks, letter.row) == (None, "[<odd>]", None)
     with pytest.raises(ValueError, match="could not be stored"):
         fit_row(letter, letter.schema)
 
@@ -231,53 +231,50 @@ def test_what_is_no_letters_id_is_refused(text):
         LetterKey.parse(text)
 
 
-# --- requests --------------------------------------------------------------------------------
-
-
 def stored(place, count=1):
     write(live(place), 1, 0, [bad(f"w{i}") for i in range(count)])()
-    return place.open().all()
+    return place.letters()
 
 
 def test_a_letter_is_asked_for_once(place):
     (letter,) = stored(place)
     requests = place.requests()
 
-    first = requests.add("replay", [(letter, '["y",2]')])
-    second = requests.add("drop", [(letter, None)])
+    first = requests.add("replay", [replace(letter, content='["y",2]')])
+    second = requests.add("drop", [letter])
 
-    assert (first, second) == ([], [letter.key])
+    assert (first, second) == (1, 0)
     (request,) = requests.after(0, 10)
-    assert (request.action, decode_value(request.row)) == ("replay", ["y", 2])
-    assert read_aside(request.to_aside()) == request
+    assert (request.action, request.letter.values) == ("replay", ("y", 2))
+    assert read_aside(to_aside(request)) == request
 
 
 def test_a_request_that_was_refused_can_be_made_again(place):
     (letter,) = stored(place)
     requests = place.requests()
-    requests.add("replay", [(letter, None)])
+    requests.add("replay", [letter])
     (request,) = requests.after(0, 10)
     requests.refuse(request.id, "no such operation")
 
-    assert requests.states() == {letter.key: ("replay", "refused", "no such operation")}
+    assert place.letters()[0].asked == Asked("replay", "refused", "no such operation")
     assert requests.after(0, 10) == []
-    assert requests.add("replay", [(letter, letter.row)]) == []
-    assert requests.after(request.id, 10)[0].row == letter.row
+    assert requests.add("replay", [letter]) == 1
+    assert requests.after(request.id, 10)[0].letter.content == letter.content
 
 
 def test_what_was_done_stays_taken_until_it_is_forgotten(place):
     (letter,) = stored(place)
     requests = place.requests()
-    requests.add("replay", [(letter, letter.row)])
+    requests.add("replay", [letter])
     (request,) = requests.after(0, 10)
 
     requests.done([request.id])
     requests.done([request.id])
 
     assert requests.after(0, 10) == []
-    assert requests.add("replay", [(letter, letter.row)]) == [letter.key]
+    assert requests.add("replay", [letter]) == 0
     requests.forget_done()
-    assert requests.add("replay", [(letter, letter.row)]) == []
+    assert requests.add("replay", [letter]) == 1
     assert requests.after(0, 10)[0].id > request.id
 
 
@@ -286,17 +283,16 @@ def test_all_requests_are_made_or_none(place):
     requests = place.requests()
 
     with pytest.raises(Exception, match=r"unsupported|bind"):
-        requests.add("replay", [(letter, letter.row), (letter, object())])
+        requests.add("replay", [letter, replace(letter, content=object())])
 
-    assert requests.states() == {}
+    assert requests.asked() == {}
 
 
 def test_reading_creates_nothing(tmp_path):
-    place = LettersPlace(tmp_path)
+    place = LettersLocation(tmp_path)
 
     assert place.requests().after(0, 1) == []
-    assert place.requests().states() == {}
-    assert place.open().all() == []
+    assert place.letters() == []
     assert list(tmp_path.iterdir()) == []
 
 
@@ -304,13 +300,13 @@ def test_a_file_of_somebody_else_is_refused(tmp_path):
     with sqlite3.connect(tmp_path / "letter-requests.db") as db:
         db.execute("CREATE TABLE other (x)")
     with pytest.raises(ForeignStoreError):
-        LettersPlace(tmp_path).requests().states()
+        LettersLocation(tmp_path).requests().asked()
 
 
 def test_a_file_of_a_newer_version_is_refused(tmp_path):
-    place = LettersPlace(tmp_path)
-    place.requests().add("drop", [(stored(place)[0], None)])
+    place = LettersLocation(tmp_path)
+    place.requests().add("drop", stored(place))
     with sqlite3.connect(tmp_path / "letter-requests.db") as db:
         db.execute("PRAGMA user_version=99")
     with pytest.raises(NewerFormatError):
-        place.requests().states()
+        place.requests().asked()

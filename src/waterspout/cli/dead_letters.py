@@ -5,31 +5,32 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
 from waterspout.cli.failures import one_line
 from waterspout.cli.loading import load_topology, names_a_file
 from waterspout.cli.options import ConfigFile, Settings, read_config
-from waterspout.cli.row_letters import drop_rows, list_rows, replay_rows, show_row
 from waterspout.cli.screen import counted, harmless, print_table
 from waterspout.config import Config
 from waterspout.coordination.dead_letters import DeadLetters
 from waterspout.errors import ConfigError, LeaseHeldError, OutsideError
+from waterspout.letters import DeadLetter
+from waterspout.safe_repr import shown
 from waterspout.schema import check_topology_id
 from waterspout.topology.graph import Topology
-from waterspout.trident.isolation.store import LettersPlace
-from waterspout.waves.spouts import Letter
+from waterspout.trident.isolation.repair import repaired
+from waterspout.trident.isolation.store import LettersLocation
 
 __all__ = ["dead_letters"]
 
-_ID_MAX = 2**63 - 1
 _CELL_MAX = 60
 _NAMED_MAX = 20
+_VALUE_MAX = 10_000
 
 dead_letters = typer.Typer(
     name="dead-letters",
@@ -59,16 +60,33 @@ Home = Annotated[
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
-    """The letters of one topology, and where its driver would be found.
-
-    `rows`: those of a Trident topology, which has no others.
-    """
+class _Letters:
+    """The letters of one topology: rows if it is one of Trident, otherwise messages."""
 
     name: str
     conf: Config
-    letters: DeadLetters
-    rows: LettersPlace | None
+    messages: DeadLetters
+    rows: LettersLocation | None
+
+    def all(self) -> list[DeadLetter]:
+        """Return the letters, oldest first."""
+        return self.messages.all() if self.rows is None else self.rows.letters()
+
+    def chosen(self, ids: Sequence[str] | None, everything: bool) -> list[DeadLetter]:
+        """Return the letters that a command names, or refuse them all if one is not there."""
+        if bool(ids) == everything:
+            raise ConfigError("give the ids of letters, or --all")
+        there = {letter.id: letter for letter in self.all()}
+        if not ids:
+            return list(there.values())
+        missing = [id for id in ids if id not in there]
+        if missing:
+            what = "dead letter" if len(missing) == 1 else "dead letters"
+            raise ConfigError(
+                f"{self.name!r} has no {what} {', '.join(missing)}; see: waterspout dead-letters "
+                f"list {self.name}"
+            )
+        return [there[id] for id in dict.fromkeys(ids)]
 
 
 @dead_letters.command("list")
@@ -83,22 +101,20 @@ def list_letters(
     setting: Settings = None,
 ) -> None:
     """List dead letters, oldest first."""
-    with _open(topology, home, config, setting) as place:
-        if place.rows is not None:
-            list_rows(place.name, place.rows, limit, as_json=as_json)
-            return
-        total, letters = len(place.letters), place.letters.all(limit)
+    with _open(topology, home, config, setting) as found:
+        letters = found.all()
+    oldest = letters[:limit]
     if as_json:
-        for letter in letters:
+        for letter in oldest:
             typer.echo(json.dumps(_facts(letter)))
-        return
-    if not letters:
-        typer.echo(f"{place.name}: no dead letters")
-        return
-    columns = ("id", "spout", "message", "failed in", "error", "failures", "last failed", "")
-    print_table(columns, [_row(letter) for letter in letters], right=("id", "failures"))
-    if total > len(letters):
-        typer.echo(f"the oldest {len(letters):,} of {total:,}; --limit shows more")
+    elif not letters:
+        typer.echo(f"{found.name}: no dead letters")
+    else:
+        rows = [_cells(letter) for letter in oldest]
+        right = ("batch" if oldest[0].is_row else "id", "failures")
+        print_table(tuple(rows[0]), [tuple(row.values()) for row in rows], right=right)
+        if len(letters) > limit:
+            typer.echo(f"the oldest {limit:,} of {len(letters):,}; --limit shows more")
 
 
 @dead_letters.command()
@@ -110,25 +126,21 @@ def show(
     setting: Settings = None,
 ) -> None:
     """Show everything about a dead letter."""
-    with _open(topology, home, config, setting) as place:
-        if place.rows is not None:
-            show_row(place.name, place.rows, id)
-            return
-        (letter,) = _found(place, [id])
-    typer.echo(f"letter        {letter.id} of topology {place.name}")
-    task = "" if letter.target is None else f", for task {letter.target}"
-    typer.echo(f"spout         {harmless(f'{letter.component}, stream {letter.stream}')}{task}")
-    typer.echo(f"message id    {harmless(letter.message_id)}")
-    typer.echo(f"values        {harmless(letter.shown)}")
-    typer.echo(f"failed in     {harmless(letter.failed_in) or '(no bolt)'}")
-    typer.echo(f"failures      {letter.failures:,}")
-    typer.echo(f"first failed  {_when(letter.first_failed)}")
-    typer.echo(f"last failed   {_when(letter.last_failed)}")
-    typer.echo(f"replay        {_replay(letter)}")
-    first, *more = letter.error.split("\n")
-    typer.echo(f"error         {harmless(first)}")
-    for line in more:
-        typer.echo(f"              {harmless(line)}".rstrip())
+    with _open(topology, home, config, setting) as found:
+        (letter,) = found.chosen([id], everything=False)
+    error = letter.error.split("\n")
+    for label, *lines in (
+        ("letter", f"{letter.id} of topology {found.name}"),
+        *(_about_row(letter) if letter.is_row else _about_message(letter)),
+        ("failures", f"{letter.failures:,}"),
+        ("first failed", _when(letter.first_failed)),
+        ("last failed", _when(letter.last_failed)),
+        ("replay", _replay(letter)),
+        ("error", *error, *(letter.trace.split("\n") if letter.trace else ())),
+    ):
+        for line in lines:
+            typer.echo(f"{label:<14}{harmless(line)}".rstrip())
+            label = ""
 
 
 @dead_letters.command()
@@ -148,27 +160,20 @@ def replay(
     setting: Settings = None,
 ) -> None:  # fmt: skip
     """Send dead letters through the topology again; one that fails again comes back."""
-    with _open(topology, home, config, setting) as place:
-        if place.rows is not None:
-            asked = replay_rows(place.name, place.rows, ids, everything, values or ())
-            _say_asked(place, asked, "replayed")
-            return
-        if values:
+    with _open(topology, home, config, setting) as found:
+        if values and found.rows is None:
             raise ConfigError("--set is for the rows of a Trident topology")
-        letters = _chosen(place, ids, everything)
+        changes = _changes(values or ())
+        letters = [repaired(letter, changes) for letter in found.chosen(ids, everything)]
         able = [letter for letter in letters if letter.can_be_replayed]
-        place.letters.want([_id(letter) for letter in able])
         unable = [letter for letter in letters if not letter.can_be_replayed]
-        for letter in unable[:_NAMED_MAX]:
-            typer.echo(f"letter {letter.id} cannot be replayed: {_WHY_NOT}", err=True)
-        if len(unable) > _NAMED_MAX:
-            typer.echo(f"and {len(unable) - _NAMED_MAX:,} more", err=True)
-        if able:
-            marked = counted(len(able), "dead letter is", "dead letters are")
-            typer.echo(f"{place.name}: {marked} to be replayed; {_who_replays(place)}")
-        elif not letters:
-            typer.echo(f"{place.name}: no dead letters")
+        problem = f"{_named(unable)} cannot be replayed: {_why_not(unable)}" if unable else ""
+        if unable and found.rows is not None:
+            raise ConfigError(problem)
+        if able or not unable:
+            _ask(found, "replay", able, everything)
     if unable:
+        typer.echo(problem, err=True)
         raise typer.Exit(1)
 
 
@@ -183,41 +188,36 @@ def drop(
     setting: Settings = None,
 ) -> None:
     """Remove dead letters for good: their messages are lost."""
-    with _open(topology, home, config, setting) as place:
-        if place.rows is not None:
-            asked = drop_rows(place.name, place.rows, ids, everything, yes=yes)
-            _say_asked(place, asked, "dropped")
-            return
-        letters = _chosen(place, ids, everything)
-        if not letters:
-            typer.echo(f"{place.name}: no dead letters")
-            return
-        if not yes:
+    with _open(topology, home, config, setting) as found:
+        letters = found.chosen(ids, everything)
+        if letters and not yes:
             what = counted(len(letters), "dead letter")
-            typer.confirm(f"Drop {what} of {place.name} for good?", abort=True)
-        dropped = place.letters.remove([_id(letter) for letter in letters])
-        left = len(place.letters)
-    typer.echo(f"{place.name}: {counted(dropped, 'dead letter')} dropped, {left:,} left")
+            typer.confirm(f"Drop {what} of {found.name} for good?", abort=True)
+        if not letters or found.rows is not None:
+            _ask(found, "drop", letters, everything)
+            return
+        dropped = found.messages.remove([letter.id for letter in letters])
+        left = len(found.messages)
+    typer.echo(f"{found.name}: {counted(dropped, 'dead letter')} dropped, {left:,} left")
 
 
 @contextmanager
 def _open(
     target: str, home: Path | None, file: Path | None, settings: Sequence[str] | None
-) -> Iterator[_Place]:
+) -> Iterator[_Letters]:
     conf = read_config(file, settings)
     if home is not None:
         conf = conf.replace(home=str(home))
-    name, is_trident = _named(target, conf)
+    name, is_trident = _topology(target, conf)
     folder = conf.home_path().absolute() / name
-    rows = LettersPlace(folder)
-    letters = DeadLetters(folder)
+    messages, rows = DeadLetters(folder), LettersLocation(folder)
     try:
-        yield _Place(name, conf, letters, rows if is_trident or rows.exists else None)
+        yield _Letters(name, conf, messages, rows if is_trident or rows.exists else None)
     finally:
-        letters.close()
+        messages.close()
 
 
-def _named(target: str, conf: Config) -> tuple[str, bool]:
+def _topology(target: str, conf: Config) -> tuple[str, bool]:
     """Return the name of a topology, and whether it is known to be one of Trident."""
     if names_a_file(target):
         found = load_topology(target)
@@ -233,47 +233,49 @@ def _named(target: str, conf: Config) -> tuple[str, bool]:
     return name, False
 
 
-def _say_asked(place: _Place, asked: int, what: str) -> None:
+def _changes(settings: Sequence[str]) -> dict[str, str]:
+    changes: dict[str, str] = {}
+    for setting in settings:
+        field, equals, value = setting.partition("=")
+        if not equals or not field:
+            raise ConfigError(
+                f"--set {setting} is not FIELD=JSON, such as --set amount=12 or 's=\"x\"'"
+            )
+        changes[field.strip()] = value
+    return changes
+
+
+def _ask(
+    found: _Letters,
+    action: Literal["replay", "drop"],
+    letters: Sequence[DeadLetter],
+    everything: bool,
+) -> None:
+    """Leave letters to the driver, and say who will do it."""
+    done = {"replay": "replayed", "drop": "dropped"}[action]
+    asked = 0
+    if found.rows is None:
+        asked = found.messages.want([letter.id for letter in letters])
+    else:
+        before = [letter for letter in letters if letter.is_asked_for]
+        if before and not everything:
+            were = "was" if len(before) == 1 else "were"
+            raise ConfigError(f"{_named(before)} of {found.name!r} {were} asked for already")
+        new = [letter for letter in letters if not letter.is_asked_for]
+        # Since the letters were read, somebody may have asked for one, or a driver replayed it.
+        asked = found.rows.requests().add(action, new) if new else 0
     if asked:
         marked = counted(asked, "dead letter is", "dead letters are")
-        typer.echo(f"{place.name}: {marked} to be {what}; {_who_replays(place)}")
+        typer.echo(f"{found.name}: {marked} to be {done}; {_who_does_it(found)}")
     else:
-        typer.echo(f"{place.name}: no dead letters to be {what}")
+        typer.echo(f"{found.name}: no dead letters{f' to be {done}' if letters else ''}")
 
 
-def _chosen(place: _Place, ids: Sequence[str] | None, everything: bool) -> list[Letter]:
-    if bool(ids) == everything:
-        raise ConfigError("give the ids of letters, or --all")
-    return place.letters.all() if everything else _found(place, ids or ())
-
-
-def _found(place: _Place, ids: Sequence[str]) -> list[Letter]:
-    """Return these letters, or refuse them all if one is not there."""
-    found = {id: _letter(place, id) for id in ids}
-    missing = [id for id, letter in found.items() if letter is None]
-    if missing:
-        what = "dead letter" if len(missing) == 1 else "dead letters"
-        raise ConfigError(
-            f"{place.name!r} has no {what} {', '.join(missing)}; see: waterspout dead-letters list "
-            f"{place.name}"
-        )
-    return [letter for letter in found.values() if letter is not None]
-
-
-def _letter(place: _Place, id: str) -> Letter | None:
-    if not (id.isascii() and id.isdecimal()):
-        raise ConfigError(f"{id!r} is not the number of a letter")
-    return place.letters.get(int(id)) if int(id) <= _ID_MAX else None
-
-
-_WHY_NOT = "its values could not be stored, only what they look like"
-
-
-def _who_replays(place: _Place) -> str:
+def _who_does_it(found: _Letters) -> str:
     from waterspout.coordination.factory import coordination_store
 
     try:
-        store = coordination_store(place.name, place.conf)
+        store = coordination_store(found.name, found.conf)
         try:
             store.refuse_if_held()
         finally:
@@ -285,22 +287,66 @@ def _who_replays(place: _Place) -> str:
     return "no driver runs now: the next run will do it"
 
 
-def _id(letter: Letter) -> int:
-    assert letter.id is not None
-    return letter.id
+def _named(letters: Sequence[DeadLetter]) -> str:
+    names = ", ".join(letter.id for letter in letters[:_NAMED_MAX])
+    more = f" and {len(letters) - _NAMED_MAX:,} more" if len(letters) > _NAMED_MAX else ""
+    return f"{'letter' if len(letters) == 1 else 'letters'} {names}{more}"
 
 
-def _row(letter: Letter) -> tuple[str, ...]:
-    return (
-        str(letter.id),
-        _short(letter.component),
-        _short(letter.message_id),
-        _short(letter.failed_in),
-        _short(letter.error),
-        f"{letter.failures:,}",
-        _when(letter.last_failed),
-        "to be replayed" if letter.wanted else "",
-    )
+def _why_not(letters: Sequence[DeadLetter]) -> str:
+    remedy = "; --set gives new ones" if letters[0].is_row else ""
+    return f"its values could not be stored, only what they look like{remedy}"
+
+
+def _about_message(letter: DeadLetter) -> Iterator[tuple[str, ...]]:
+    task = "" if letter.task is None else f", for task {letter.task}"
+    yield "spout", f"{letter.spout}, stream {letter.stream}{task}"
+    yield "message id", letter.message_id
+    yield "values", letter.shown
+    yield "failed in", letter.failed_in or "(no bolt)"
+
+
+def _about_row(letter: DeadLetter) -> Iterator[tuple[str, ...]]:
+    yield "failed in", letter.failed_in
+    yield "position", letter.position or "(not known)"
+    yield "batch", f"{letter.txid}, attempt {letter.attempt}"
+    row = letter.row
+    if row is None:
+        yield "row", letter.shown
+    else:
+        fields = letter.schema
+        yield "row", *(f"{name} {kind} = {shown(row[name], _VALUE_MAX)}" for name, kind in fields)
+
+
+def _cells(letter: DeadLetter) -> dict[str, str]:
+    """Return a line of the table, by column."""
+    if letter.is_row:
+        about = {"position": letter.position or "", "batch": str(letter.txid)}
+        about = {"failed in": letter.failed_in, **about}
+    else:
+        about = {"spout": letter.spout, "message": letter.message_id}
+        about = {**about, "failed in": letter.failed_in}
+    return {
+        "id": letter.id,
+        **{column: _short(text) for column, text in about.items()},
+        "error": _short(letter.error),
+        "failures": f"{letter.failures:,}",
+        "last failed": _when(letter.last_failed),
+        "": _short(_status(letter)),
+    }
+
+
+def _status(letter: DeadLetter) -> str:
+    if letter.asked is None or letter.asked.state == "done":
+        return ""
+    if letter.asked.state == "refused":
+        return f"refused: {letter.asked.reason}"
+    return "to be replayed" if letter.asked.action == "replay" else "to be dropped"
+
+
+def _replay(letter: DeadLetter) -> str:
+    possible = "possible" if letter.can_be_replayed else f"not possible: {_why_not([letter])}"
+    return _status(letter) or possible
 
 
 def _short(text: str) -> str:
@@ -312,25 +358,35 @@ def _when(seconds: float) -> str:
     return datetime.fromtimestamp(seconds).astimezone().isoformat(timespec="seconds")
 
 
-def _replay(letter: Letter) -> str:
-    if not letter.can_be_replayed:
-        return f"not possible: {_WHY_NOT}"
-    return "asked for" if letter.wanted else "possible"
-
-
-def _facts(letter: Letter) -> dict[str, Any]:
-    return {
-        "id": letter.id,
-        "spout": letter.component,
-        "stream": letter.stream,
-        "task": letter.target,
-        "message_id": letter.message_id,
-        "values": letter.shown,
+def _facts(letter: DeadLetter) -> dict[str, Any]:
+    """Return everything about a letter for JSON: values are texts, as Python shows them."""
+    facts = {
         "failed_in": letter.failed_in,
         "error": letter.error,
         "failures": letter.failures,
         "first_failed": _when(letter.first_failed),
         "last_failed": _when(letter.last_failed),
         "can_be_replayed": letter.can_be_replayed,
-        "wanted": letter.wanted,
+    }
+    if not letter.is_row:
+        return {
+            "id": int(letter.id),
+            "spout": letter.spout,
+            "stream": letter.stream,
+            "task": letter.task,
+            "message_id": letter.message_id,
+            "values": letter.shown,
+            **facts,
+            "wanted": letter.is_asked_for,
+        }
+    row = letter.row
+    return {
+        "id": letter.id,
+        "position": letter.position,
+        "txid": letter.txid,
+        "attempt": letter.attempt,
+        "trace": letter.trace,
+        "row": letter.shown if row is None else {name: shown(v) for name, v in row.items()},
+        **facts,
+        "request": None if letter.asked is None else asdict(letter.asked),
     }

@@ -1,8 +1,8 @@
-"""Dead letters of a core topology: messages that failed too often, kept until somebody decides.
+"""The store of a core topology's dead letters: messages that failed too often.
 
-One SQLite file beside the embedded coordination store. Only the driver that holds the lease adds
-letters; anybody may list them, and ask for some to be sent through again: that is a mark in the
-table, which the running driver finds.
+It is one SQLite file in the topology's folder. Only the driver that holds the lease adds letters.
+Anybody may list or drop them, or ask for a replay: that sets a mark in the table, which the
+running driver finds.
 """
 
 from __future__ import annotations
@@ -12,16 +12,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from waterspout.errors import DeadLettersFullError, SerdeError
+from waterspout.errors import DeadLettersFullError
+from waterspout.letters import Asked, DeadLetter
 from waterspout.own_files import FileKind, OwnFile
-from waterspout.safe_repr import shown
-from waterspout.serde import decode_value, encode_value
-from waterspout.waves.spouts import Letter
 
 __all__ = ["DeadLetters"]
 
 _FILE = "dead-letters.db"
-_TEXT_MAX = 10_000
 _SCHEMA = """
 CREATE TABLE letters (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -40,10 +37,22 @@ CREATE TABLE letters (
 )
 """
 _KIND = FileKind("dead letters of waterspout", 0x5753444C, 1, _SCHEMA)
-_COLUMNS = (
-    "id, component, stream, content, shown, message_id, failed_in, error, failures, "
-    "first_failed, last_failed, target, wanted"
-)
+
+# The attributes of a letter and the columns they are in; `id`, `shown` and `wanted` come first.
+_COLUMNS = {
+    "spout": "component",
+    "stream": "stream",
+    "content": "content",
+    "message_id": "message_id",
+    "failed_in": "failed_in",
+    "error": "error",
+    "failures": "failures",
+    "first_failed": "first_failed",
+    "last_failed": "last_failed",
+    "task": "target",
+}
+_NAMES = f"id, shown, wanted, {', '.join(_COLUMNS.values())}"
+_INSERT = f"INSERT OR REPLACE INTO letters ({_NAMES}) VALUES (?, ?, 0{', ?' * len(_COLUMNS)})"
 
 
 class DeadLetters:
@@ -53,9 +62,9 @@ class DeadLetters:
         self._file = OwnFile(None if folder is None else folder / _FILE, _KIND)
         self._limit = limit
 
-    def add(self, letters: Sequence[Letter]) -> None:
-        """Put letters aside, all of them durably or none; one with an id goes back to its place."""
-        new = sum(letter.id is None for letter in letters)
+    def add(self, letters: Sequence[DeadLetter]) -> None:
+        """Store letters, all or none of them. One that has an id replaces what is stored there."""
+        new = sum(not letter.id for letter in letters)
 
         def write(db: sqlite3.Connection) -> None:
             (count,) = db.execute("SELECT count(*) FROM letters").fetchone()
@@ -66,61 +75,32 @@ class DeadLetters:
                     "before it acks them. Replay or drop some (waterspout dead-letters), or raise "
                     "the limit, and run the same command again."
                 )
-            for letter in letters:
-                self._write(db, letter)
+            db.executemany(_INSERT, map(_to_row, letters))
 
         self._file.transaction(write, create=True)
 
-    def remove(self, ids: Sequence[int]) -> int:
-        """Remove letters: they were replayed with success, or are not wanted any more."""
-        if not self._file.exists:
-            return 0
+    def remove(self, ids: Sequence[str]) -> int:
+        """Remove letters that were replayed or are not wanted any more; return how many."""
+        return self._for_each("DELETE FROM letters WHERE id = ?", ids)
 
-        def write(db: sqlite3.Connection) -> int:
-            # One by one: SQLite takes only so many parameters in a statement.
-            return db.executemany(
-                "DELETE FROM letters WHERE id = ?", [(id,) for id in ids]
-            ).rowcount
+    def want(self, ids: Sequence[str] | None = None) -> int:
+        """Ask for letters to be replayed (None: all); return how many of them can be."""
+        if ids is None:
+            ids = [letter.id for letter in self.all()]
+        mark = "UPDATE letters SET wanted = 1 WHERE content IS NOT NULL AND id = ?"
+        return self._for_each(mark, ids)
 
-        return self._file.transaction(write)
+    def unwant(self, ids: Sequence[str]) -> None:
+        """Take back that letters are to be replayed."""
+        self._for_each("UPDATE letters SET wanted = 0 WHERE id = ?", ids)
 
-    def want(self, ids: Sequence[int] | None = None) -> int:
-        """Ask for letters to be sent through again (None: all that can be); return how many."""
-        if not self._file.exists:
-            return 0
+    def wanted(self) -> list[DeadLetter]:
+        """Return the letters that are to be replayed, oldest first."""
+        return self._read("WHERE wanted = 1")
 
-        def write(db: sqlite3.Connection) -> int:
-            mark = "UPDATE letters SET wanted = 1 WHERE content IS NOT NULL"
-            if ids is None:
-                return db.execute(mark).rowcount
-            return db.executemany(f"{mark} AND id = ?", [(id,) for id in ids]).rowcount
-
-        return self._file.transaction(write)
-
-    def unwant(self, ids: Sequence[int]) -> None:
-        """Take back that letters are to be sent through again."""
-        if self._file.exists:
-            mark = "UPDATE letters SET wanted = 0 WHERE id = ?"
-            self._file.transaction(lambda db: db.executemany(mark, [(id,) for id in ids]))
-
-    def wanted(self) -> list[Letter]:
-        """Return the letters that are to be sent through again, oldest first."""
-        if not self._file.exists:
-            return []
-        return self._read("WHERE wanted = 1 ORDER BY id")
-
-    def all(self, limit: int | None = None) -> list[Letter]:
+    def all(self) -> list[DeadLetter]:
         """Return the letters, oldest first."""
-        if not self._file.exists:
-            return []
-        return self._read("ORDER BY id" + ("" if limit is None else f" LIMIT {int(limit)}"))
-
-    def get(self, id: int) -> Letter | None:
-        """Return one letter."""
-        if not self._file.exists:
-            return None
-        found = self._read("WHERE id = ?", id)
-        return found[0] if found else None
+        return self._read("")
 
     def __len__(self) -> int:
         if not self._file.exists:
@@ -132,49 +112,27 @@ class DeadLetters:
         """Close the file."""
         self._file.close()
 
-    @staticmethod
-    def _write(db: sqlite3.Connection, letter: Letter) -> None:
-        try:
-            content: str | None = encode_value(list(letter.values))
-        except SerdeError:
-            content = None  # it can be looked at, but not sent through again
-        db.execute(
-            f"INSERT OR REPLACE INTO letters ({_COLUMNS}) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,0)",
-            (
-                *(
-                    letter.id,
-                    letter.component,
-                    letter.stream,
-                    content,
-                    shown(list(letter.values), _TEXT_MAX),
-                ),
-                *(letter.message_id, letter.failed_in, letter.error),
-                *(letter.failures, letter.first_failed, letter.last_failed, letter.target),
-            ),
-        )
+    def _for_each(self, statement: str, ids: Sequence[str]) -> int:
+        if not self._file.exists:
+            return 0
+        # One by one: SQLite takes only so many parameters in a statement.
+        numbers = [(int(id),) for id in ids]
+        return self._file.transaction(lambda db: db.executemany(statement, numbers).rowcount)
 
-    def _read(self, which: str, *parameters: Any) -> list[Letter]:
-        rows = self._file.query(f"SELECT {_COLUMNS} FROM letters {which}", *parameters)
-        return [_letter(row) for row in rows]
+    def _read(self, which: str) -> list[DeadLetter]:
+        if not self._file.exists:
+            return []
+        rows = self._file.query(f"SELECT {_NAMES} FROM letters {which} ORDER BY id")
+        return [_from_row(row) for row in rows]
 
 
-def _letter(row: Sequence[Any]) -> Letter:
-    id, component, stream, content, shown, *rest = row
-    message_id, failed_in, error, failures, first_failed, last_failed, target, wanted = rest
-    values = () if content is None else tuple(decode_value(content))
-    return Letter(
-        component,
-        stream,
-        values,
-        message_id,
-        failed_in,
-        error,
-        failures,
-        first_failed,
-        last_failed,
-        target,
-        id=id,
-        shown=shown,
-        wanted=bool(wanted),
-        can_be_replayed=content is not None,
-    )
+def _to_row(letter: DeadLetter) -> tuple[Any, ...]:
+    return letter.id or None, letter.shown, *(getattr(letter, name) for name in _COLUMNS)
+
+
+def _from_row(row: Sequence[Any]) -> DeadLetter:
+    id, shown, wanted, *rest = row
+    values = dict(zip(_COLUMNS, rest, strict=True))
+    looks = shown if values["content"] is None else None
+    asked = Asked("replay") if wanted else None
+    return DeadLetter(id=str(id), looks=looks, asked=asked, **values)

@@ -21,6 +21,7 @@ from waterspout.config import Config
 from waterspout.coordination.dead_letters import DeadLetters
 from waterspout.coordination.store import CoordinationStore
 from waterspout.errors import EmitError, SpoutCrash
+from waterspout.letters import DeadLetter
 from waterspout.topology.graph import Topology
 from waterspout.transactional.ledger import Ledger
 from waterspout.waves.bolts import ErrorNote, Failure
@@ -28,7 +29,7 @@ from waterspout.waves.frames import Frame
 from waterspout.waves.log_spouts import LogTask
 from waterspout.waves.logs import LogRead
 from waterspout.waves.part import PartResult
-from waterspout.waves.spouts import Letter, PulledSpout, SpoutTask
+from waterspout.waves.spouts import PulledSpout, SpoutTask
 
 __all__ = ["Counts", "SpoutTasks"]
 
@@ -76,7 +77,7 @@ class SpoutTasks:
         self._tasks: dict[int, SpoutTask] = {}
         self._crashes: dict[tuple[int, str], int] = {}
         self._asleep_until: dict[int, float] = {}
-        self._replaying: set[int] = set()
+        self._replaying: set[str] = set()
         self._asked = self._planned = 0
         self._look_at = self._store_at = clock()
         self.counts = Counts()
@@ -283,7 +284,7 @@ class SpoutTasks:
             self._fail(trees, lambda root: Failure(root, "", "timed out"))
 
     def _ack(self, trees: Trees) -> None:
-        replayed: list[Letter] = []
+        replayed: list[DeadLetter] = []
         for task, roots in _by_task(trees):
             self.counts.acked += len(roots)
             each = self._tasks[task]
@@ -293,7 +294,7 @@ class SpoutTasks:
             if self._guarded(each, lambda e=each, r=roots: e.acked(r)):  # type: ignore[misc]
                 self._works_again(each, "ack")
         if replayed:
-            ids = [letter.id for letter in replayed if letter.id is not None]
+            ids = [letter.id for letter in replayed]
             self._letters.remove(ids)
             self._replaying.difference_update(ids)
 
@@ -301,7 +302,7 @@ class SpoutTasks:
         if not len(trees):
             return
         self.dry = False
-        letters: list[Letter] = []
+        letters: list[DeadLetter] = []
         for task, roots in _by_task(trees):
             self.counts.failed += len(roots)
             each = self._tasks[task]
@@ -321,17 +322,17 @@ class SpoutTasks:
         """Whether a spout has crashed and will be started anew; a log's is not, it only pauses."""
         return isinstance(each, PulledSpout) and each.task in self._asleep_until
 
-    def _put_aside(self, letters: list[Letter]) -> None:
+    def _put_aside(self, letters: list[DeadLetter]) -> None:
         """Store dead letters durably; only then are their messages acked away."""
         faults.point("letters.before", count=len(letters))
         self._letters.add(letters)
         faults.point("letters.after", count=len(letters))
-        self._replaying.difference_update(letter.id for letter in letters if letter.id is not None)
-        self.counts.dead_letters += sum(letter.id is None for letter in letters)
+        self._replaying.difference_update(letter.id for letter in letters)
+        self.counts.dead_letters += sum(not letter.id for letter in letters)
         for letter in letters[:10]:
             log.warning(
                 "message %s of spout %r failed %d times and is now a dead letter: %s%s",
-                *(letter.message_id, letter.component, letter.failures, letter.error),
+                *(letter.message_id, letter.spout, letter.failures, letter.error),
                 f" in {letter.failed_in!r}" if letter.failed_in else "",
             )
         for each in self._tasks.values():
@@ -345,9 +346,9 @@ class SpoutTasks:
             return
         self._look_at = self._clock() + _LOOK_FOR_REPLAYS_S
         for letter in self._letters.wanted():
-            tasks = self._topology.tasks.get(letter.component, ())
+            tasks = self._topology.tasks.get(letter.spout, ())
             each = self._tasks.get(tasks[0]) if tasks else None
-            if each is not None and letter.id is not None and letter.id not in self._replaying:
+            if each is not None and letter.id not in self._replaying:
                 try:
                     each.replay(letter)
                     self._replaying.add(letter.id)
@@ -355,7 +356,7 @@ class SpoutTasks:
                     # It does not fit the topology as it is now; it stays where it is.
                     self._letters.unwant([letter.id])
                     text = f"dead letter {letter.id} cannot be replayed: {error}"
-                    self._report(ErrorNote(letter.component, each.task, text, text))
+                    self._report(ErrorNote(letter.spout, each.task, text, text))
 
     def store_positions(self, store: CoordinationStore, *, now: bool = False) -> None:
         """Store up to where logs are done, not too often."""

@@ -29,7 +29,7 @@ from waterspout.state.sqlite import SQLiteState
 from waterspout.state.store import StoreState
 from waterspout.transactional.attempt import TransactionAttempt
 from waterspout.transactional.ledger import Ledger, Metadata
-from waterspout.trident.isolation.store import LettersFactory, LettersPlace
+from waterspout.trident.isolation.store import LettersFactory, LettersLocation
 from waterspout.trident.plan.nodes import NewValues, Query, UpdateWith
 from waterspout.trident.plan.plan import Plan, ancestors
 from waterspout.trident.runtime.states import open_state
@@ -115,7 +115,7 @@ def _scratch_plan(plan: Plan, folder: Path) -> Plan:
     states = dict(plan.states)
     for name, spec in plan.states.items():
         if isinstance(spec.factory, LettersFactory):
-            states[name] = replace(spec, factory=LettersFactory(LettersPlace()))
+            states[name] = replace(spec, factory=LettersFactory(LettersLocation()))
         elif not spec.static and isinstance(spec.factory, StoreState):
             given = spec.factory
             scratch = SQLiteState.opaque(folder / f"{name}.db", table="counted")

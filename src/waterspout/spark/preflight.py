@@ -13,7 +13,7 @@ from waterspout.coordination.store import CoordinationStore
 from waterspout.spark.checks import check_plan
 from waterspout.spouts.files import FileSpout
 from waterspout.state.base import HeadedState
-from waterspout.trident.isolation.rewriting import letters_place, with_letters
+from waterspout.trident.isolation.rewriting import letters_location, with_letters
 from waterspout.trident.plan.plan import Plan
 from waterspout.trident.runtime.states import open_state
 from waterspout.trident.topology import TridentTopology
@@ -44,7 +44,7 @@ class Prepared:
 def prepare(topology: TridentTopology, conf: Config) -> Prepared:
     """Return what is needed to run a topology, or raise what is wrong; writes nothing."""
     bare = topology.plan(conf)
-    plan = with_letters(bare, conf, letters_place(bare, conf))
+    plan = with_letters(bare, conf, letters_location(bare, conf))
     check_plan(plan, conf)
     store, folder = _store(plan, conf)
     prepared = Prepared(plan, store, folder, {})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, overload
 
 from waterspout.config import Config
@@ -14,6 +15,7 @@ from waterspout.coordination.recording import WaveRecorder
 from waterspout.coordination.store import CoordinationStore, MemoryCoordinationStore
 from waterspout.coordination.wave_loop import WaveLoop, WaveSetup
 from waterspout.errors import TopologyError
+from waterspout.letters import DeadLetter
 from waterspout.serde import encode_value
 from waterspout.state.base import HeadedState
 from waterspout.testing.batch_bolts import LocalBatches
@@ -22,14 +24,12 @@ from waterspout.testing.engine import InProcessEngine
 from waterspout.testing.waves import InProcessWaves
 from waterspout.topology.graph import Topology
 from waterspout.transactional.builder import TransactionalTopology
-from waterspout.trident.isolation.letters import RowLetter
-from waterspout.trident.isolation.rewriting import letters_place, with_letters
-from waterspout.trident.isolation.store import LettersPlace
+from waterspout.trident.isolation.rewriting import letters_location, with_letters
+from waterspout.trident.isolation.store import LettersLocation
 from waterspout.trident.plan.plan import Plan
 from waterspout.trident.runtime.states import open_state
 from waterspout.trident.topology import TridentTopology
 from waterspout.trident.windowing.build import windows_by_time
-from waterspout.waves.spouts import Letter
 
 __all__ = ["LocalRun", "LocalWaves", "run_in_process"]
 
@@ -53,7 +53,7 @@ class LocalRun:
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
         listener: LoopListener | None = None,
-        letters: LettersPlace | None = None,
+        letters: LettersLocation | None = None,
     ) -> None:
         if isinstance(topology, Topology):
             raise _other_kind(topology)
@@ -61,8 +61,8 @@ class LocalRun:
         # Windows are kept as long as the ledger is.
         bare = topology.plan(conf, in_memory=store is None)
         if letters is None:
-            letters = LettersPlace() if store is None else letters_place(bare, conf)
-        self._place = letters
+            letters = LettersLocation() if store is None else letters_location(bare, conf)
+        self._location = letters
         self.plan: Plan = with_letters(bare, conf, letters)
         self.engine = InProcessEngine(self.plan, conf)
         states: dict[str, HeadedState] = {}
@@ -87,21 +87,22 @@ class LocalRun:
         self.loop.start()
 
     @property
-    def letters(self) -> list[RowLetter]:
+    def letters(self) -> list[DeadLetter]:
         """The dead letters of the committed batches, oldest first."""
-        return self._place.open().all()
+        return self._location.letters()
 
-    def replay_letters(self, *letters: RowLetter, **values: Any) -> None:
+    def replay_letters(self, *letters: DeadLetter, **values: Any) -> None:
         """Ask for dead letters to be sent through again, with these values of their fields."""
-        rows = []
+        wanted = []
         for letter in letters:
-            row = {**(letter.values or {}), **values}
-            rows.append((letter, encode_value([row[name] for name in letter.schema.names])))
-        self._place.requests().add("replay", rows)
+            row = {**(letter.row or {}), **values}
+            content = encode_value([row[name] for name in letter.schema.names])
+            wanted.append(replace(letter, content=content))
+        self._location.requests().add("replay", wanted)
 
-    def drop_letters(self, *letters: RowLetter) -> None:
+    def drop_letters(self, *letters: DeadLetter) -> None:
         """Ask for dead letters to be dropped."""
-        self._place.requests().add("drop", [(letter, None) for letter in letters])
+        self._location.requests().add("drop", letters)
 
     def step(self, choose: Callable[[int], int] = lambda n: 0) -> None:
         """Let the loop look once, then one phase go on by one step."""
@@ -154,7 +155,7 @@ class LocalWaves:
             letters = DeadLetters(None, limit=conf.dead_letters_max)
         self._letters = letters
         self._recorder = WaveRecorder(topology.name)
-        self._kept: list[Letter] | None = None
+        self._kept: list[DeadLetter] | None = None
         setup = WaveSetup(
             self._capture.added_to(topology),
             InProcessWaves(workers, keep_alive=keep_alive),
@@ -173,7 +174,7 @@ class LocalWaves:
         return self._capture.taken(component, stream)
 
     @property
-    def letters(self) -> list[Letter]:
+    def letters(self) -> list[DeadLetter]:
         """The dead letters, oldest first."""
         return self._letters.all() if self._kept is None else list(self._kept)
 
@@ -182,10 +183,13 @@ class LocalWaves:
         """The errors of components, oldest first, each with its count, as `Run.errors`."""
         return [dict(entry) for entry in self._recorder.errors]
 
-    def replay_letters(self, *ids: int) -> int:
-        """Have dead letters sent through again (all, if none is named); return how many."""
+    def replay_letters(self, *letters: DeadLetter) -> int:
+        """Ask for dead letters to be sent through again (all, if none is given); return how many.
+
+        The values stay as they are.
+        """
         self.advance(1.0)  # the loop looks for them now and then
-        return self._letters.want(ids or None)
+        return self._letters.want([letter.id for letter in letters] or None)
 
     def step(self) -> None:
         """Let the loop do once what is due: ask spouts, run a wave, tell the spouts."""

@@ -12,7 +12,7 @@ from waterspout.schema import FieldNames, Schema, check_topology_id
 from waterspout.spouts.sources import source_of
 from waterspout.state.base import StateFactory
 from waterspout.trident.grouped import GroupedStream
-from waterspout.trident.isolation.rewriting import letters_place, with_letters
+from waterspout.trident.isolation.rewriting import letters_location, with_letters
 from waterspout.trident.joins import join_streams, merge_streams, multi_reduce_streams
 from waterspout.trident.operations.contracts import CombinerAggregator
 from waterspout.trident.plan.explain import explain_as
@@ -124,7 +124,7 @@ class TridentTopology:
         """Return the plan as text, or as a graph: `format="mermaid"` or `"dot"`."""
         conf = config or Config()
         plan = self.plan(conf)
-        return explain_as(with_letters(plan, conf, letters_place(plan, conf)), conf, format)
+        return explain_as(with_letters(plan, conf, letters_location(plan, conf)), conf, format)
 
     def new_values(self, update: Update) -> Stream:
         """Return the stream of an update's new values."""

@@ -11,11 +11,12 @@ import numpy as np
 
 from waterspout.acking.xor import Ids, no_ids
 from waterspout.errors import SpoutCrash
+from waterspout.letters import DeadLetter
 from waterspout.topology.graph import Topology
 from waterspout.topology.grouping import stable_hash
 from waterspout.waves.bolts import Failure
 from waterspout.waves.logs import LogRange, LogRead, OpenedLog
-from waterspout.waves.spouts import Letter, Message, SpoutTask
+from waterspout.waves.spouts import Message, SpoutTask
 
 __all__ = ["LogTask"]
 
@@ -195,13 +196,15 @@ class LogTask(SpoutTask):
                 news = True
         return news
 
-    def failed_unread(self, partition: Any, offset: int, component: str, why: str) -> Letter | None:
+    def failed_unread(
+        self, partition: Any, offset: int, component: str, why: str
+    ) -> DeadLetter | None:
         """Take note of a message under which its worker died before a tree was begun."""
         self._partitions[partition].opened(offset, offset + 1, [offset])
         self._pending[_NO_TREE] = Message((partition, offset), None, "default")
         return self.failed(Failure(_NO_TREE, component, why))
 
-    def failed(self, failure: Failure) -> Letter | None:
+    def failed(self, failure: Failure) -> DeadLetter | None:
         """Take note of a failed tree; return a letter if the message has failed too often."""
         message = self._pending.get(failure.root)
         try:

@@ -2,7 +2,7 @@
 
 Nothing here knows about stores or waves: a task hands out frames with the trees it began, and is
 told later which of them are over. A message that has failed too often is handed out as a
-`Letter`, to be put aside, and is acked once that is done.
+`DeadLetter`, to be put aside, and is acked once that is done.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import numpy as np
 
 from waterspout.acking.xor import Ids, draw, no_ids
 from waterspout.errors import EmitError, SpoutCrash
+from waterspout.letters import DeadLetter, stored_form
 from waterspout.safe_repr import described, shown
 from waterspout.topology.collector import UNANCHORED, SpoutCollector
 from waterspout.topology.graph import Topology
@@ -25,7 +26,7 @@ from waterspout.waves.frames import Frame, unpack
 from waterspout.waves.routing import make_outlets
 from waterspout.waves.sealing import Anchors, first_values, seal
 
-__all__ = ["Emission", "Letter", "Message", "PulledSpout", "ReplayId", "SpoutTask"]
+__all__ = ["Emission", "Message", "PulledSpout", "ReplayId", "SpoutTask"]
 
 # Calls of next_tuple for one look at a spout: enough that looking costs nothing, few enough that
 # several spouts take turns.
@@ -45,41 +46,13 @@ class Message(NamedTuple):
     """The task it was sent to directly."""
 
 
-@dataclass(frozen=True, slots=True)
-class Letter:
-    """A message that could not be processed."""
-
-    component: str
-    stream: str
-    values: tuple[Any, ...]
-    message_id: str
-    failed_in: str
-    error: str
-    failures: int
-    first_failed: float
-    last_failed: float
-    target: int | None = None
-    """The task it was sent to, on a direct stream."""
-
-    id: int | None = None
-    """Its number in the dead letters; None: it is not there yet."""
-
-    shown: str = ""
-    """The values as text, for those that cannot be stored otherwise."""
-
-    wanted: bool = False
-    """Whether it is to be sent through again."""
-
-    can_be_replayed: bool = True
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class ReplayId:
     """The message id of a dead letter that is sent through again."""
 
-    letter: Letter
+    letter: DeadLetter
 
-    # By number: the values of a letter need not be hashable.
+    # Whatever has changed in it since: the failures of a letter are counted under its id.
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ReplayId) and other.letter.id == self.letter.id
 
@@ -154,18 +127,18 @@ class SpoutTask(ABC):
         """Whether it may be asked for more."""
         return self._max_pending is None or self.pending < self._max_pending
 
-    def replay(self, letter: Letter) -> None:
+    def replay(self, letter: DeadLetter) -> None:
         """Send a dead letter through again; EmitError if it does not fit any more."""
         collector = self._collector
-        outlet = collector._outlet(letter.stream, direct=letter.target is not None)
-        fitting = outlet.fit(letter.values)
-        if letter.target is None:
+        outlet = collector._outlet(letter.stream, direct=letter.task is not None)
+        fitting = outlet.fit(letter.values or ())
+        if letter.task is None:
             targets = outlet.route(fitting)
-        elif letter.target in (outlet.direct_tasks or ()):
-            targets = (letter.target,)
+        elif letter.task in (outlet.direct_tasks or ()):
+            targets = (letter.task,)
         else:
-            raise EmitError(f"task {letter.target} does not take stream {letter.stream!r} now")
-        collector.messages.append((ReplayId(letter), fitting, letter.stream, letter.target))
+            raise EmitError(f"task {letter.task} does not take stream {letter.stream!r} now")
+        collector.messages.append((ReplayId(letter), fitting, letter.stream, letter.task))
         outlet.send(targets, fitting, len(collector.messages) - 1 if self._tracked else UNANCHORED)
         collector.emitted += 1
 
@@ -190,7 +163,7 @@ class SpoutTask(ABC):
             roots = draw(ids, count)
         return roots
 
-    def replayed(self, roots: Iterable[int]) -> list[Letter]:
+    def replayed(self, roots: Iterable[int]) -> list[DeadLetter]:
         """Take note of letters that were replayed with success, and return them.
 
         Apart from other messages: no spout has a say in it, even one that is down.
@@ -215,7 +188,7 @@ class SpoutTask(ABC):
                 told += 1
         return told
 
-    def failed(self, failure: Failure) -> Letter | None:
+    def failed(self, failure: Failure) -> DeadLetter | None:
         """Take note of a failed tree; return a letter if the message has failed too often.
 
         The caller puts the letter aside durably and then calls `put_aside`.
@@ -248,18 +221,20 @@ class SpoutTask(ABC):
             if not isinstance(message.id, ReplayId):
                 self._ack(message)
 
-    def _letter(self, message: Message, failure: Failure, failing: _Failing) -> Letter:
-        letter = Letter(
-            self.component,
-            message.stream,
-            self._values_of(message),
-            shown(message.id),
-            failure.component,
-            failure.error,
-            failing.count,
-            failing.since,
-            time.time(),
-            message.target,
+    def _letter(self, message: Message, failure: Failure, failing: _Failing) -> DeadLetter:
+        content, looks = stored_form(self._values_of(message))
+        letter = DeadLetter(
+            spout=self.component,
+            stream=message.stream,
+            task=message.target,
+            message_id=shown(message.id),
+            content=content,
+            looks=looks,
+            failed_in=failure.component,
+            error=failure.error,
+            failures=failing.count,
+            first_failed=failing.since,
+            last_failed=time.time(),
         )
         if not isinstance(message.id, ReplayId):
             return letter

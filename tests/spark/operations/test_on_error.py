@@ -8,6 +8,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow.compute as pc
@@ -30,7 +31,7 @@ from waterspout.trident import (
     expr,
     pandas_function,
 )
-from waterspout.trident.isolation.store import LettersPlace
+from waterspout.trident.isolation.store import LettersLocation
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
 
@@ -54,8 +55,8 @@ def pandas_parse(frame):
 
 
 def letters_of(home, name):
-    place = LettersPlace(Path(home) / name)
-    return place, place.open().all()
+    place = LettersLocation(Path(home) / name)
+    return place, place.letters()
 
 
 @pytest.fixture(autouse=True)
@@ -92,12 +93,12 @@ def test_bad_rows_become_letters_with_their_position(spark, tmp_path, form):
 
     assert totals(tmp_path) == {"a": 3, "b": 3, "c": 4}
     _, letters = letters_of(home, "amounts")
-    found = [(letter.values, letter.position, letter.key.txid) for letter in letters]
+    found = [(letter.row, letter.position, letter.txid) for letter in letters]
     assert found == [
         ({"account": "b", "text": "x"}, "1", 1),
         ({"account": "a", "text": ""}, "4", 2),
     ]
-    assert len({letter.node for letter in letters}) == 1
+    assert len({letter.failed_in for letter in letters}) == 1
     assert "Traceback" in letters[0].trace
 
 
@@ -126,7 +127,7 @@ def test_an_audit_counts_without_the_letters_and_says_where_it_cannot(spark, tmp
 
     assert (result.keys, result.differences) == (3, ())
     place, letters = letters_of(tmp_path / "home", "amounts")
-    place.requests().add("replay", [(letters[0], '["b","1"]')])
+    place.requests().add("replay", [replace(letters[0], content='["b","1"]')])
     finish(amounts(tmp_path), spark, config)
     with pytest.raises(ConfigError, match="cannot be audited"):
         audit(amounts(tmp_path), spark, config)
@@ -139,7 +140,8 @@ def test_a_running_topology_takes_a_replay_up(spark, tmp_path):
         run.process_all_available(timeout=60)
         place, letters = letters_of(home, "amounts")
 
-        place.requests().add("replay", [(letter, '["b","10"]') for letter in letters])
+        mended = [replace(letter, content='["b","10"]') for letter in letters]
+        place.requests().add("replay", mended)
 
         wait_for(lambda: totals(tmp_path) == {"a": 3, "b": 23, "c": 4})
         run.process_all_available(timeout=60)
@@ -165,7 +167,7 @@ def test_positions_in_files_chains_and_other_readers(spark, tmp_path):
 
     assert kept.rows == [(2, 20), (3, 30), (6, 60)]
     _, letters = letters_of(home, "files")
-    found = sorted((str(letter.values), Path(letter.position).name) for letter in letters)
+    found = sorted((str(letter.row), Path(letter.position).name) for letter in letters)
     assert found == [("{'word': '0', 'n': 0}", "b.txt"), ("{'word': 'x'}", "a.txt")]
     with sqlite3.connect(tmp_path / "totals.db") as db:
         assert db.execute("SELECT count FROM lines").fetchone() == (3,)
@@ -193,7 +195,7 @@ def test_too_many_bad_rows_stop_the_run(spark, tmp_path):
 
     assert isinstance(caught.value.__cause__, TooManyBadRowsError)
     assert totals(tmp_path) == {"a": 3, "b": 3}
-    assert [letter.key.txid for letter in letters_of(home, "amounts")[1]] == [1]
+    assert [letter.txid for letter in letters_of(home, "amounts")[1]] == [1]
 
 
 @pytest.mark.parametrize("commit_in", ["driver", "tasks"])
@@ -239,15 +241,16 @@ def test_a_driver_killed_during_replays_replays_each_once(tmp_path):
     put(tmp_path / "in" / "a.txt", "1\nx\n2\ny\n")
     assert run_child(tmp_path) == 0
     place, letters = letters_of(tmp_path / "home", "replayed")
-    assert [letter.values["value"] for letter in letters] == ["x", "y"]
+    assert [letter.row["value"] for letter in letters] == ["x", "y"]
 
     # Each start is killed in the batch that carries a replay: before and behind the mark.
     for number, point in enumerate(["write.after", "mark.after"]):
-        place.requests().add("replay", [(letters[number], json.dumps([str(10 * number + 10)]))])
+        content = json.dumps([str(10 * number + 10)])
+        place.requests().add("replay", [replace(letters[number], content=content)])
         fault = {"point": point, "action": "kill"}
         assert run_child(tmp_path, fault) == -signal.SIGKILL, point
     assert run_child(tmp_path) == 0
 
     with sqlite3.connect(tmp_path / "totals.db") as db:
         assert dict(db.execute("SELECT n, count FROM counts")) == {1: 1, 2: 1, 10: 1, 20: 1}
-    assert place.open().all() == []
+    assert place.letters() == []

@@ -1,7 +1,6 @@
-"""A dead letter of Trident: a row that an operation could not take, and all that is known of it.
+"""What travels beside the rows of a batch: letters, counts of rows, and requests for letters.
 
-Letters, counts and requests travel beside the rows of a batch as text in one hidden column,
-`ASIDE`; in the rows themselves it is null.
+Each is a text in one hidden column, `ASIDE`, which is null in the rows themselves.
 """
 
 from __future__ import annotations
@@ -9,22 +8,20 @@ from __future__ import annotations
 import json
 import traceback
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any, NamedTuple
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, NamedTuple
 
-from waterspout.errors import SerdeError
-from waterspout.safe_repr import described, shown
+from waterspout.letters import DeadLetter, stored_form
+from waterspout.safe_repr import described
 from waterspout.schema import Schema
 from waterspout.secrets import masked
-from waterspout.serde import decode_value, encode_value
 
 __all__ = [
     "ASIDE",
     "LETTER_MARK",
     "Aside",
     "LetterKey",
-    "Request",
-    "RowLetter",
+    "LetterRequest",
     "Seen",
     "letter_of",
     "read_aside",
@@ -39,11 +36,10 @@ LETTER_MARK = '{"letter"'
 
 _ERROR_MAX = 1_000
 _TRACE_MAX = 4_000
-_SHOWN_MAX = 2_000
 
 
 class LetterKey(NamedTuple):
-    """The batch and attempt that a letter comes from, and its number among its letters."""
+    """The id of a row's letter: its batch and attempt, and its number among their letters."""
 
     txid: int
     attempt: int
@@ -66,39 +62,6 @@ class LetterKey(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class RowLetter:
-    """A row as it came to an operation that failed on it.
-
-    `row` is the text of its values, exact, or None where they have no safe encoding; then
-    `looks` is all there is of it.
-    """
-
-    node: str
-    fields: str
-    row: str | None
-    looks: str | None
-    position: str | None
-    error: str
-    trace: str
-    failures: int
-    first_failed: float
-    last_failed: float
-    key: LetterKey | None = None
-
-    @property
-    def schema(self) -> Schema:
-        """The fields that the row has, with their types."""
-        return Schema.parse(self.fields)
-
-    @property
-    def values(self) -> dict[str, Any] | None:
-        """The row by field; None if only its looks were kept."""
-        if self.row is None:
-            return None
-        return dict(zip(self.schema.names, decode_value(self.row), strict=True))
-
-
-@dataclass(frozen=True, slots=True)
 class Seen:
     """How many rows of the batch came to each operation, in one partition."""
 
@@ -106,25 +69,15 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
-    """What somebody wants done with a letter: `replay` it (maybe repaired), or `drop` it."""
+class LetterRequest:
+    """Somebody wants a letter replayed, with the content that it has here, or dropped."""
 
     id: int
-    action: str
-    letter: LetterKey
-    node: str
-    fields: str
-    row: str | None
-    position: str | None
-    failures: int
-    first_failed: float
-
-    def to_aside(self) -> str:
-        """Return the text that travels to the operation and to the letters."""
-        return json.dumps({"request": asdict(self)})
+    action: Literal["replay", "drop"]
+    letter: DeadLetter
 
 
-Aside = RowLetter | Seen | Request
+Aside = DeadLetter | Seen | LetterRequest
 
 
 def letter_of(
@@ -135,18 +88,15 @@ def letter_of(
     values: Sequence[Any],
     position: str | None,
     now: float,
-    origin: Request | None = None,
-) -> RowLetter:
+    origin: DeadLetter | None = None,
+) -> DeadLetter:
     """Return the letter of a row; one that was replayed remembers its earlier failures."""
-    try:
-        row: str | None = encode_value(list(values))
-    except SerdeError:
-        row = None
-    return RowLetter(
-        node=node,
+    content, looks = stored_form(values)
+    return DeadLetter(
+        failed_in=node,
         fields=str(schema),
-        row=row,
-        looks=None if row is not None else shown(list(values), _SHOWN_MAX),
+        content=content,
+        looks=looks,
         position=position if origin is None else origin.position,
         error=masked(described(error, _ERROR_MAX)),
         trace=_trace_of(error),
@@ -156,22 +106,21 @@ def letter_of(
     )
 
 
-def to_aside(what: RowLetter | Seen) -> str:
-    """Return a letter, or counts, as text."""
-    if isinstance(what, Seen):
-        return json.dumps({"seen": dict(what.rows)})
-    return json.dumps({"letter": asdict(replace(what, key=None))})
+def to_aside(what: Aside) -> str:
+    """Return what travels as text."""
+    kind = {DeadLetter: "letter", Seen: "seen", LetterRequest: "request"}[type(what)]
+    return json.dumps({kind: asdict(what)})
 
 
 def read_aside(text: str) -> Aside:
     """Read a text of the hidden column."""
     ((kind, content),) = json.loads(text).items()
     if kind == "letter":
-        return RowLetter(**content)
+        return DeadLetter(**content)
     if kind == "seen":
-        return Seen(content)
+        return Seen(**content)
     assert kind == "request", kind
-    return Request(**{**content, "letter": LetterKey(*content["letter"])})
+    return LetterRequest(**{**content, "letter": DeadLetter(**content["letter"])})
 
 
 def _trace_of(error: BaseException) -> str:

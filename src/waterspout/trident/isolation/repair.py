@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from base64 import b64decode
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import date, datetime
 from decimal import Decimal, InvalidOperation
 from typing import Any
@@ -13,38 +14,37 @@ import pyarrow as pa
 
 from waterspout.arrow import arrow_type, make_array
 from waterspout.errors import ConfigError
+from waterspout.letters import DeadLetter
 from waterspout.schema import Schema
 from waterspout.serde import encode_value
-from waterspout.trident.isolation.letters import RowLetter
 
 __all__ = ["repaired"]
 
 
-def repaired(letter: RowLetter, changes: Mapping[str, str]) -> str | None:
-    """Return the text of a letter's row with these fields set; their values are given as JSON.
+def repaired(letter: DeadLetter, changes: Mapping[str, str]) -> DeadLetter:
+    """Return a letter with these fields of its row set; their values are given as JSON.
 
     A string may stand without quotes; a date, a time or a decimal number is a JSON string, and
-    binary data are one in base64. None where the row was not kept and nothing is to be set.
+    binary data are one in base64. Without changes the letter stays as it is.
     """
     if not changes:
-        return letter.row
-    schema, values = letter.schema, letter.values
+        return letter
+    schema, row = letter.schema, letter.row
     for name in changes:
         if name not in schema.names:
             raise ConfigError(
-                f"letter {letter.key} has no field {name!r}; it has {', '.join(schema.names)}"
+                f"letter {letter.id} has no field {name!r}; it has {', '.join(schema.names)}"
             )
-    if values is None:
+    if row is None:
         missing = [name for name in schema.names if name not in changes]
         if missing:
             raise ConfigError(
-                f"the values of letter {letter.key} could not be stored; set every field "
+                f"the values of letter {letter.id} could not be stored; set every field "
                 f"({', '.join(missing)} as well)"
             )
-        values = dict.fromkeys(schema.names)
-    for name, text in changes.items():
-        values[name] = _value(name, text, schema)
-    return encode_value([values[name] for name in schema.names])
+        row = {}
+    row |= {name: _value(name, text, schema) for name, text in changes.items()}
+    return replace(letter, content=encode_value([row[name] for name in schema.names]))
 
 
 def _value(name: str, text: str, schema: Schema) -> Any:

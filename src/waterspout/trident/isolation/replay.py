@@ -8,12 +8,12 @@ from typing import Any
 
 from waterspout.arrow import arrow_type, make_array
 from waterspout.errors import SerdeError, SourceError, StateMismatchError
+from waterspout.letters import DeadLetter
 from waterspout.schema import Schema
-from waterspout.serde import decode_value
 from waterspout.spouts.base import BatchPlanner, BatchSpout, SpoutContext, SpoutKind
 from waterspout.spouts.reads import Read, RowsRead
-from waterspout.trident.isolation.letters import ASIDE, Request, RowLetter
-from waterspout.trident.isolation.store import LettersPlace
+from waterspout.trident.isolation.letters import ASIDE, LetterRequest, to_aside
+from waterspout.trident.isolation.store import LettersLocation
 
 __all__ = ["REPLAY_SPOUT_ID", "ReplaySpout", "fit_row"]
 
@@ -30,8 +30,8 @@ class ReplaySpout(BatchSpout):
 
     kind = SpoutKind.TRANSACTIONAL
 
-    def __init__(self, place: LettersPlace, nodes: Mapping[str, Schema]) -> None:
-        self._place = place
+    def __init__(self, location: LettersLocation, nodes: Mapping[str, Schema]) -> None:
+        self._location = location
         self._nodes = nodes
 
     @property
@@ -41,14 +41,14 @@ class ReplaySpout(BatchSpout):
 
     def open(self, context: SpoutContext) -> BatchPlanner:
         """Finish what a driver left that died behind a mark; see that no letters were lost."""
-        letters, requests = self._place.open(), self._place.requests()
+        letters, requests = self._location.open(), self._location.requests()
         try:
             before = context.known.get(context.current - 1)
             if before is not None:
                 if letters.read_head() is None:
                     raise StateMismatchError(
                         f"the dead letters of {context.current - 1} committed batches are not in "
-                        f"{self._place.where}. Restore that file, or start over by removing the "
+                        f"{self._location.where}. Restore that file, or start over by removing the "
                         "topology's folder under the waterspout home."
                     )
                 requests.done(before["ids"])
@@ -56,23 +56,23 @@ class ReplaySpout(BatchSpout):
             requests.forget_done()
         finally:
             letters.close()
-        return _ReplayPlanner(self._place, self._nodes)
+        return _ReplayPlanner(self._location, self._nodes)
 
     def read(self, metadata: Any) -> Read:
         """Look the requests up by their numbers."""
         if not metadata["ids"]:
             return RowsRead(self.schema, [])
-        requests = self._place.requests()
+        requests = self._location.requests()
         try:
             found = requests.some(metadata["ids"])
         finally:
             requests.close()
         if len(found) != len(metadata["ids"]):
             raise SourceError(
-                f"requests for dead letters are missing in {self._place.where}: an unfinished "
+                f"requests for dead letters are missing in {self._location.where}: an unfinished "
                 "batch holds them. Restore the file."
             )
-        return RowsRead(self.schema, [(request.to_aside(),) for request in found])
+        return RowsRead(self.schema, [(to_aside(request),) for request in found])
 
     def so_far(self, metadata: Any, folder: Path | None, spout_id: str) -> Any | None:
         """Tell only if nothing was ever asked for: rows that were mended are not kept."""
@@ -80,9 +80,9 @@ class ReplaySpout(BatchSpout):
 
 
 class _ReplayPlanner(BatchPlanner):
-    def __init__(self, place: LettersPlace, nodes: Mapping[str, Schema]) -> None:
-        self._letters = place.open()
-        self._requests = place.requests()
+    def __init__(self, location: LettersLocation, nodes: Mapping[str, Schema]) -> None:
+        self._letters = location.open()
+        self._requests = location.requests()
         self._nodes = nodes
 
     def is_ready(self, previous: Any) -> bool:
@@ -93,7 +93,7 @@ class _ReplayPlanner(BatchPlanner):
         ids = []
         for request in self._requests.after(upto, _BATCH_MAX):
             upto = request.id
-            if self._letters.get(request.letter) is None:
+            if not self._letters.has(request.letter.id):
                 # Asked for by somebody who still saw it when it had just been replayed.
                 self._requests.done([request.id])
             elif reason := self._why_not(request):
@@ -109,35 +109,35 @@ class _ReplayPlanner(BatchPlanner):
         self._letters.close()
         self._requests.close()
 
-    def _why_not(self, request: Request) -> str | None:
+    def _why_not(self, request: LetterRequest) -> str | None:
         if request.action != "replay":
             return None
-        inputs = self._nodes.get(request.node)
+        inputs = self._nodes.get(request.letter.failed_in)
         if inputs is None:
-            return f"the topology has no operation {request.node} that puts rows aside"
+            return f"the topology has no operation {request.letter.failed_in} that puts rows aside"
         try:
-            fit_row(request, inputs)
+            fit_row(request.letter, inputs)
         except (SerdeError, TypeError, ValueError) as error:
             return str(error)
         return None
 
 
-def fit_row(request: Request | RowLetter, inputs: Schema) -> dict[str, Any]:
-    """Return a request's row by field, one Arrow array of one value each; raise if it does not fit.
+def fit_row(letter: DeadLetter, inputs: Schema) -> dict[str, Any]:
+    """Return a letter's row by field, one Arrow array of one value each; raise if it does not fit.
 
     Fields go by name: the order may have changed since the row was put aside.
     """
-    if request.row is None:
+    stored, node = letter.row, letter.failed_in
+    if stored is None:
         raise ValueError("its values could not be stored, only what they look like")
-    stored = dict(zip(Schema.parse(request.fields).names, decode_value(request.row), strict=True))
     for name in inputs.names:
         if name not in stored:
-            raise ValueError(f"{request.node} now reads field {name!r}, which the letter has not")
+            raise ValueError(f"{node} now reads field {name!r}, which the letter has not")
     for name in stored:
         if name not in inputs.names:
-            raise ValueError(f"the letter has field {name!r}, which {request.node} has no more")
+            raise ValueError(f"the letter has field {name!r}, which {node} has no more")
     return {
-        name: make_array([stored[name]], arrow_type(kind or "?"), field=name, where=request.node)
+        name: make_array([stored[name]], arrow_type(kind or "?"), field=name, where=node)
         for name, kind in inputs
     }
 

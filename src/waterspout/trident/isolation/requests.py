@@ -1,8 +1,8 @@
 """What somebody wants done with dead letters: a durable list that the running driver works off.
 
-Anybody may add a request; only the driver that holds the lease takes them up, in the order of
-their numbers. A letter is asked for once: its number stays taken until a run has begun that
-finds the letters settled, so that no letter is replayed twice.
+Anybody may add a request. Only the driver that holds the lease takes requests up, in the order of
+their numbers. There is at most one request for a letter, and it stays in the list until a new run
+has found all letters settled: so no letter is replayed twice.
 """
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+from waterspout.letters import Asked, DeadLetter
 from waterspout.own_files import FileKind, OwnFile
-from waterspout.trident.isolation.letters import LetterKey, Request, RowLetter
+from waterspout.trident.isolation.letters import LetterRequest
 
 __all__ = ["Requests"]
 
@@ -33,7 +34,19 @@ CREATE TABLE requests (
 ) STRICT
 """
 _KIND = FileKind("requests for dead letters", 0x57535251, 1, _SCHEMA)
-_COLUMNS = "id, action, letter, node, fields, row, position, failures, first_failed"
+
+# The attributes of a letter that a request needs, and the columns they are in.
+_COLUMNS = {
+    "id": "letter",
+    "failed_in": "node",
+    "fields": "fields",
+    "content": "row",
+    "position": "position",
+    "failures": "failures",
+    "first_failed": "first_failed",
+}
+_NAMES = ", ".join(_COLUMNS.values())
+_INSERT = f"INSERT OR IGNORE INTO requests (action, {_NAMES}) VALUES (?{', ?' * len(_COLUMNS)})"
 
 
 class Requests:
@@ -43,48 +56,38 @@ class Requests:
         self._path = path
         self._file = OwnFile(path, _KIND)
 
-    def add(self, action: str, letters: Sequence[tuple[RowLetter, str | None]]) -> list[LetterKey]:
-        """Ask for letters, each with the row to be sent; return those already asked for.
+    def add(self, action: Literal["replay", "drop"], letters: Sequence[DeadLetter]) -> int:
+        """Ask for letters, with the content to be replayed; return how many are new in the list.
 
         One that was refused before may be asked for again.
         """
 
-        def write(db: sqlite3.Connection) -> list[LetterKey]:
-            taken = []
-            for letter, row in letters:
-                assert letter.key is not None
+        def write(db: sqlite3.Connection) -> int:
+            added = 0
+            for letter in letters:
                 db.execute(
-                    "DELETE FROM requests WHERE letter = ? AND state = 'refused'",
-                    (str(letter.key),),
+                    "DELETE FROM requests WHERE letter = ? AND state = 'refused'", (letter.id,)
                 )
-                done = db.execute(
-                    "INSERT OR IGNORE INTO requests (action, letter, node, fields, row, position, "
-                    "failures, first_failed) VALUES (?,?,?,?,?,?,?,?)",
-                    (
-                        *(action, str(letter.key), letter.node, letter.fields, row),
-                        *(letter.position, letter.failures, letter.first_failed),
-                    ),
-                ).rowcount
-                if not done:
-                    taken.append(letter.key)
-            return taken
+                values = (getattr(letter, name) for name in _COLUMNS)
+                added += db.execute(_INSERT, (action, *values)).rowcount
+            return added
 
         return self._file.transaction(write, create=True)
 
-    def after(self, id: int, limit: int) -> list[Request]:
+    def after(self, id: int, limit: int) -> list[LetterRequest]:
         """Return open requests with a greater number, in order."""
         return self._read("WHERE id > ? AND state = 'open' ORDER BY id LIMIT ?", id, limit)
 
-    def some(self, ids: Sequence[int]) -> list[Request]:
+    def some(self, ids: Sequence[int]) -> list[LetterRequest]:
         """Return requests by number."""
         return [request for id in ids for request in self._read("WHERE id = ?", id)]
 
-    def states(self) -> dict[LetterKey, tuple[str, str, str | None]]:
-        """Return action, state (open, refused, done) and reason of every letter asked for."""
+    def asked(self) -> dict[str, Asked]:
+        """Return what was asked for, by the ids of the letters."""
         if not self._file.exists:
             return {}
         rows: Sequence[Any] = self._file.query("SELECT letter, action, state, reason FROM requests")
-        return {LetterKey.parse(letter): (a, s, r) for letter, a, s, r in rows}
+        return {letter: Asked(*rest) for letter, *rest in rows}
 
     def refuse(self, id: int, reason: str) -> None:
         """Note why a request cannot be carried out; the letter stays."""
@@ -108,13 +111,15 @@ class Requests:
         if self._path is not None:
             self._file.close()
 
-    def _read(self, which: str, *parameters: Any) -> list[Request]:
+    def _read(self, which: str, *parameters: Any) -> list[LetterRequest]:
         if not self._file.exists:
             return []
         rows: Sequence[Any] = self._file.query(
-            f"SELECT {_COLUMNS} FROM requests {which}", *parameters
+            f"SELECT id, action, {_NAMES} FROM requests {which}", *parameters
         )
-        return [
-            Request(id, action, LetterKey.parse(letter), *rest)
-            for id, action, letter, *rest in rows
-        ]
+        return [_request(*row) for row in rows]
+
+
+def _request(id: int, action: Literal["replay", "drop"], *columns: Any) -> LetterRequest:
+    facts = dict(zip(_COLUMNS, columns, strict=True))
+    return LetterRequest(id, action, DeadLetter(**facts, last_failed=facts["first_failed"]))

@@ -17,7 +17,7 @@ from waterspout.schema import Schema
 from waterspout.spouts.reads import POSITION
 from waterspout.trident.isolation.letters import ASIDE
 from waterspout.trident.isolation.replay import REPLAY_SPOUT_ID, ReplaySpout
-from waterspout.trident.isolation.store import LettersFactory, LettersPlace
+from waterspout.trident.isolation.store import LettersFactory, LettersLocation
 from waterspout.trident.isolation.updater import LettersUpdater
 from waterspout.trident.plan.native import is_native
 from waterspout.trident.plan.nodes import (
@@ -37,11 +37,11 @@ from waterspout.trident.plan.nodes import (
 )
 from waterspout.trident.plan.plan import Phase, Plan, Shape, StateSpec
 
-__all__ = ["LETTERS_STATE", "isolates", "letters_place", "with_letters"]
+__all__ = ["LETTERS_STATE", "isolates", "letters_location", "with_letters"]
 
 LETTERS_STATE = "dead letters"
 _ASIDES = Schema(((ASIDE, "string"),))
-_PLACE = (POSITION, "string")
+_POSITION_FIELD = (POSITION, "string")
 
 
 def isolates(node: Node, conf: Config) -> bool:
@@ -53,21 +53,21 @@ def isolates(node: Node, conf: Config) -> bool:
     return conf.on_error == "dead_letter" and not is_native(node)
 
 
-def letters_place(plan: Plan, conf: Config) -> LettersPlace:
+def letters_location(plan: Plan, conf: Config) -> LettersLocation:
     """Return where a topology's letters are: in its folder, if anything of it outlives the run."""
     updated = [spec.factory for spec in plan.states.values() if not spec.static]
     if updated and all(factory.volatile for factory in updated):
-        places = sorted(str(factory.location()) for factory in updated)
-        return LettersPlace(token=" ".join([plan.name, *places]))
-    return LettersPlace(conf.home_path().absolute() / plan.name)
+        where = sorted(str(factory.location()) for factory in updated)
+        return LettersLocation(token=" ".join([plan.name, *where]))
+    return LettersLocation(conf.home_path().absolute() / plan.name)
 
 
-def with_letters(plan: Plan, conf: Config, place: LettersPlace) -> Plan:
+def with_letters(plan: Plan, conf: Config, location: LettersLocation) -> Plan:
     """Return the plan with its letters; as it is if it has none and never had."""
     chains = _chains(plan, conf)
-    if not chains and not place.exists:
+    if not chains and not location.exists:
         return plan
-    return _Rewriting(plan, conf, place, chains).plan()
+    return _Rewriting(plan, conf, location, chains).plan()
 
 
 def _chains(plan: Plan, conf: Config) -> list[list[Node]]:
@@ -102,11 +102,11 @@ def _goes_on(plan: Plan, node: Node) -> bool:
 
 class _Rewriting:
     def __init__(
-        self, plan: Plan, conf: Config, place: LettersPlace, chains: Sequence[Sequence[Node]]
+        self, plan: Plan, conf: Config, location: LettersLocation, chains: Sequence[Sequence[Node]]
     ) -> None:
         self._old = plan
         self._conf = conf
-        self._place = place
+        self._location = location
         self._chain_of = {node: chain for chain in chains for node in chain}
         self._addresses = _addresses(plan, conf)
         self._next = max((node.number for node in plan.nodes), default=0) + 1
@@ -114,7 +114,7 @@ class _Rewriting:
         self._nodes: list[Node] = []
         self._hints = dict(plan.hints)
         self._asides: list[Node] = []
-        self._placed: set[Node] = set()
+        self._positioned: set[Node] = set()
         """The new nodes that have the hidden column of positions."""
         self._wanting = self._wanting_positions()
 
@@ -127,7 +127,7 @@ class _Rewriting:
                 schema=_ASIDES,
                 name="requests for dead letters",
                 spout_id=REPLAY_SPOUT_ID,
-                spout=ReplaySpout(self._place, inputs),
+                spout=ReplaySpout(self._location, inputs),
                 hidden=True,
             )
         )
@@ -138,7 +138,7 @@ class _Rewriting:
             elif node is chain[-1]:
                 self._new[node] = self._isolate(chain)
         self._keep_letters()
-        factory = LettersFactory(self._place)
+        factory = LettersFactory(self._location)
         spec = StateSpec(LETTERS_STATE, factory, 1, Shape.OWN, hidden=True)
         states = {**self._old.states, LETTERS_STATE: spec}
         return replace(self._old, nodes=tuple(self._nodes), states=states, hints=self._hints)
@@ -146,7 +146,7 @@ class _Rewriting:
     def _again(self, node: Node) -> Node:
         """Return a node on top of its new parents, with the position where somebody wants it."""
         parents = tuple(self._new[parent] for parent in node.parents)
-        if node not in self._wanting or not all(parent in self._placed for parent in parents):
+        if node not in self._wanting or not all(parent in self._positioned for parent in parents):
             return replace(node, parents=tuple(map(self._without_position, parents)))
         changes: dict[str, Any] = {"parents": parents}
         match node:
@@ -155,24 +155,27 @@ class _Rewriting:
             case Keep() | Repartition():
                 changes["schema"] = parents[0].schema
             case Mapped():
-                changes |= {"schema": _placed(node.schema), "beside": (POSITION,)}
+                changes |= {"schema": _with_position(node.schema), "beside": (POSITION,)}
             case Project():
-                changes |= {"schema": _placed(node.schema), "fields": (*node.fields, POSITION)}
+                changes |= {
+                    "schema": _with_position(node.schema),
+                    "fields": (*node.fields, POSITION),
+                }
             case Merge():
                 changes["parents"] = tuple(map(self._position_last, parents))
-                changes["schema"] = _placed(node.schema)
+                changes["schema"] = _with_position(node.schema)
             case _:
-                changes["schema"] = _placed(node.schema)
+                changes["schema"] = _with_position(node.schema)
         made = replace(node, **changes)
-        self._placed.add(made)
+        self._positioned.add(made)
         return made
 
     def _isolate(self, chain: Sequence[Node]) -> Node:
         """Put a chain's node and what becomes of it in place of the chain."""
         first, last = chain[0], chain[-1]
         parent = self._new[first.parents[0]]
-        placed = parent in self._placed
-        rows = _placed(last.schema) if placed else last.schema
+        positioned = parent in self._positioned
+        rows = _with_position(last.schema) if positioned else last.schema
         names = ", ".join(node.title for node in chain)
         isolated = self._add(
             Isolated(
@@ -182,7 +185,7 @@ class _Rewriting:
                 name=names,
                 chain=tuple(chain),
                 addresses=tuple(self._addresses.get(node) for node in chain),
-                beside=(POSITION,) if placed else (),
+                beside=(POSITION,) if positioned else (),
             )
         )
         for node in chain:
@@ -201,8 +204,8 @@ class _Rewriting:
             number=last.number, schema=rows, parents=(isolated,), aside=False,
             name=f"good rows of {names}",
         )  # fmt: skip
-        if placed:
-            self._placed.add(good)
+        if positioned:
+            self._positioned.add(good)
         return self._add(good)
 
     def _keep_letters(self) -> None:
@@ -253,15 +256,15 @@ class _Rewriting:
 
     def _position_last(self, node: Node) -> Node:
         fields = tuple(field for field in node.schema.fields if field[0] != POSITION)
-        if node.schema.fields[-1] == _PLACE:
+        if node.schema.fields[-1] == _POSITION_FIELD:
             return node
-        schema = Schema((*fields, _PLACE))
+        schema = Schema((*fields, _POSITION_FIELD))
         return self._add(
             Project(number=self._number(), schema=schema, parents=(node,), fields=schema.names)
         )
 
     def _without_position(self, node: Node) -> Node:
-        if node not in self._placed:
+        if node not in self._positioned:
             return node
         names = tuple(name for name in node.schema.names if name != POSITION)
         schema = node.schema.select(names, where="project")
@@ -285,8 +288,8 @@ def _carries(node: Node) -> bool:
     return isinstance(node, (Source, Each, Keep, Mapped, Project, Merge))
 
 
-def _placed(schema: Schema) -> Schema:
-    return Schema((*schema.fields, _PLACE))
+def _with_position(schema: Schema) -> Schema:
+    return Schema((*schema.fields, _POSITION_FIELD))
 
 
 def _addresses(plan: Plan, conf: Config) -> dict[Node, str]:

@@ -14,13 +14,13 @@ import pyarrow.compute as pc
 from waterspout.arrow import arrow_schema
 from waterspout.config import Config
 from waterspout.errors import DeadLettersFullError
+from waterspout.letters import DeadLetter
 from waterspout.schema import Schema
 from waterspout.spouts.reads import POSITION
 from waterspout.trident.isolation.bisection import bisect, is_of_a_row
 from waterspout.trident.isolation.letters import (
     ASIDE,
-    Request,
-    RowLetter,
+    LetterRequest,
     Seen,
     letter_of,
     read_aside,
@@ -102,26 +102,26 @@ class _Chain:
     def __init__(self, steps: Sequence[IsolatedStep], limit: int) -> None:
         self._steps = steps
         self._limit = limit
-        self._letters: list[RowLetter] = []
+        self._letters: list[DeadLetter] = []
         self._seen = Counter[str]()
         self._positions = POSITION in steps[0].step.beside
 
     def run(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Pass rows through, and rows that are replayed from where they were put aside."""
-        rows, requests = _sorted_out(batch)
+        rows, replayed = _sorted_out(batch)
         if rows.num_rows:
             yield _with_aside(self._pass(rows, 0, None))
-        for request in requests:
+        for letter in replayed:
             for number, step in enumerate(self._steps):
-                if step.node == request.node:
-                    one = self._replayed(request, step.inputs)
-                    yield _with_aside(self._pass(one, number, request))
+                if step.node == letter.failed_in:
+                    one = self._replayed(letter, step.inputs)
+                    yield _with_aside(self._pass(one, number, letter))
 
     def asides(self) -> Iterator[pa.RecordBatch]:
         """Give the letters, and how many rows there were."""
         texts = [to_aside(letter) for letter in self._letters]
         if self._seen:
-            texts.append(to_aside(Seen(self._seen)))
+            texts.append(to_aside(Seen(dict(self._seen))))
         if texts:
             fields = self._schema(self._steps[-1].outputs)
             nothing = [pa.nulls(len(texts), field.type) for field in fields]
@@ -129,7 +129,7 @@ class _Chain:
                 [*nothing, pa.array(texts, pa.string())], names=[*fields.names, ASIDE]
             )
 
-    def _pass(self, batch: pa.RecordBatch, start: int, origin: Request | None) -> pa.RecordBatch:
+    def _pass(self, batch: pa.RecordBatch, start: int, origin: DeadLetter | None) -> pa.RecordBatch:
         for step in self._steps[start:]:
             if step.node is None:
                 batch = apply_step(step.step, batch)
@@ -140,7 +140,7 @@ class _Chain:
         return batch
 
     def _guarded(
-        self, step: IsolatedStep, node: str, batch: pa.RecordBatch, origin: Request | None
+        self, step: IsolatedStep, node: str, batch: pa.RecordBatch, origin: DeadLetter | None
     ) -> pa.RecordBatch:
         if origin is None:
             self._seen[node] += batch.num_rows
@@ -160,7 +160,7 @@ class _Chain:
         node: str,
         batch: pa.RecordBatch,
         bad: Sequence[tuple[int, Exception]],
-        origin: Request | None,
+        origin: DeadLetter | None,
     ) -> None:
         if len(self._letters) + len(bad) > self._limit:
             raise DeadLettersFullError(
@@ -170,25 +170,25 @@ class _Chain:
         numbers = [number for number, _ in bad]
         guilty = batch.take(pa.array(numbers, pa.int64()))
         rows = as_tuples(guilty, step.inputs.names)
-        places = guilty.column(POSITION).to_pylist() if self._positions else [None] * len(bad)
+        positions = guilty.column(POSITION).to_pylist() if self._positions else [None] * len(bad)
         now = time.time()
-        for row, place, (_, error) in zip(rows, places, bad, strict=True):
+        for row, position, (_, error) in zip(rows, positions, bad, strict=True):
             self._letters.append(
                 letter_of(
                     error,
                     node=node,
                     schema=step.inputs,
                     values=row.values,
-                    position=place,
+                    position=position,
                     now=now,
                     origin=origin,
                 )
             )
 
-    def _replayed(self, request: Request, inputs: Schema) -> pa.RecordBatch:
-        columns = fit_row(request, inputs)
+    def _replayed(self, letter: DeadLetter, inputs: Schema) -> pa.RecordBatch:
+        columns = fit_row(letter, inputs)
         if self._positions:
-            columns[POSITION] = pa.array([request.position], pa.string())
+            columns[POSITION] = pa.array([letter.position], pa.string())
         return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
 
     def _schema(self, fields: Schema) -> pa.Schema:
@@ -196,8 +196,8 @@ class _Chain:
         return schema.append(pa.field(POSITION, pa.string())) if self._positions else schema
 
 
-def _sorted_out(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, list[Request]]:
-    """Return the rows of the stream, and the requests that came between them."""
+def _sorted_out(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, list[DeadLetter]]:
+    """Return the rows of the stream, and the letters to be replayed that came between them."""
     if ASIDE not in batch.schema.names:
         return batch, []
     column = batch.column(ASIDE)
@@ -206,7 +206,8 @@ def _sorted_out(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, list[Request]]:
     if texts:
         rows = rows.filter(pc.is_null(column))
     found = [read_aside(text) for text in texts]
-    return rows, [r for r in found if isinstance(r, Request) and r.action == "replay"]
+    requests = [each for each in found if isinstance(each, LetterRequest)]
+    return rows, [each.letter for each in requests if each.action == "replay"]
 
 
 def _with_aside(batch: pa.RecordBatch) -> pa.RecordBatch:

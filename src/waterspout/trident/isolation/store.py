@@ -1,4 +1,8 @@
-"""Where the letters of a topology are kept: an opaque state of their own, so exactly once."""
+"""The store of rows' dead letters: an opaque state, so a letter is there once for its batch.
+
+It is not the store of a core topology's letters, which has no batches: these letters come and go
+with the batches that wrote them, and each remembers what it was before the last batch.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +11,12 @@ import sqlite3
 import threading
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from waterspout.config import Config
+from waterspout.letters import DeadLetter
 from waterspout.schema import Schema
 from waterspout.state.base import BackingMap, StateFactory, StateKind
 from waterspout.state.columns import Layout
@@ -19,10 +24,10 @@ from waterspout.state.head import Head
 from waterspout.state.memory import MemoryMap
 from waterspout.state.opaque import OpaqueMap
 from waterspout.state.sqlite.state import SQLiteMap
-from waterspout.trident.isolation.letters import LetterKey, RowLetter
+from waterspout.trident.isolation.letters import LetterKey
 from waterspout.trident.isolation.requests import Requests
 
-__all__ = ["LETTERS_FILE", "Letters", "LettersFactory", "LettersPlace"]
+__all__ = ["LETTERS_FILE", "Letters", "LettersFactory", "LettersLocation"]
 
 LETTERS_FILE = "letters.db"
 _REQUESTS_FILE = "letter-requests.db"
@@ -32,10 +37,15 @@ _VALUES = Schema.parse(
     "node string, fields string, row string, looks string, position string, error string, "
     "trace string, failures bigint, first_failed double, last_failed double"
 )
+# The attributes of a letter, in the order of these columns.
+_ATTRIBUTES = (
+    *("failed_in", "fields", "content", "looks", "position", "error"),
+    *("trace", "failures", "first_failed", "last_failed"),
+)
 
 
 class _LettersTable(SQLiteMap):
-    """The table, without the traces of letters that are long gone."""
+    """The table of the letters. Rows that only remember a letter that is gone are deleted."""
 
     def move_head(self, expected: Head | None, new: Head) -> None:
         super().move_head(expected, new)
@@ -86,31 +96,40 @@ class Letters(OpaqueMap[Any]):
         found = [self._open(r, self._batch, k)[0] for k, r in zip(keys, records, strict=True)]
         return sum(value is not None for value in found)
 
-    def add(self, letters: Sequence[RowLetter]) -> None:
+    def add(self, letters: Sequence[DeadLetter]) -> None:
         """Put letters of this batch aside."""
         txid, attempt = self.txid_and_attempt
         keys = [LetterKey(txid, attempt, n) for n in range(len(letters))]
-        self.multi_put(keys, [_columns(letter) for letter in letters])
+        columns = [tuple(getattr(letter, name) for name in _ATTRIBUTES) for letter in letters]
+        self.multi_put(keys, columns)
 
-    def remove(self, keys: Sequence[LetterKey]) -> None:
+    def remove(self, ids: Sequence[str]) -> None:
         """Take letters away that are there."""
+        keys = [LetterKey.parse(id) for id in ids]
         found = zip(keys, self.multi_get(keys), strict=True)
         there = [key for key, value in found if value is not None]
         self.multi_put(there, [None] * len(there))
 
-    def all(self) -> list[RowLetter]:
+    def all(self) -> list[DeadLetter]:
         """Return the committed letters, oldest first."""
-        found = [_letter(key, value) for chunk in self.scan() for key, value in chunk]
-        return sorted(found, key=lambda letter: letter.key or LetterKey(0, 0, 0))
+        found = sorted((LetterKey(*key), value) for chunk in self.scan() for key, value in chunk)
+        return [
+            DeadLetter(
+                id=str(key),
+                txid=key.txid,
+                attempt=key.attempt,
+                **dict(zip(_ATTRIBUTES, value, strict=True)),
+            )
+            for key, value in found
+        ]
 
-    def get(self, key: LetterKey) -> RowLetter | None:
-        """Return a committed letter."""
-        (value,) = self.multi_get([key])
-        return None if value is None else _letter(key, value)
+    def has(self, id: str) -> bool:
+        """Tell whether a letter is there, in a committed batch."""
+        return self.multi_get([LetterKey.parse(id)]) != [None]
 
 
 @dataclass(frozen=True, slots=True)
-class LettersPlace:
+class LettersLocation:
     """Where a topology's letters and the requests for them are: a folder, or this process."""
 
     folder: Path | None = None
@@ -123,7 +142,7 @@ class LettersPlace:
 
     @property
     def where(self) -> str:
-        """What errors call the place."""
+        """What errors call it."""
         return "this process" if self.folder is None else str(self.folder / LETTERS_FILE)
 
     def requests(self) -> Requests:
@@ -145,8 +164,18 @@ class LettersPlace:
         return _shared[self.token][0]
 
     def open(self) -> Letters:
-        """Return the letters."""
+        """Return the state that holds the letters."""
         return Letters(self.backing(), name="the dead letters")
+
+    def letters(self) -> list[DeadLetter]:
+        """Return the committed letters, oldest first, with what was asked for each."""
+        state, requests = self.open(), self.requests()
+        try:
+            asked = requests.asked()
+            return [replace(letter, asked=asked.get(letter.id)) for letter in state.all()]
+        finally:
+            state.close()
+            requests.close()
 
 
 _shared: dict[str, tuple[MemoryMap[Any], Requests]] = {}
@@ -157,7 +186,7 @@ _shared_lock = threading.Lock()
 class LettersFactory(StateFactory):
     """Recipe of the letters' state; only the driver writes it."""
 
-    place: LettersPlace
+    letters: LettersLocation
 
     kind = StateKind.OPAQUE
     driver_only = True
@@ -165,11 +194,11 @@ class LettersFactory(StateFactory):
     @property
     def volatile(self) -> bool:  # type: ignore[override]
         """Whether they end with this process."""
-        return self.place.folder is None
+        return self.letters.folder is None
 
     def make_state(self, conf: Config, partition_index: int, num_partitions: int) -> Letters:
         """Open the letters; nothing is created before the first batch."""
-        return self.place.open()
+        return self.letters.open()
 
     def identity(self) -> Mapping[str, Any]:
         """Name the kind; the folder may be moved."""
@@ -177,7 +206,7 @@ class LettersFactory(StateFactory):
 
     def check(self) -> None:
         """See that the file, if it is there, holds letters."""
-        backing = self.place.backing()
+        backing = self.letters.backing()
         if isinstance(backing, _LettersTable):
             try:
                 backing.check()
@@ -186,14 +215,6 @@ class LettersFactory(StateFactory):
 
     def location(self) -> str:
         """Name the file."""
-        if self.place.folder is None:
-            return f"memory:letters-{self.place.token}"
-        return f"sqlite:{self.place.folder / LETTERS_FILE}#{_TABLE}"
-
-
-def _columns(letter: RowLetter) -> tuple[Any, ...]:
-    return tuple(getattr(letter, name) for name in _VALUES.names)
-
-
-def _letter(key: Sequence[Any], value: Sequence[Any]) -> RowLetter:
-    return RowLetter(**dict(zip(_VALUES.names, value, strict=True)), key=LetterKey(*key))
+        if self.letters.folder is None:
+            return f"memory:letters-{self.letters.token}"
+        return f"sqlite:{self.letters.folder / LETTERS_FILE}#{_TABLE}"

@@ -6,8 +6,9 @@ from collections import Counter
 from collections.abc import Sequence
 
 from waterspout.errors import DeadLettersFullError, TooManyBadRowsError
+from waterspout.letters import DeadLetter
 from waterspout.safe_repr import shown
-from waterspout.trident.isolation.letters import Request, RowLetter, Seen, read_aside
+from waterspout.trident.isolation.letters import LetterRequest, Seen, read_aside
 from waterspout.trident.isolation.store import Letters
 from waterspout.trident.operations.contracts import StateUpdater, TridentCollector
 from waterspout.tuples import TridentTuple
@@ -29,25 +30,27 @@ class LettersUpdater(StateUpdater[Letters]):
     ) -> None:
         """Sort out what came beside the rows, and write it under the batch."""
         asides = [read_aside(row[0]) for row in tuples]
-        letters = [each for each in asides if isinstance(each, RowLetter)]
+        letters = [each for each in asides if isinstance(each, DeadLetter)]
         seen = Counter[str]()
         for each in asides:
             if isinstance(each, Seen):
                 seen.update(each.rows)
         self._refuse_too_many(letters, seen, state)
-        gone = [each.letter for each in asides if isinstance(each, Request)]
+        gone = [each.letter.id for each in asides if isinstance(each, LetterRequest)]
         state.remove(gone)
         self._refuse_when_full(letters, len(gone), state)
         state.add(letters)
 
     def _refuse_too_many(
-        self, letters: Sequence[RowLetter], seen: Counter[str], state: Letters
+        self, letters: Sequence[DeadLetter], seen: Counter[str], state: Letters
     ) -> None:
         # Those that were replayed do not count: they were known to be bad.
         fresh = [letter for letter in letters if letter.failures == 1]
-        for node, bad in Counter(letter.node for letter in fresh).items():
+        for node, bad in Counter(letter.failed_in for letter in fresh).items():
             if bad > self._max_bad_ratio * seen[node]:
-                errors = [letter.error.split("\n")[0] for letter in fresh if letter.node == node]
+                errors = [
+                    letter.error.split("\n")[0] for letter in fresh if letter.failed_in == node
+                ]
                 txid, _ = state.txid_and_attempt
                 examples = "; ".join(shown(e)[1:-1] for e in dict.fromkeys(errors[:_EXAMPLES]))
                 raise TooManyBadRowsError(
@@ -58,14 +61,14 @@ class LettersUpdater(StateUpdater[Letters]):
                     f"again. Errors: {examples}"
                 )
 
-    def _refuse_when_full(self, letters: Sequence[RowLetter], gone: int, state: Letters) -> None:
+    def _refuse_when_full(self, letters: Sequence[DeadLetter], gone: int, state: Letters) -> None:
         if not letters:
             return
         count = state.count() - gone
         if count + len(letters) > self._limit:
             raise DeadLettersFullError(
                 f"there are {count:,} dead letters, and {self._limit:,} are kept at most "
-                f"(dead_letters_max); {len(letters):,} more have come from {letters[0].node}: "
+                f"(dead_letters_max); {len(letters):,} more have come from {letters[0].failed_in}: "
                 f"{letters[0].error}. None is dropped: the run stops before the batch is "
                 "committed. Replay or drop some (waterspout dead-letters), or raise the limit, and "
                 "run the same command again."
