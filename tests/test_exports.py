@@ -5,9 +5,10 @@ from __future__ import annotations
 import ast
 import doctest
 import importlib
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from types import ModuleType
+from types import FunctionType, ModuleType
 
 from waterspout.errors import MissingDependencyError
 
@@ -20,6 +21,36 @@ def is_public(path: Path) -> bool:
     names = parts[:-1] if parts[-1] == "__init__" else parts
     return not any(name.startswith("_") or name == "cli" for name in names)
 
+
+# What users import from; each lists its names in `__all__`.
+PUBLIC_MODULES = (
+    "waterspout",
+    "waterspout.errors",
+    *(f"waterspout.{name}" for name in ("sinks", "spouts", "state", "testing", "topology")),
+    *(f"waterspout.{name}" for name in ("transactional", "trident")),
+    *(f"waterspout.spouts.{name}" for name in ("files", "fixed", "lines", "rabbitmq", "rate")),
+    *(f"waterspout.state.{name}" for name in ("cassandra", "files", "memcached", "postgres")),
+    *(f"waterspout.state.{name}" for name in ("redis", "sqlite")),
+)
+
+# Parameters that may be of any type, by name.
+OF_ANY_TYPE = {
+    **dict.fromkeys(
+        ("default", "partitions", "rows", "values", "decode"),
+        "values of tuples",
+    ),
+    **dict.fromkeys(
+        ("finisher", "left", "read", "result", "right", "state", "updates", "value"),
+        "what an aggregator makes of tuples, or a state keeps",
+    ),
+    **dict.fromkeys(
+        ("known", "last", "metadata", "next_range", "position", "previous", "range"),
+        "what a spout itself notes about a batch, as JSON",
+    ),
+    **dict.fromkeys(("ack_at_once", "msg_id"), "the id that a spout gives a message"),
+    **dict.fromkeys(("arguments", "conf", "properties"), "settings of many types, by name"),
+    "spark": "a SparkSession of either kind; only waterspout.spark imports pyspark",
+}
 
 PUBLIC = [path for path in sorted((SRC / "waterspout").rglob("*.py")) if is_public(path)]
 
@@ -72,6 +103,40 @@ def test_examples_in_docstrings_hold() -> None:
     ]
 
     assert not failed, "\n".join(failed)
+
+
+def test_no_parameter_that_users_see_is_of_any_type() -> None:
+    found = {
+        f"{module}.{where}({name}: {annotation})"
+        for module in PUBLIC_MODULES
+        for where, function in signatures(module)
+        for name, annotation in function.__annotations__.items()
+        if name != "return" and name not in OF_ANY_TYPE and mentions_any(str(annotation))
+    }
+
+    assert not found, "say what these take:\n" + "\n".join(sorted(found))
+
+
+def signatures(name: str) -> Iterator[tuple[str, FunctionType]]:
+    """Yield the functions of a module, and the methods of its classes, that users may call."""
+    module = load(SRC / Path(*name.split(".")) / "__init__.py")
+    for exported in module.__all__ if module is not None else ():
+        value = getattr(module, exported)
+        if isinstance(value, FunctionType):
+            yield exported, value
+        elif isinstance(value, type):
+            for method, inner in vars(value).items():
+                function = getattr(inner, "__func__", inner)
+                public = not method.startswith("_") or method == "__init__"
+                if public and isinstance(function, FunctionType):
+                    yield f"{exported}.{method}", function
+
+
+def mentions_any(annotation: str) -> bool:
+    return any(
+        isinstance(node, ast.Name) and node.id == "Any"
+        for node in ast.walk(ast.parse(annotation, mode="eval"))
+    )
 
 
 @cache

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from waterspout.config import Config
 from waterspout.errors import TopologyError
-from waterspout.schema import check_topology_id
+from waterspout.schema import FieldNames, check_topology_id
 from waterspout.state.base import StateFactory
 from waterspout.trident.counting import Target
+from waterspout.trident.operations.accepted import ColumnOperation
 from waterspout.trident.operations.aggregators import Columns
 
 if TYPE_CHECKING:
@@ -17,7 +18,9 @@ if TYPE_CHECKING:
 __all__ = ["ExactlyOnce", "exactly_once"]
 
 
-def exactly_once(factory: StateFactory, *, keys: Any = (), **columns: Any) -> ExactlyOnce:
+def exactly_once(
+    factory: StateFactory, *, keys: FieldNames = (), **columns: ColumnOperation
+) -> ExactlyOnce:
     """Return a function for `foreachBatch` that counts each batch into a state exactly once.
 
     Each keyword is a column of the state: an aggregator, or a pair of a field and one.
@@ -29,7 +32,7 @@ def exactly_once(factory: StateFactory, *, keys: Any = (), **columns: Any) -> Ex
     return ExactlyOnce((_target(factory, keys, columns),))
 
 
-def _target(factory: StateFactory, keys: Any, columns: dict[str, Any]) -> Target:
+def _target(factory: StateFactory, keys: FieldNames, columns: dict[str, ColumnOperation]) -> Target:
     names = (keys,) if isinstance(keys, str) else tuple(keys)
     if not all(isinstance(name, str) and name for name in names):
         raise TopologyError(f'keys are the names of columns, such as keys=["word"]; got {keys!r}')
@@ -58,7 +61,9 @@ class ExactlyOnce:
         self.config = config or Config()
         self._run: SinkRun | None = None
 
-    def also(self, factory: StateFactory, *, keys: Any = (), **columns: Any) -> ExactlyOnce:
+    def also(
+        self, factory: StateFactory, *, keys: FieldNames = (), **columns: ColumnOperation
+    ) -> ExactlyOnce:
         """Return a sink that counts each batch into this state too."""
         return self._with(targets=(*self.targets, _target(factory, keys, columns)))
 

@@ -13,6 +13,7 @@ from waterspout.errors import SourceError, TopologyError
 from waterspout.secrets import masked, resolved
 from waterspout.spouts._amqp import Link, QueueConsumer, require_pika
 from waterspout.spouts._deliveries import Deliveries
+from waterspout.topology.collector import SpoutCollector
 from waterspout.topology.component import Spout
 from waterspout.topology.context import TopologyContext
 
@@ -151,7 +152,9 @@ class RabbitMQSpout(Spout):
         """How many messages were rejected because they could not be decoded."""
         return self._bad
 
-    def open(self, conf: Mapping[str, Any], context: TopologyContext, collector: Any) -> None:
+    def open(
+        self, conf: Mapping[str, Any], context: TopologyContext, collector: SpoutCollector
+    ) -> None:
         """Connect, and wait until the broker has agreed to everything."""
         self.close()
         self._begin()

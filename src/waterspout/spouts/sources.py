@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
 
 from waterspout.errors import TopologyError
 from waterspout.schema import FieldNames, Schema
@@ -24,7 +24,18 @@ from waterspout.transactional.spouts import (
     TransactionalSpout,
 )
 
-__all__ = ["source_of"]
+__all__ = ["AnySpout", "source_of"]
+
+AnySpout: TypeAlias = (
+    BatchSpout
+    | Spout
+    | EmittingSpout
+    | DataFrameSpout
+    | TransactionalSpout
+    | PartitionedTransactionalSpout
+    | OpaquePartitionedTransactionalSpout
+)
+"""What a Trident stream can begin with."""
 
 
 def source_of(

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from waterspout.coordination.commit_protocol import CommitProtocol, LedgerKeeper
 from waterspout.errors import OutsideError
-from waterspout.state.base import Combiner, ValueUpdater
+from waterspout.state.base import Combiner, Key, ValueUpdater
 from waterspout.state.batched import BatchedMap
 from waterspout.state.head import NOTHING, Writer
 from waterspout.transactional.attempt import TransactionAttempt
@@ -210,11 +210,11 @@ class Batches:
             self.lease,
         )
 
-    def values(self, *keys: Any) -> list[Any]:
+    def values(self, *keys: Key | str | int) -> list[Any]:
         """Read as someone outside of any batch."""
         return self.state.multi_get([k if isinstance(k, tuple) else (k,) for k in keys])
 
-    def found(self, *keys: Any) -> list[Any]:
+    def found(self, *keys: Key | str | int) -> list[Any]:
         """Read as the next batch would: without a fence only a batch knows what has committed."""
         self.state.begin_commit(self.txid, self.attempt + 1, self.ledger.resolved)
         values = self.values(*keys)

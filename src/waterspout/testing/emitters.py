@@ -16,7 +16,7 @@ from waterspout.transactional.attempt import TransactionAttempt
 from waterspout.transactional.builder import TransactionalTopology, TransactionalTopologyBuilder
 from waterspout.transactional.collector import BatchCollector
 from waterspout.transactional.runtime import emit_partition
-from waterspout.transactional.spouts import TransactionalSpout
+from waterspout.transactional.spouts import AnyTransactionalSpout, TransactionalSpout
 from waterspout.waves.frames import unpack
 from waterspout.waves.routing import make_outlets
 
@@ -28,7 +28,7 @@ Span = Callable[[Any], tuple[Any, Any]]
 
 
 def check_emitter(
-    spout: Any,
+    spout: AnyTransactionalSpout,
     *,
     batches: int = 5,
     tasks: int = 2,

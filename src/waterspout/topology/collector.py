@@ -85,7 +85,7 @@ class Outlet:
             box.values.append(values)
             box.anchors.append(anchor)
 
-    def fit(self, values: Any) -> tuple[Any, ...]:
+    def fit(self, values: Sequence[Any]) -> tuple[Any, ...]:
         """Return the values as a tuple of the right size, or raise what is wrong with them."""
         if isinstance(values, str | bytes) or not hasattr(values, "__iter__"):
             raise EmitError(
@@ -163,7 +163,7 @@ class Emitter:
             f"stream {stream!r} of {self._component!r} is direct: use emit_direct(task, values)"
         )
 
-    def _send_directly(self, task: int, values: Any, stream: str, anchor: int) -> None:
+    def _send_directly(self, task: int, values: Sequence[Any], stream: str, anchor: int) -> None:
         outlet = self._outlet(stream, direct=True)
         fitting = outlet.fit(values)
         assert outlet.direct_tasks is not None
@@ -191,7 +191,12 @@ class OutputCollector(Emitter):
         self._done: Any = bytearray()
         self._specials: list[tuple[int, ...]] = []
 
-    def emit(self, values: Any, anchors: Any = None, stream: str = "default") -> tuple[int, ...]:
+    def emit(
+        self,
+        values: Sequence[Any],
+        anchors: Tuple | Collection[Tuple] | None = None,
+        stream: str = "default",
+    ) -> tuple[int, ...]:
         """Emit a tuple, anchored to one tuple, to several, or to none; return its task ids."""
         outlet = self._outlets.get(stream)
         if outlet is None or outlet.direct_tasks is not None:
@@ -215,7 +220,11 @@ class OutputCollector(Emitter):
         return targets
 
     def emit_direct(
-        self, task: int, values: Any, anchors: Any = None, stream: str = "default"
+        self,
+        task: int,
+        values: Sequence[Any],
+        anchors: Tuple | Collection[Tuple] | None = None,
+        stream: str = "default",
     ) -> None:
         """Emit a tuple of a direct stream to one task."""
         self._send_directly(task, values, stream, self._anchor(anchors))
@@ -292,7 +301,7 @@ class BasicCollector(Emitter):
         super().__init__(component)
         self._current = UNANCHORED
 
-    def emit(self, values: Any, stream: str = "default") -> tuple[int, ...]:
+    def emit(self, values: Sequence[Any], stream: str = "default") -> tuple[int, ...]:
         """Emit a tuple, anchored to the input; return its task ids."""
         outlet = self._outlets.get(stream)
         if outlet is None or outlet.direct_tasks is not None:
@@ -310,7 +319,7 @@ class BasicCollector(Emitter):
             box.anchors.append(anchor)
         return targets
 
-    def emit_direct(self, task: int, values: Any, stream: str = "default") -> None:
+    def emit_direct(self, task: int, values: Sequence[Any], stream: str = "default") -> None:
         """Emit a tuple of a direct stream to one task, anchored to the input."""
         self._send_directly(task, values, stream, self._current)
 
@@ -332,7 +341,9 @@ class SpoutCollector(Emitter):
         self.emitted = 0
         """Tuples emitted, tracked or not, since the last seal."""
 
-    def emit(self, values: Any, msg_id: Any = None, stream: str = "default") -> tuple[int, ...]:
+    def emit(
+        self, values: Sequence[Any], msg_id: Any = None, stream: str = "default"
+    ) -> tuple[int, ...]:
         """Emit a tuple; return the tasks that get it."""
         outlet = self._outlets.get(stream)
         if outlet is None or outlet.direct_tasks is not None:
@@ -346,7 +357,7 @@ class SpoutCollector(Emitter):
         return targets
 
     def emit_direct(
-        self, task: int, values: Any, msg_id: Any = None, stream: str = "default"
+        self, task: int, values: Sequence[Any], msg_id: Any = None, stream: str = "default"
     ) -> None:
         """Emit a tuple of a direct stream to one task."""
         fitting = self._outlet(stream, direct=True).fit(values)

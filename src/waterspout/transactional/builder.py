@@ -12,6 +12,7 @@ from waterspout.topology.graph import ComponentSpec, Topology
 from waterspout.topology.pickling import require_picklable
 from waterspout.transactional.bolts import BatchBolt, Committer
 from waterspout.transactional.spouts import (
+    AnyTransactionalSpout,
     OpaquePartitionedTransactionalSpout,
     PartitionedTransactionalSpout,
     TransactionalSpout,
@@ -64,7 +65,11 @@ class TransactionalTopologyBuilder:
     """Describes a transactional topology; its id names what is stored about it."""
 
     def __init__(
-        self, topology_id: str, spout_id: str, spout: Any, parallelism: int | None = None
+        self,
+        topology_id: str,
+        spout_id: str,
+        spout: AnyTransactionalSpout,
+        parallelism: int | None = None,
     ) -> None:
         if not isinstance(spout, _SPOUTS):
             raise TopologyError(

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 from waterspout.errors import TopologyError
 from waterspout.topology.component import Component
@@ -22,6 +22,7 @@ from waterspout.transactional.attempt import TransactionAttempt
 from waterspout.transactional.collector import BatchCollector
 
 __all__ = [
+    "AnyTransactionalSpout",
     "BatchCoordinator",
     "BatchEmitter",
     "OpaqueEmitter",
@@ -186,3 +187,8 @@ class OpaquePartitionedTransactionalSpout(Component, ABC):
     @abstractmethod
     def get_emitter(self, conf: Mapping[str, Any], context: TopologyContext) -> Any:
         """Return an `OpaqueEmitter`; called in the driver and in every task."""
+
+
+AnyTransactionalSpout: TypeAlias = (
+    TransactionalSpout | PartitionedTransactionalSpout | OpaquePartitionedTransactionalSpout
+)

@@ -8,6 +8,11 @@ from waterspout.errors import TopologyError
 from waterspout.schema import FieldNames
 from waterspout.state.base import StateFactory
 from waterspout.trident.aggregating import arguments, make_part
+from waterspout.trident.operations.accepted import (
+    AggregateArgument,
+    EachOperation,
+    QueryArgument,
+)
 from waterspout.trident.plan.nodes import AggregatePart, Scope
 from waterspout.trident.tridentstate import TridentState
 
@@ -39,19 +44,27 @@ class GroupedStream:
         return GroupedStream(self._stream.name(name), self._keys)
 
     def each(
-        self, fields: FieldNames, operation: Any, out: FieldNames | None = None, **options: Any
+        self,
+        fields: FieldNames,
+        operation: EachOperation,
+        out: FieldNames | None = None,
+        *,
+        on_error: str | None = None,
     ) -> GroupedStream:
         """Append or filter as `Stream.each` does; the groups stay."""
-        return GroupedStream(self._stream.each(fields, operation, out, **options), self._keys)
+        made = self._stream.each(fields, operation, out, on_error=on_error)
+        return GroupedStream(made, self._keys)
 
-    def aggregate(self, *args: Any, out: FieldNames | None = None) -> Stream:
+    def aggregate(self, *args: AggregateArgument, out: FieldNames | None = None) -> Stream:
         """Aggregate each group of each batch: `aggregate([fields,] aggregator, out)`.
 
         Gives the group fields and the result; nothing for an empty batch.
         """
         return self._one("aggregate", args, out, Scope.BATCH)
 
-    def partition_aggregate(self, *args: Any, out: FieldNames | None = None) -> Stream:
+    def partition_aggregate(
+        self, *args: AggregateArgument, out: FieldNames | None = None
+    ) -> Stream:
         """Aggregate each group of each partition of a batch, without bringing groups together."""
         return self._one("partition_aggregate", args, out, Scope.PARTITION)
 
@@ -60,7 +73,10 @@ class GroupedStream:
         return ChainedAggregatorDeclarer(self._stream, self._keys)
 
     def persistent_aggregate(
-        self, factory: StateFactory, *args: Any, out: FieldNames | None = None
+        self,
+        factory: StateFactory,
+        *args: AggregateArgument,
+        out: FieldNames | None = None,
     ) -> TridentState:
         """Aggregate all batches into a state, one value per group.
 
@@ -69,7 +85,12 @@ class GroupedStream:
         fields, aggregator, names = arguments("persistent_aggregate", args, out)
         return self._stream._persist_aggregate(self._keys, factory, fields, aggregator, names)
 
-    def state_query(self, state: TridentState, *args: Any, out: FieldNames | None = None) -> Stream:
+    def state_query(
+        self,
+        state: TridentState,
+        *args: QueryArgument,
+        out: FieldNames | None = None,
+    ) -> Stream:
         """Append what a state answers: `state_query(state, [fields,] query, out)`."""
         return self._stream.partition_by(self._keys).state_query(state, *args, out=out)
 
@@ -95,12 +116,14 @@ class ChainedAggregatorDeclarer:
         self._parts: list[AggregatePart] = []
         self._scope: Scope | None = None
 
-    def aggregate(self, *args: Any, out: FieldNames | None = None) -> ChainedAggregatorDeclarer:
+    def aggregate(
+        self, *args: AggregateArgument, out: FieldNames | None = None
+    ) -> ChainedAggregatorDeclarer:
         """Add an aggregator over the whole batch (or group): `([fields,] aggregator, out)`."""
         return self._add("aggregate", args, out, Scope.BATCH)
 
     def partition_aggregate(
-        self, *args: Any, out: FieldNames | None = None
+        self, *args: AggregateArgument, out: FieldNames | None = None
     ) -> ChainedAggregatorDeclarer:
         """Add an aggregator over each partition: `([fields,] aggregator, out)`."""
         return self._add("partition_aggregate", args, out, Scope.PARTITION)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from waterspout.errors import TopologyError
 from waterspout.schema import FieldNames, Schema, field_names
@@ -12,6 +12,18 @@ from waterspout.state.base import StateFactory
 from waterspout.topology.grouping import CustomGrouping
 from waterspout.trident.aggregating import arguments, make_part, value_schema
 from waterspout.trident.grouped import ChainedAggregatorDeclarer, GroupedStream
+from waterspout.trident.operations.accepted import (
+    AggregateArgument,
+    AggregateOperation,
+    ConsumeOperation,
+    EachOperation,
+    FilterOperation,
+    FlatMapOperation,
+    MapOperation,
+    QueryArgument,
+    UpdateArgument,
+    WindowArgument,
+)
 from waterspout.trident.operations.coercion import (
     as_consumer,
     as_filter,
@@ -23,6 +35,7 @@ from waterspout.trident.operations.coercion import (
     typed,
 )
 from waterspout.trident.operations.contracts import (
+    Assembly,
     CombinerAggregator,
     ReducerAggregator,
     describe,
@@ -51,12 +64,16 @@ from waterspout.trident.plan.nodes import (
 )
 from waterspout.trident.plan.plan import Shape
 from waterspout.trident.tridentstate import TridentState
+from waterspout.tuples import TridentTuple
 
 if TYPE_CHECKING:
     from waterspout.trident.topology import TridentTopology
     from waterspout.trident.windowing.config import WindowConfig
 
 __all__ = ["Stream", "new_values"]
+
+DataFrame = TypeVar("DataFrame")
+"""That of Spark, of either kind of session; pyspark is not imported here."""
 
 _ON_ERROR = ("fail", "dead_letter")
 
@@ -92,8 +109,8 @@ class Stream:
 
     def each(
         self,
-        fields: FieldNames | Any,
-        operation: Any = None,
+        fields: FieldNames | EachOperation,
+        operation: EachOperation | FieldNames | None = None,
         out: FieldNames | None = None,
         *,
         on_error: str | None = None,
@@ -106,7 +123,8 @@ class Stream:
         fields. `on_error="dead_letter"` puts a row aside on which it fails.
         """
         if not isinstance(fields, (str, list, tuple)):  # each(function, out)
-            fields, operation, out = self.fields, fields, operation if out is None else out
+            rest: Any = operation
+            fields, operation, out = self.fields, fields, rest if out is None else out
         where = f"each({describe(operation)})"
         names = field_names(fields)
         inputs = self.schema.select(names, where=where)
@@ -128,15 +146,19 @@ class Stream:
         )  # fmt: skip
 
     def filter(
-        self, fields: FieldNames | Any, operation: Any = None, *, on_error: str | None = None
+        self,
+        fields: FieldNames | FilterOperation,
+        operation: FilterOperation | None = None,
+        *,
+        on_error: str | None = None,
     ) -> Stream:
         """Keep what a filter lets through; without fields it sees the whole tuple."""
         if operation is None:
-            fields, operation = self.fields, fields
+            return self.each(self.fields, fields, on_error=on_error)
         return self.each(fields, operation, on_error=on_error)
 
     def map(
-        self, operation: Any, out: FieldNames | None = None, *, on_error: str | None = None
+        self, operation: MapOperation, out: FieldNames | None = None, *, on_error: str | None = None
     ) -> Stream:
         """Replace each tuple by another: of the same fields, or of those in `out`."""
         where = f"map({describe(operation)})"
@@ -144,14 +166,18 @@ class Stream:
         return self._mapped(as_map(operation, len(output), where), output, where, on_error)
 
     def flat_map(
-        self, operation: Any, out: FieldNames | None = None, *, on_error: str | None = None
+        self,
+        operation: FlatMapOperation,
+        out: FieldNames | None = None,
+        *,
+        on_error: str | None = None,
     ) -> Stream:
         """Replace each tuple by any number of others."""
         where = f"flat_map({describe(operation)})"
         output = self.schema if out is None else Schema.parse(out)
         return self._mapped(as_flat_map(operation, len(output), where), output, where, on_error)
 
-    def peek(self, operation: Any, *, on_error: str | None = None) -> Stream:
+    def peek(self, operation: ConsumeOperation, *, on_error: str | None = None) -> Stream:
         """Show each tuple to a function; the stream stays as it is."""
         where = f"peek({describe(operation)})"
         consumer = as_consumer(operation, where)
@@ -167,7 +193,7 @@ class Stream:
         return self._add(Project, where="project", schema=schema, fields=schema.names)
 
     def transform(
-        self, function: Callable[[Any], Any], out: FieldNames | Schema | None = None
+        self, function: Callable[[DataFrame], DataFrame], out: FieldNames | Schema | None = None
     ) -> Stream:
         """Apply a function from DataFrame to DataFrame; it stays in the JVM.
 
@@ -179,7 +205,7 @@ class Stream:
         schema = self.schema if out is None else Schema.parse(out).require_types(where=where)
         return self._add(Transform, where=where, schema=schema, function=function)
 
-    def apply_assembly(self, assembly: Any) -> Stream:
+    def apply_assembly(self, assembly: Assembly | Callable[[Stream], Stream]) -> Stream:
         """Apply something that makes a stream of a stream: an Assembly, or a function."""
         apply = getattr(assembly, "apply", assembly)
         if not callable(apply):
@@ -246,14 +272,16 @@ class Stream:
             raise TopologyError("group_by needs a field; without one, aggregate the stream itself")
         return GroupedStream(self, schema.require_keys(where="group_by").names)
 
-    def aggregate(self, *args: Any, out: FieldNames | None = None) -> Stream:
+    def aggregate(self, *args: AggregateArgument, out: FieldNames | None = None) -> Stream:
         """Aggregate each batch: `aggregate([fields,] aggregator, out)`.
 
         One tuple per batch, also for an empty one.
         """
         return self._aggregate_one("aggregate", args, out, Scope.BATCH)
 
-    def partition_aggregate(self, *args: Any, out: FieldNames | None = None) -> Stream:
+    def partition_aggregate(
+        self, *args: AggregateArgument, out: FieldNames | None = None
+    ) -> Stream:
         """Aggregate each partition of a batch: `partition_aggregate([fields,] aggregator, out)`.
 
         What comes out takes the place of the partition, an empty one included.
@@ -264,25 +292,25 @@ class Stream:
         """Begin a chain of aggregators over the same tuples."""
         return ChainedAggregatorDeclarer(self, None)
 
-    def aggregate_in_steps(self, method: str, aggregator: Any) -> Stream:
+    def aggregate_in_steps(self, method: str, aggregator: AggregateOperation) -> Stream:
         """Aggregate whole tuples: those of each partition, then what came of the partitions."""
         part = make_part(self.schema, method, None, aggregator, self.fields)
         some = self._aggregate(method, None, [part], Scope.ANY_PARTITION)
         return some._aggregate(method, None, [part], Scope.BATCH)
 
-    def min_by(self, field: str, key: Callable[[Any], Any] | None = None) -> Stream:
+    def min_by(self, field: str, key: Callable[..., object] | None = None) -> Stream:
         """Keep the tuple with the least value of a field, in each partition of a batch."""
         return self._extreme("min_by", MinBy(field_names(field)[0], key))
 
-    def max_by(self, field: str, key: Callable[[Any], Any] | None = None) -> Stream:
+    def max_by(self, field: str, key: Callable[..., object] | None = None) -> Stream:
         """Keep the tuple with the greatest value of a field, in each partition of a batch."""
         return self._extreme("max_by", MaxBy(field_names(field)[0], key))
 
-    def min(self, key: Callable[[Any], Any]) -> Stream:
+    def min(self, key: Callable[[TridentTuple], object]) -> Stream:
         """Keep the tuple for which `key(tuple)` is least, in each partition of a batch."""
         return self._extreme("min", MinBy(None, key))
 
-    def max(self, key: Callable[[Any], Any]) -> Stream:
+    def max(self, key: Callable[[TridentTuple], object]) -> Stream:
         """Keep the tuple for which `key(tuple)` is greatest, in each partition of a batch."""
         return self._extreme("max", MaxBy(None, key))
 
@@ -291,7 +319,7 @@ class Stream:
     def window(
         self,
         config: WindowConfig,
-        *args: Any,
+        *args: WindowArgument,
         store: StateFactory | None = None,
         out: FieldNames | None = None,
     ) -> Stream:
@@ -301,16 +329,15 @@ class Stream:
         """
         from waterspout.trident.windowing.build import add_window
 
-        rest = list(args)
-        if rest and isinstance(rest[0], StateFactory):  # as Storm orders them
-            store = rest.pop(0)
-        fields, aggregator, names = arguments("window", rest, out)
+        if args and isinstance(args[0], StateFactory):  # as Storm orders them
+            store, args = args[0], args[1:]
+        fields, aggregator, names = arguments("window", args, out)
         return add_window(self, config, store, fields, aggregator, names)
 
     def tumbling_window(
         self,
         length: int | dt.timedelta,
-        *args: Any,
+        *args: WindowArgument,
         store: StateFactory | None = None,
         out: FieldNames | None = None,
     ) -> Stream:
@@ -323,7 +350,7 @@ class Stream:
         self,
         length: int | dt.timedelta,
         slide: int | dt.timedelta,
-        *args: Any,
+        *args: WindowArgument,
         store: StateFactory | None = None,
         out: FieldNames | None = None,
     ) -> Stream:
@@ -335,7 +362,10 @@ class Stream:
     # --- states ------------------------------------------------------------------------------
 
     def persistent_aggregate(
-        self, factory: StateFactory, *args: Any, out: FieldNames | None = None
+        self,
+        factory: StateFactory,
+        *args: AggregateArgument,
+        out: FieldNames | None = None,
     ) -> TridentState:
         """Aggregate all batches into one value of a state.
 
@@ -345,7 +375,10 @@ class Stream:
         return self._persist_aggregate((), factory, fields, aggregator, names)
 
     def partition_persist(
-        self, factory: StateFactory, *args: Any, out: FieldNames | None = None
+        self,
+        factory: StateFactory,
+        *args: UpdateArgument,
+        out: FieldNames | None = None,
     ) -> TridentState:
         """Update a state of any kind: `partition_persist(factory, [fields,] updater, out=None)`.
 
@@ -362,7 +395,12 @@ class Stream:
             factory, Shape.OWN, inputs, schema, schema, UpdateWith(inputs.names, updater)
         )
 
-    def state_query(self, state: TridentState, *args: Any, out: FieldNames | None = None) -> Stream:
+    def state_query(
+        self,
+        state: TridentState,
+        *args: QueryArgument,
+        out: FieldNames | None = None,
+    ) -> Stream:
         """Append what a state answers: `state_query(state, [fields,] query, out)`."""
         fields, operation, wanted = arguments("state_query", args, out)
         where = f"state_query({describe(operation)})"

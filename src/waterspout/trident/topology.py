@@ -9,11 +9,12 @@ from typing import Any
 from waterspout.config import Config
 from waterspout.errors import TopologyError
 from waterspout.schema import FieldNames, Schema, check_topology_id
-from waterspout.spouts.sources import source_of
+from waterspout.spouts.sources import AnySpout, source_of
 from waterspout.state.base import StateFactory
 from waterspout.trident.grouped import GroupedStream
 from waterspout.trident.isolation.rewriting import letters_location, with_letters
 from waterspout.trident.joins import join_streams, merge_streams, multi_reduce_streams
+from waterspout.trident.operations.accepted import ReduceOperation
 from waterspout.trident.operations.contracts import CombinerAggregator
 from waterspout.trident.plan.explain import explain_as
 from waterspout.trident.plan.nodes import Node, Source, Update
@@ -36,7 +37,7 @@ class TridentTopology:
         self._states: dict[str, StateSpec] = {}
         self._partitions: dict[str, int] = {}
 
-    def new_stream(self, spout_id: str, spout: Any, out: FieldNames | None = None) -> Stream:
+    def new_stream(self, spout_id: str, spout: AnySpout, out: FieldNames | None = None) -> Stream:
         """Return the stream of a spout; the id names its progress and must be unique.
 
         The spout is of any kind: a BatchSpout (FileSpout, RateSpout...), a Spout of a core
@@ -96,7 +97,7 @@ class TridentTopology:
 
     def join(
         self,
-        *args: Any,
+        *args: Stream | FieldNames | Sequence[Stream] | Sequence[FieldNames],
         out: FieldNames | None = None,
         how: str | Sequence[str] = "inner",
         mode: str = "compact",
@@ -112,7 +113,7 @@ class TridentTopology:
     def multi_reduce(
         self,
         streams: Sequence[Stream] | Sequence[GroupedStream],
-        reducer: Any,
+        reducer: ReduceOperation,
         out: FieldNames,
         *,
         fields: Sequence[FieldNames] | None = None,

@@ -14,6 +14,7 @@ from waterspout.topology.collector import OutputCollector
 from waterspout.topology.component import Bolt
 from waterspout.topology.context import TopologyContext
 from waterspout.topology.windowing.buffer import TupleWindow
+from waterspout.topology.windowing.collector import WindowCollector
 from waterspout.topology.windowing.measures import Measure, Seconds, Tuples, duration, measure
 from waterspout.topology.windowing.settings import TICKS, WindowSettings
 from waterspout.topology.windowing.task import WindowTask
@@ -57,7 +58,12 @@ class WindowedBolt(Bolt):
         executed again.
         """
 
-    def prepare(self, conf: Mapping[str, Any], context: TopologyContext, collector: Any) -> None:
+    def prepare(
+        self,
+        conf: Mapping[str, Any],
+        context: TopologyContext,
+        collector: OutputCollector | WindowCollector,
+    ) -> None:
         """Get ready; called on an executor, before the first window."""
         self.collector = collector
 

@@ -55,7 +55,7 @@ class Nondeterministic:
         return plain_name(self.function)
 
 
-def nondeterministic(operation: Any) -> Any:
+def nondeterministic(operation: object) -> Any:
     """Mark an operation of any form as one that may give other results another time.
 
     A stream of such an operation counts as opaque: a state that wants the same batch again
@@ -278,19 +278,19 @@ class SqlExpression:
 
 @overload
 def arrow_function(
-    function: Callable[..., Any], *, deterministic: bool = True
+    function: Callable[..., object], *, deterministic: bool = True
 ) -> ArrowFunction: ...
 
 
 @overload
 def arrow_function(
     function: None = None, *, deterministic: bool = True
-) -> Callable[[Callable[..., Any]], ArrowFunction]: ...
+) -> Callable[[Callable[..., object]], ArrowFunction]: ...
 
 
 def arrow_function(
-    function: Callable[..., Any] | None = None, *, deterministic: bool = True
-) -> ArrowFunction | Callable[[Callable[..., Any]], ArrowFunction]:
+    function: Callable[..., object] | None = None, *, deterministic: bool = True
+) -> ArrowFunction | Callable[[Callable[..., object]], ArrowFunction]:
     """Mark a function as one over Arrow batches. Usable as a decorator, with options or without."""
     if function is None:
         return lambda f: arrow_function(f, deterministic=deterministic)
@@ -300,19 +300,19 @@ def arrow_function(
 
 @overload
 def pandas_function(
-    function: Callable[..., Any], *, deterministic: bool = True
+    function: Callable[..., object], *, deterministic: bool = True
 ) -> PandasFunction: ...
 
 
 @overload
 def pandas_function(
     function: None = None, *, deterministic: bool = True
-) -> Callable[[Callable[..., Any]], PandasFunction]: ...
+) -> Callable[[Callable[..., object]], PandasFunction]: ...
 
 
 def pandas_function(
-    function: Callable[..., Any] | None = None, *, deterministic: bool = True
-) -> PandasFunction | Callable[[Callable[..., Any]], PandasFunction]:
+    function: Callable[..., object] | None = None, *, deterministic: bool = True
+) -> PandasFunction | Callable[[Callable[..., object]], PandasFunction]:
     """Mark a function as one over DataFrames. Usable as a decorator, with options or without."""
     if function is None:
         return lambda f: pandas_function(f, deterministic=deterministic)

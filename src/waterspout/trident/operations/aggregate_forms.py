@@ -85,8 +85,8 @@ class PlainReducer(ReducerAggregator[Any]):
 
 
 def reducer(
-    init: Any = None, out: str | None = None
-) -> Callable[[Callable[..., Any]], PlainReducer]:
+    init: object = None, out: str | None = None
+) -> Callable[[Callable[..., object]], PlainReducer]:
     """Make a ReducerAggregator of `f(value, *fields)`, which returns the next value.
 
     `init` is the value to start from, or a function without arguments that makes it. The type
@@ -161,12 +161,12 @@ class PlainCombiner(CombinerAggregator[Any]):
 
 
 def combiner(
-    init: Callable[..., Any],
-    combine: Callable[[Any, Any], Any],
-    zero: Any,
+    init: Callable[..., object],
+    combine: Callable[..., object],
+    zero: object,
     out: str | None = None,
     *,
-    finish: Callable[[Any], Any] | None = None,
+    finish: Callable[..., object] | None = None,
     value: str | None = None,
     name: str | None = None,
 ) -> PlainCombiner:
@@ -212,7 +212,7 @@ class _OverRows(Operation):
 class PlainAggregator(_OverRows, Aggregator[list[TridentTuple]]):
     """A function from the list of a batch's (or group's) tuples to rows."""
 
-    def init(self, batch_id: Any, collector: TridentCollector) -> list[TridentTuple]:
+    def init(self, batch_id: int, collector: TridentCollector) -> list[TridentTuple]:
         """Start with no tuples."""
         return []
 
@@ -228,7 +228,7 @@ class PlainAggregator(_OverRows, Aggregator[list[TridentTuple]]):
             collector.emit(row)
 
 
-def aggregator(function: Callable[..., Any]) -> PlainAggregator:
+def aggregator(function: Callable[..., object]) -> PlainAggregator:
     """Make an Aggregator of a function from the list of tuples to rows.
 
     It returns one row or a list of them, or yields rows; a row of one field is the bare value.
@@ -263,7 +263,7 @@ class PandasAggregator(ArrowAggregator):
         return _rows_of_table(self._function(table.to_pandas()))
 
 
-def arrow_aggregator(function: Callable[..., Any]) -> ArrowAggregator:
+def arrow_aggregator(function: Callable[..., object]) -> ArrowAggregator:
     """Make an Aggregator of a function from an Arrow table to rows.
 
     It returns a table (fields go by position), an array of rows of one field, a tuple (one row),
@@ -272,7 +272,7 @@ def arrow_aggregator(function: Callable[..., Any]) -> ArrowAggregator:
     return ArrowAggregator(_function(function, "arrow_aggregator"))
 
 
-def pandas_aggregator(function: Callable[..., Any]) -> PandasAggregator:
+def pandas_aggregator(function: Callable[..., object]) -> PandasAggregator:
     """Make an Aggregator of a function from a DataFrame to rows.
 
     It returns a DataFrame (fields go by position), a Series of rows of one field, a tuple (one
@@ -361,12 +361,12 @@ class PlainGroupedMultiReducer(_OverStreams, GroupedMultiReducer[list[list[Tride
             collector.emit(row)
 
 
-def multi_reducer(function: Callable[..., Any]) -> PlainMultiReducer:
+def multi_reducer(function: Callable[..., object]) -> PlainMultiReducer:
     """Make a MultiReducer of `f(tuples_of_first, tuples_of_second, ...)`, which gives rows."""
     return PlainMultiReducer(_function(function, "multi_reducer"))
 
 
-def grouped_multi_reducer(function: Callable[..., Any]) -> PlainGroupedMultiReducer:
+def grouped_multi_reducer(function: Callable[..., object]) -> PlainGroupedMultiReducer:
     """Make a GroupedMultiReducer of `f(group, tuples_of_first, ...)`, which gives rows."""
     return PlainGroupedMultiReducer(_function(function, "grouped_multi_reducer"))
 

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 from waterspout.config import Config
 from waterspout.errors import TopologyError
 from waterspout.schema import FieldNames, field_names
+from waterspout.trident.operations.accepted import ColumnOperation
 from waterspout.trident.operations.contracts import CombinerAggregator, OperationContext
 from waterspout.tuples import TridentTuple, field_index
 
@@ -175,7 +176,7 @@ class Columns(CombinerAggregator[Any]):
     tuple of its columns, or the bare value of a single one.
     """
 
-    def __init__(self, **columns: Any) -> None:
+    def __init__(self, **columns: ColumnOperation) -> None:
         if not columns:
             raise TopologyError("Columns needs at least one column, for example n=Count()")
         self.parts: dict[str, tuple[tuple[str, ...], CombinerAggregator[Any]]] = {

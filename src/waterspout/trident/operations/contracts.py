@@ -142,7 +142,7 @@ class Aggregator(Operation, ABC, Generic[T]):
     """
 
     @abstractmethod
-    def init(self, batch_id: Any, collector: TridentCollector) -> T:
+    def init(self, batch_id: int, collector: TridentCollector) -> T:
         """Return the value to start from; called before the first tuple."""
 
     @abstractmethod

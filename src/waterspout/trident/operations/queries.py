@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from waterspout.errors import TopologyError
-from waterspout.state.base import MapState, Snapshottable
+from waterspout.state.base import MapState, Snapshottable, State
 from waterspout.trident.operations.contracts import QueryFunction, TridentCollector
 from waterspout.tuples import TridentTuple
 
@@ -43,7 +43,7 @@ class SnapshotGet(QueryFunction[Snapshottable[Any], Any]):
 
 
 @dataclass(frozen=True)
-class TupleCollectionGet(QueryFunction[Any, list[tuple[Any, ...]]]):
+class TupleCollectionGet(QueryFunction[State, list[tuple[Any, ...]]]):
     """Emit every tuple that a state holds, for each input tuple.
 
     Of a map: the key's values, then the value's. A state of another kind has `get_tuples()`.
@@ -53,7 +53,7 @@ class TupleCollectionGet(QueryFunction[Any, list[tuple[Any, ...]]]):
     """It answers with the keys of a state and its values, so it has the types of both."""
 
     def batch_retrieve(
-        self, state: Any, tuples: Sequence[TridentTuple]
+        self, state: State, tuples: Sequence[TridentTuple]
     ) -> Sequence[list[tuple[Any, ...]]]:
         """List the state once for all tuples."""
         return [list(_held(state))] * len(tuples) if tuples else []

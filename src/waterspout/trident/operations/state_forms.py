@@ -57,7 +57,7 @@ class PlainUpdater(StateUpdater[Any]):
             collector.emit(row)
 
 
-def query(function: Callable[..., Any]) -> PlainQuery:
+def query(function: Callable[..., object]) -> PlainQuery:
     """Make a QueryFunction of `f(state, tuples)`, which returns one answer per tuple.
 
     >>> from waterspout.tuples import field_index
@@ -70,6 +70,6 @@ def query(function: Callable[..., Any]) -> PlainQuery:
     return PlainQuery(function)
 
 
-def updater(function: Callable[..., Any]) -> PlainUpdater:
+def updater(function: Callable[..., object]) -> PlainUpdater:
     """Make a StateUpdater of `f(state, tuples)`; rows that it returns or yields are emitted."""
     return PlainUpdater(function)
