@@ -49,6 +49,7 @@ OF_ANY_TYPE = {
     ),
     **dict.fromkeys(("ack_at_once", "msg_id"), "the id that a spout gives a message"),
     **dict.fromkeys(("arguments", "conf", "properties"), "settings of many types, by name"),
+    "batch_id": "a txid, or the span of a window; an Aggregator may say for which it is",
     "spark": "a SparkSession of either kind; only waterspout.spark imports pyspark",
 }
 

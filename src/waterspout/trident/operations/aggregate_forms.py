@@ -212,7 +212,7 @@ class _OverRows(Operation):
 class PlainAggregator(_OverRows, Aggregator[list[TridentTuple]]):
     """A function from the list of a batch's (or group's) tuples to rows."""
 
-    def init(self, batch_id: int, collector: TridentCollector) -> list[TridentTuple]:
+    def init(self, batch_id: Any, collector: TridentCollector) -> list[TridentTuple]:
         """Start with no tuples."""
         return []
 

@@ -142,8 +142,11 @@ class Aggregator(Operation, ABC, Generic[T]):
     """
 
     @abstractmethod
-    def init(self, batch_id: int, collector: TridentCollector) -> T:
-        """Return the value to start from; called before the first tuple."""
+    def init(self, batch_id: Any, collector: TridentCollector) -> T:
+        """Return the value to start from; called before the first tuple.
+
+        `batch_id` is the txid of the batch, or in a window its `WindowSpan`.
+        """
 
     @abstractmethod
     def aggregate(self, value: T, tuple: TridentTuple, collector: TridentCollector) -> None:

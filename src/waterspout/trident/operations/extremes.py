@@ -23,7 +23,7 @@ _SLACK = 64
 class _WholeTuples(Aggregator[list[Any]]):
     """What aggregators share that emit tuples as they came in."""
 
-    def init(self, batch_id: int, collector: TridentCollector) -> list[Any]:
+    def init(self, batch_id: Any, collector: TridentCollector) -> list[Any]:
         """Start with no tuple."""
         return []
 

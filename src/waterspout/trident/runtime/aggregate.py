@@ -68,7 +68,7 @@ def run_aggregate(
     batches: Iterable[pa.RecordBatch],
     conf: Config,
     context: OperationContext,
-    batch_id: int,
+    batch_id: Any,
     *,
     partial: bool = False,
 ) -> Iterator[pa.RecordBatch]:
@@ -111,7 +111,7 @@ def combine_partials(
         yield _collect(step, groups, partial=False)
 
 
-def start_fold(aggregator: Any, batch_id: int, inputs: Schema) -> Fold:
+def start_fold(aggregator: Any, batch_id: Any, inputs: Schema) -> Fold:
     """Return something that takes tuples one by one and gives an aggregator's rows at the end."""
     if isinstance(aggregator, CombinerAggregator):
         return _CombineFold(aggregator)
@@ -169,7 +169,7 @@ class _ReduceFold(Fold):
 
 
 class _AggregatorFold(Fold):
-    def __init__(self, aggregator: Aggregator[Any], batch_id: int) -> None:
+    def __init__(self, aggregator: Aggregator[Any], batch_id: Any) -> None:
         self._aggregator = aggregator
         self._collector = TridentCollector()
         self._value = aggregator.init(batch_id, self._collector)
@@ -203,7 +203,7 @@ class _TableFold(Fold):
 class _Groups:
     """The aggregations of each group, begun when its first tuple comes."""
 
-    def __init__(self, step: AggregateStep, batch_id: int) -> None:
+    def __init__(self, step: AggregateStep, batch_id: Any) -> None:
         self._step = step
         self._batch_id = batch_id
         self._by_name: dict[str, tuple[tuple[Any, ...], list[Any]]] = {}
