@@ -1,4 +1,4 @@
-"""What a checkpoint of Structured Streaming says: the query, its last batch, the files it read."""
+"""Read a checkpoint of Structured Streaming: the query, its last batch, the files it has read."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["Checkpoint", "read_checkpoint"]
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A stopped query: its id, the last batch that it committed, and its sources' positions."""
+    """A stopped query: its id, its last committed batch, and the positions of its sources."""
 
     path: Path
     query: str
@@ -25,7 +25,7 @@ class Checkpoint:
     positions: tuple[Any, ...]
 
     def files(self) -> dict[str, int]:
-        """Return the files of the one file source, each with its batch."""
+        """Return the files that the query's one source has read, each with its batch."""
         if len(self.positions) != 1 or "logOffset" not in (self.positions[0] or {}):
             raise SourceError(
                 f"the query of {self.path} does not read one directory of files, and only such a "
@@ -42,7 +42,7 @@ class Checkpoint:
 
 
 def read_checkpoint(path: str | Path) -> Checkpoint:
-    """Read a checkpoint; refuse one whose last batch may still be counted."""
+    """Read a checkpoint; refuse one whose last batch Spark has not finished."""
     folder = Path(path)
     try:
         query = json.loads((folder / "metadata").read_text())["id"]
@@ -63,7 +63,7 @@ def read_checkpoint(path: str | Path) -> Checkpoint:
 
 
 def _numbered(folder: Path) -> Iterator[Path]:
-    """Yield the logs of a folder; a compacted one stands for all before it."""
+    """Yield the logs of a folder; a compacted log contains all those before it."""
     for path in folder.iterdir() if folder.is_dir() else ():
         if path.name.split(".")[0].isdigit() and path.suffix in ("", ".compact"):
             yield path
@@ -72,7 +72,10 @@ def _numbered(folder: Path) -> Iterator[Path]:
 def _lines(path: Path) -> list[str]:
     lines = path.read_text().splitlines()
     if not lines or lines[0] != "v1":
-        raise SourceError(f"{path} has a format that is not known here: {lines[:1]}")
+        raise SourceError(
+            f"{path} has the format {lines[:1]}, and only v1 can be read. Was the checkpoint "
+            "written by a newer Spark?"
+        )
     return lines
 
 

@@ -23,7 +23,8 @@ def exactly_once(
 ) -> ExactlyOnce:
     """Return a function for `foreachBatch` that counts each batch into a state exactly once.
 
-    Each keyword is a column of the state: an aggregator, or a pair of a field and one.
+    Each keyword is a column of the state: an aggregator over whole rows, or a pair of a field (or
+    a list of fields) and an aggregator over it.
 
         counts = PostgresState.opaque(dsn, table="counts")
         sink = exactly_once(counts, keys=["word"], count=Count(), total=("amount", Sum()))
@@ -43,7 +44,7 @@ def _target(factory: StateFactory, keys: FieldNames, columns: dict[str, ColumnOp
 
 
 class ExactlyOnce:
-    """A recipe, to be called by Spark with each batch; picklable, also after it was used."""
+    """The sink: Spark calls it with each batch. It can be pickled at any time."""
 
     def __init__(
         self,
@@ -52,9 +53,11 @@ class ExactlyOnce:
         starts_at: int = 0,
         config: Config | None = None,
     ) -> None:
-        places = [target.factory.location() for target in targets]
-        if len(set(places)) < len(places):
-            raise TopologyError(f"two states of one sink are kept in {places[-1]}; use two tables")
+        locations = [target.factory.location() for target in targets]
+        if len(set(locations)) < len(locations):
+            raise TopologyError(
+                f"two states of one sink are kept in {locations[-1]}; use two tables"
+            )
         self.targets = targets
         self.name = check_topology_id(name)
         self.starts_at = starts_at
@@ -64,17 +67,17 @@ class ExactlyOnce:
     def also(
         self, factory: StateFactory, *, keys: FieldNames = (), **columns: ColumnOperation
     ) -> ExactlyOnce:
-        """Return a sink that counts each batch into this state too."""
+        """Return a sink that also counts each batch into this state."""
         return self._with(targets=(*self.targets, _target(factory, keys, columns)))
 
     def named(self, name: str) -> ExactlyOnce:
-        """Return the sink with a name of its own: only a sink of that name may write there."""
+        """Return the sink under this name. A state accepts only the sink that wrote it first."""
         return self._with(name=name)
 
     def starting_at(self, batch_id: int) -> ExactlyOnce:
         """Return a sink whose states begin with this batch, for a query that has run before.
 
-        Stays part of the sink for good: it says which batch is the state's first.
+        Keep it in the program: after a restart it still says which batch is the first.
         """
         if not isinstance(batch_id, int) or isinstance(batch_id, bool) or batch_id < 0:
             raise TopologyError(f"a batch id is a number from 0 on, not {batch_id!r}")
@@ -93,7 +96,7 @@ class ExactlyOnce:
         self._run.take(frame, batch_id)
 
     def __getstate__(self) -> dict[str, Any]:
-        # Connections and sessions stay where they are; only the recipe travels.
+        # Connections and sessions cannot travel; they are made again where Spark calls.
         return {**self.__dict__, "_run": None}
 
     def _with(self, **changes: Any) -> ExactlyOnce:

@@ -1,7 +1,8 @@
-"""Counting a topology again, from the source, and comparing its states key by key.
+"""Recompute a topology's states from the source, and compare them key by key.
 
-One batch holds everything that has committed so far. It goes through the same plan on Spark,
-into states of its own in a scratch folder; then both are walked through in chunks.
+One batch holds everything that has committed so far. It runs through the same plan on Spark and
+is committed, by the same protocol, to new states in a scratch folder. Then each pair of states is
+compared in chunks.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ _FIRST = TransactionAttempt(1, 0)
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A key whose value is not what the source says."""
+    """A key whose stored value differs from the recomputed one."""
 
     key: tuple[Any, ...]
     stored: Any
@@ -51,7 +52,10 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class StateAudit:
-    """What an audit found of one state: how many keys were compared, or why none could be."""
+    """The result for one state: how many keys were compared, or why it cannot be compared.
+
+    `more` counts the differences beyond those kept in `differences`.
+    """
 
     state: str
     title: str
@@ -64,13 +68,13 @@ class StateAudit:
 def audit(
     topology: TridentTopology, spark: Any, conf: Config, *, most: int = 20
 ) -> list[StateAudit]:
-    """Compare every state of a stopped topology with its source; writes nothing of theirs.
+    """Compare every state of a stopped topology with its source; writes to none of them.
 
     At most `most` differences are kept per state; the rest are counted.
     """
     prepared = prepare(topology, conf)
     try:
-        ledger = _settled_ledger(prepared)
+        ledger = _committed_ledger(prepared)
         metadata = _everything(prepared, ledger)
         with tempfile.TemporaryDirectory(prefix="waterspout-audit-") as scratch:
             plan = _scratch_plan(prepared.plan, Path(scratch))
@@ -84,7 +88,7 @@ def audit(
         prepared.close()
 
 
-def _settled_ledger(prepared: Prepared) -> Ledger:
+def _committed_ledger(prepared: Prepared) -> Ledger:
     ledger = prepared.store.peek()
     if ledger is None or ledger.committed_metadata is None:
         raise ConfigError("nothing has committed yet, so there is nothing to compare")
@@ -111,7 +115,7 @@ def _everything(prepared: Prepared, ledger: Ledger) -> Metadata:
 
 
 def _scratch_plan(plan: Plan, folder: Path) -> Plan:
-    """Return the plan with its states kept elsewhere; static ones are read where they are."""
+    """Return the plan with its states in a scratch folder; static ones stay where they are."""
     states = dict(plan.states)
     for name, spec in plan.states.items():
         if isinstance(spec.factory, LettersFactory):
@@ -219,7 +223,7 @@ def _walk(
 
 def _same(there: Any, here: Any) -> bool:
     if isinstance(there, float) and isinstance(here, float):
-        # Added up in another order, a sum may differ in its last digits.
+        # A sum that is added up in another order may differ in its last digits.
         return math.isclose(there, here, rel_tol=1e-9) or (there != there and here != here)
     if isinstance(there, tuple | list) and isinstance(here, tuple | list):
         return len(there) == len(here) and all(map(_same, there, here))
@@ -227,14 +231,14 @@ def _same(there: Any, here: Any) -> bool:
 
 
 def _why_not(name: str, plan: Plan) -> str | None:
-    """Say why a state does not follow from its source in one batch, if it does not."""
+    """Return why a state cannot be recomputed in one batch; None if it can."""
     update = plan.updates.get(name)
     if update is None:
         return "it is not updated here"
     if plan.states[name].factory.kind is StateKind.NON_TRANSACTIONAL:
-        return "it is non-transactional: replays are counted twice, and that is no error of it"
+        return "it is non-transactional, so replays are counted twice; that is no error"
     if isinstance(update.updating, UpdateWith):
-        return "it is updated in a way of its own, batch by batch, which one batch cannot repeat"
+        return "it has a StateUpdater of its own, whose result may depend on how rows are batched"
     for node in ancestors(update):
         if isinstance(node, NewValues):
             return "it follows from the new values of each batch, which one batch cannot repeat"

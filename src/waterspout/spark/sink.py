@@ -55,10 +55,10 @@ class SinkRun:
         ]
 
     def take(self, frame: DataFrame, batch_id: int) -> None:
-        """Count a batch into every state that does not have it yet."""
-        # All states are verified before the first is written: one that is refused stops the batch.
-        begun = [target.verified(batch_id, self._who) for target in self._targets]
-        due = [commit for commit in begun if commit is not None]
+        """Commit a batch to every state that does not have it yet."""
+        # All states are verified before the first is written: one that refuses stops the batch.
+        verified = [target.verify(batch_id, self._who) for target in self._targets]
+        due = [commit for commit in verified if commit is not None]
         if len(due) > 1:
             frame = frame.persist()
         try:
@@ -70,7 +70,7 @@ class SinkRun:
 
 
 class _LiveTarget:
-    """One state of a sink, with the little plan that counts into it."""
+    """One state of a sink, with the small plan that aggregates into it."""
 
     def __init__(
         self, target: Target, name: str, schema: Schema, runtime: SparkRuntime, conf: Config
@@ -89,8 +89,8 @@ class _LiveTarget:
         state = open_state(spec, conf, 0, None)
         if not isinstance(state, HeadedState) or not state.is_fenced:
             raise TopologyError(
-                f"{self.title} keeps no head, so nobody can tell which batches it holds; "
-                "exactly_once needs one of waterspout's states, or a FencedMap of your own"
+                f"{self.title} keeps no head, so nobody can tell which batches it holds. "
+                "exactly_once needs one of waterspout's states, or a FencedMap of your own."
             )
         self._state = state
         self._runtime = runtime
@@ -101,8 +101,8 @@ class _LiveTarget:
         )
         self._is_enrolled = False
 
-    def verified(self, batch_id: int, who: QueryIdentity) -> Callable[[DataFrame], None] | None:
-        """Return what commits a batch; None if the state has it; or refuse the batch."""
+    def verify(self, batch_id: int, who: QueryIdentity) -> Callable[[DataFrame], None] | None:
+        """Return the function that commits the batch; None if the state has it; or refuse."""
         keeper = HeadKeeper(who, batch_id)
         commits = CommitProtocol({self.title: self._state}, keeper)
         commits.verify()
@@ -142,7 +142,7 @@ class _LiveTarget:
 
 
 class _GivenBatches(BatchSpout):
-    """Stands in the plan for the batches that Spark hands over; nobody reads from it."""
+    """The source of the plan: its batches are the DataFrames that Spark hands over."""
 
     def __init__(self, schema: Schema) -> None:
         self._schema = schema
@@ -152,10 +152,10 @@ class _GivenBatches(BatchSpout):
         return self._schema
 
     def open(self, context: SpoutContext) -> BatchPlanner:
-        raise AssertionError("Spark plans these batches")
+        raise AssertionError("Spark plans the batches of foreachBatch")
 
     def read(self, metadata: Any) -> Read:
-        raise AssertionError("Spark reads these batches")
+        raise AssertionError("Spark reads the batches of foreachBatch")
 
     def identity(self) -> Mapping[str, Any]:
         return {"spout": "foreachBatch"}

@@ -19,6 +19,7 @@ __all__ = [
     "FencedMap",
     "HeadedState",
     "Key",
+    "LayeredMap",
     "MapState",
     "Snapshottable",
     "State",
@@ -287,6 +288,42 @@ class ComparingMap(FencedMap[V]):
     @abstractmethod
     def title(self) -> str:
         """What errors call this map."""
+
+
+class LayeredMap(FencedMap[V]):
+    """A map in front of another map, fenced if that one is. A subclass says what it adds."""
+
+    def __init__(self, backing: BackingMap[V]) -> None:
+        self._backing = backing
+
+    @property
+    def fence(self) -> FencedMap[V] | None:
+        """This map, if there is a fence below it."""
+        return self if self._backing.fence is not None else None
+
+    @property
+    def undoes_lost_attempts(self) -> bool:  # type: ignore[override]
+        """Whether the map below does."""
+        below = self._backing.fence
+        return below is not None and below.undoes_lost_attempts
+
+    def read_head(self) -> Head | None:
+        """Return the head of the map below."""
+        return self._below.read_head()
+
+    def scan(self, shard: int = 0, shards: int = 1) -> Iterator[list[tuple[Key, V]]]:
+        """List what the map below holds."""
+        return self._backing.scan(shard, shards)
+
+    def close(self) -> None:
+        """Close the map below."""
+        self._backing.close()
+
+    @property
+    def _below(self) -> FencedMap[V]:
+        below = self._backing.fence
+        assert below is not None, "asked for a fence that is not there"
+        return below
 
 
 class StateFactory(ABC):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
 
 from waterspout.errors import ConfigError
 from waterspout.serde import encode_key
-from waterspout.state.base import BackingMap, Combiner, FencedMap, Key
+from waterspout.state.base import BackingMap, Combiner, Key, LayeredMap
 from waterspout.state.head import Head, Stamp
 
 __all__ = ["CachedMap", "RecordCache", "cache_at"]
@@ -61,33 +61,22 @@ def cache_at(place: str, size: int) -> RecordCache:
     return _caches.setdefault((place, size), RecordCache(size))
 
 
-class CachedMap(FencedMap[V], Generic[V]):
+class CachedMap(LayeredMap[V]):
     """Keep the records used last, also of keys known to be absent.
 
     A record is cached after the store took it, never before; if the store fails, what it holds
     is unknown, and the keys are dropped. Everything is dropped when the head moves to another
-    attempt at the same batch, or to another writer. Fenced if the map below is.
+    attempt at the same batch, or to another writer.
     """
 
     def __init__(self, backing: BackingMap[V], size: int | RecordCache) -> None:
-        self._backing = backing
+        super().__init__(backing)
         self._cache = size if isinstance(size, RecordCache) else RecordCache(size)
-
-    @property
-    def fence(self) -> FencedMap[V] | None:
-        """This map, if there is a fence below it."""
-        return self if self._backing.fence is not None else None
 
     @property
     def uncached(self) -> BackingMap[V]:
         """The map below: whoever reads outside of a batch may not be the one who writes."""
         return self._backing.uncached
-
-    @property
-    def undoes_lost_attempts(self) -> bool:  # type: ignore[override]
-        """Whether the map below does."""
-        below = self._backing.fence
-        return below is not None and below.undoes_lost_attempts
 
     def multi_get(self, keys: Sequence[Key]) -> list[V | None]:
         """Read from the cache, and the rest from the store in one call."""
@@ -113,14 +102,14 @@ class CachedMap(FencedMap[V], Generic[V]):
         read: Sequence[V | None] | None = None,
     ) -> None:
         """Write to the store under its fence, then to the cache."""
-        self._write(keys, values, lambda: self._below().fenced_put(stamp, keys, values, read))
+        self._write(keys, values, lambda: self._below.fenced_put(stamp, keys, values, read))
 
     def multi_compare_and_put(
         self, keys: Sequence[Key], read: Sequence[V | None], values: Sequence[V]
     ) -> list[bool]:
         """Write to the store and forget the keys: this is not the way a batch writes."""
         try:
-            return self._below().multi_compare_and_put(keys, read, values)
+            return self._below.multi_compare_and_put(keys, read, values)
         finally:
             self._cache.drop(encode_key(key) for key in keys)
 
@@ -128,30 +117,13 @@ class CachedMap(FencedMap[V], Generic[V]):
         """Never: what the store makes of a record would not be known here."""
         return False
 
-    def read_head(self) -> Head | None:
-        """Return the head of the store: it is never cached."""
-        return self._below().read_head()
-
     def move_head(self, expected: Head | None, new: Head) -> None:
         """Move the head of the store; forget what a lost attempt or another writer has left."""
         try:
-            self._below().move_head(expected, new)
+            self._below.move_head(expected, new)
         finally:
             if expected is None or not _goes_on(expected, new):
                 self._cache.clear()
-
-    def scan(self, shard: int = 0, shards: int = 1) -> Iterator[list[tuple[Key, V]]]:
-        """List what the store holds."""
-        return self._backing.scan(shard, shards)
-
-    def close(self) -> None:
-        """Close the map below; the records stay, as they are still what it holds."""
-        self._backing.close()
-
-    def _below(self) -> FencedMap[V]:
-        below = self._backing.fence
-        assert below is not None, "asked for a fence that is not there"
-        return below
 
     def _write(self, keys: Sequence[Key], values: Sequence[V], write: Callable[[], None]) -> None:
         names = [encode_key(key) for key in keys]

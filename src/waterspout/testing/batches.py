@@ -1,10 +1,10 @@
-"""Batches driven through one state without a topology, and the updates that go into them."""
+"""Drive batches through one state without a topology: for tests of states and stores."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from waterspout.coordination.commit_protocol import CommitProtocol, LedgerKeeper
@@ -79,7 +79,7 @@ class Greatest(Combiner):
 
 
 def keys_of(updates: Mapping[Any, Any]) -> list[tuple[Any, ...]]:
-    """Return the keys of some updates; a key that is no tuple stands for a tuple of one."""
+    """Return the keys of some updates; a key that is no tuple becomes a tuple of one field."""
     return [key if isinstance(key, tuple) else (key,) for key in updates]
 
 
@@ -90,7 +90,7 @@ def committed(
     attempt: int = 0,
     resolved: Mapping[int, int] = NOTHING,
 ) -> list[Any]:
-    """Add numbers to keys in a batch without head or ledger; return the new values."""
+    """Add numbers to keys in a batch, without head and ledger; return the new values."""
     state.begin_commit(txid, attempt, resolved)
     new = state.multi_update(keys_of(updates), [Add(n) for n in updates.values()])
     state.commit(txid)
@@ -99,7 +99,7 @@ def committed(
 
 @dataclass
 class Batches:
-    """Drive batches through one state with a real ledger, as the coordination loop does.
+    """Drive batches through one state with a real ledger, by the real commit protocol.
 
     >>> from waterspout.state.memory import MemoryMapState
     >>> batches = Batches(MemoryMapState().make_state(None, 0, 1))
@@ -108,8 +108,8 @@ class Batches:
     >>> batches.values("x", "y")
     [1, 1]
 
-    `save` is called with the ledger before anything that it says is done. `home` and `lease`
-    tell this driver apart from one of another home, or with another lease of the same epoch.
+    `save` is called with each new ledger before anyone acts on it. `home` and `lease` make this
+    driver differ from one of another waterspout home, or from one that took the lease anew.
     """
 
     state: BatchedMap[Any, Any]
@@ -129,7 +129,7 @@ class Batches:
 
     @property
     def writer(self) -> Writer:
-        """Who writes."""
+        """The driver that this object plays."""
         return Writer(self.owner, self.epoch, self.home, self.lease)
 
     @property
@@ -143,7 +143,7 @@ class Batches:
         return self.ledger.committed_metadata or {}
 
     def claim(self) -> int:
-        """Begin the next attempt at the current batch and move the head to it."""
+        """Begin the next attempt at the current batch, and claim the state for it."""
         self.attempt += 1
         attempt = TransactionAttempt(self.txid, self.attempt)
         self._keeper.emit(attempt, {**self.history, str(self.txid): self.attempt})
@@ -151,7 +151,7 @@ class Batches:
         return self.attempt
 
     def write(self, updates: Mapping[Any, Any]) -> None:
-        """Do what a commit task does."""
+        """Write the updates of the current attempt, as a commit task does."""
         keys, amounts = keys_of(updates), list(updates.values())
         self.state.begin_commit(self.txid, self.attempt, self.ledger.resolved)
         if self.combine is not None:
@@ -161,7 +161,7 @@ class Batches:
         self.state.commit(self.txid)
 
     def mark(self) -> None:
-        """Note in the ledger that the batch has committed."""
+        """Record in the ledger that the current attempt has committed the batch."""
         self._commits.mark(TransactionAttempt(self.txid, self.attempt))
         self.attempt = -1
 
@@ -170,52 +170,42 @@ class Batches:
         self._commits.settle()
 
     def lose(self, updates: Mapping[Any, Any]) -> None:
-        """Let an attempt write and then fail."""
+        """Let an attempt claim and write, and stop before the mark."""
         self.claim()
         self.write(updates)
 
     def commit(self, updates: Mapping[Any, Any]) -> None:
-        """Let an attempt write, be marked and settled."""
+        """Let an attempt claim, write, mark and settle."""
         self.lose(updates)
         self.mark()
         self.settle()
 
     def persist(self, updates: Mapping[Any, Any]) -> None:
-        """Commit though the store fails now and then: each failure is followed by an attempt.
+        """Commit although the store fails now and then: each failure leads to a new attempt.
 
-        Only what the loop tries again is: an error of the world outside, never a refusal.
+        Like the loop, it retries errors of the outside world, never a refusal.
         """
         self.patiently(lambda: self.lose(updates))
         self.mark()
         self.patiently(self.settle)
 
     def patiently(self, act: Callable[[], T]) -> T:
-        """Do something again and again until the world outside lets it be done."""
+        """Retry until the outside world lets it succeed; give up after 50 tries."""
         for _ in range(_TRIES - 1):
             with suppress(OutsideError):
                 return act()
         return act()
 
     def restarted(self, state: BatchedMap[Any, Any]) -> Batches:
-        """Return the next driver of the topology, which goes on from this one's ledger."""
-        return Batches(
-            state,
-            self.epoch + 1,
-            self.combine,
-            self.ledger,
-            self.attempt,
-            self.save,
-            self.owner,
-            self.home,
-            self.lease,
-        )
+        """Return the next driver of the topology, which continues from this one's ledger."""
+        return replace(self, state=state, epoch=self.epoch + 1)
 
     def values(self, *keys: Key | str | int) -> list[Any]:
-        """Read as someone outside of any batch."""
+        """Read as a reader outside of any batch does."""
         return self.state.multi_get([k if isinstance(k, tuple) else (k,) for k in keys])
 
     def found(self, *keys: Key | str | int) -> list[Any]:
-        """Read as the next batch would: without a fence only a batch knows what has committed."""
+        """Read as the next batch does; without a fence, only a batch knows what has committed."""
         self.state.begin_commit(self.txid, self.attempt + 1, self.ledger.resolved)
         values = self.values(*keys)
         self.state.begin_commit(None)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
 from waterspout.errors import StoreError
-from waterspout.state.base import BackingMap, Combiner, FencedMap, Key
+from waterspout.state.base import BackingMap, Combiner, Key, LayeredMap
 from waterspout.state.head import Head, Stamp
 
 __all__ = ["FaultyMap", "WriteFault"]
@@ -17,74 +17,62 @@ V = TypeVar("V")
 
 @dataclass(frozen=True)
 class WriteFault:
-    """What becomes of one write: nothing, part or all of it is done, and then it fails.
+    """How one write fails: before it, after it, or halfway, with some pairs stored.
 
-    `part` says which of the pairs are stored: bit n of it stands for pair n, and for every
-    pair 64 places on.
+    `stored` says which pairs a write that fails halfway has stored: bit n stands for pair n, for
+    pair n + 64, and so on.
     """
 
-    when: Literal["before", "part", "after"]
-    part: int = 0
+    when: Literal["before", "halfway", "after"]
+    stored: int = 0
 
     def chosen(self, number: int) -> list[int]:
-        """Return which of so many pairs are stored."""
-        if self.when == "part":
-            return [n for n in range(number) if self.part >> (n % 64) & 1]
+        """Return which of `number` pairs are stored."""
+        if self.when == "halfway":
+            return [n for n in range(number) if self.stored >> (n % 64) & 1]
         return list(range(number)) if self.when == "after" else []
 
 
-@dataclass
-class FaultyMap(FencedMap[V]):
-    """Stand in front of a map, and fail its next writes one by one as `plan` says.
+class FaultyMap(LayeredMap[V]):
+    """Stand in front of a map, and make its next writes fail, one by one, as `plan` says.
 
-    None in the plan stands for a write that goes well, as do all after its end. A head moves
-    or does not: to it a part is nothing. A part of a batch is what is left when of two tasks
-    only one had written; what one task writes, a store with a fence writes whole.
+    None in the plan means that a write succeeds; so do all writes after the end of the plan. A
+    move of the head is one pair. A store with a fence writes all pairs of a task or none: a write
+    that fails halfway then stands for two tasks, of which only one has written.
     """
 
-    backing: BackingMap[V]
-    plan: list[WriteFault | None] = field(default_factory=list)
-    after_get: Callable[[], None] | None = None
-    """Called once, after the next read: what happens between a read and a write."""
-    before_call: Callable[[], None] | None = None
-    """Called before each call of the map below."""
-
-    @property
-    def fence(self) -> FencedMap[V] | None:
-        """This map, if there is a fence below it."""
-        return self if self.backing.fence is not None else None
+    def __init__(self, backing: BackingMap[V], plan: Sequence[WriteFault | None] = ()) -> None:
+        super().__init__(backing)
+        self.plan = list(plan)
+        self.after_get: Callable[[], None] | None = None
+        """Called once, after the next read: what happens between a read and a write."""
+        self.before_call: Callable[[], None] | None = None
+        """Called before each call of the map below."""
 
     @property
     def uncached(self) -> BackingMap[V]:
         """This map over the one that reads the store itself."""
-        below = self.backing.uncached
-        return self if below is self.backing else _Uncached(below, self)
-
-    @property
-    def undoes_lost_attempts(self) -> bool:  # type: ignore[override]
-        """Whether the map below does."""
-        below = self.backing.fence
-        return below is not None and below.undoes_lost_attempts
+        below = self._backing.uncached
+        return self if below is self._backing else _Uncached(below, self)
 
     def multi_get(self, keys: Sequence[Key]) -> list[V | None]:
         """Read from the map below."""
         self._announce()
-        found = self.backing.multi_get(keys)
+        found = self._backing.multi_get(keys)
         self._interrupt()
         return found
 
     def multi_put(self, keys: Sequence[Key], values: Sequence[V]) -> None:
         """Write to the map below, or fail."""
-        self._write(len(keys), lambda n: self.backing.multi_put(_of(keys, n), _of(values, n)))
+        self._write(len(keys), lambda n: self._backing.multi_put(_of(keys, n), _of(values, n)))
 
     def read_head(self) -> Head | None:
-        """Return the head of the map below."""
         self._announce()
-        return self._below().read_head()
+        return super().read_head()
 
     def move_head(self, expected: Head | None, new: Head) -> None:
         """Move the head of the map below, or fail."""
-        self._write(1, lambda n: self._below().move_head(expected, new) if n else None)
+        self._write(1, lambda n: self._below.move_head(expected, new) if n else None)
 
     def fenced_put(
         self,
@@ -97,7 +85,7 @@ class FaultyMap(FencedMap[V]):
 
         def put(n: list[int]) -> None:
             found = None if read is None else _of(read, n)
-            self._below().fenced_put(stamp, _of(keys, n), _of(values, n), found)
+            self._below.fenced_put(stamp, _of(keys, n), _of(values, n), found)
 
         self._write(len(keys), put)
 
@@ -108,7 +96,7 @@ class FaultyMap(FencedMap[V]):
         stored: list[bool] = []
 
         def put(n: list[int]) -> None:
-            below = self._below()
+            below = self._below
             stored[:] = below.multi_compare_and_put(_of(keys, n), _of(read, n), _of(values, n))
 
         self._write(len(keys), put)
@@ -116,7 +104,7 @@ class FaultyMap(FencedMap[V]):
 
     def can_combine(self, combiner: Combiner) -> bool:
         """Whether the map below can."""
-        below = self.backing.fence
+        below = self._backing.fence
         return below is not None and below.can_combine(combiner)
 
     def fenced_combine(
@@ -125,22 +113,9 @@ class FaultyMap(FencedMap[V]):
         """Combine in the map below, or fail."""
 
         def combine(n: list[int]) -> None:
-            self._below().fenced_combine(stamp, _of(keys, n), _of(values, n), combiner)
+            self._below.fenced_combine(stamp, _of(keys, n), _of(values, n), combiner)
 
         self._write(len(keys), combine)
-
-    def scan(self, shard: int = 0, shards: int = 1) -> Iterator[list[tuple[Key, V]]]:
-        """List what the map below holds."""
-        return self.backing.scan(shard, shards)
-
-    def close(self) -> None:
-        """Close the map below."""
-        self.backing.close()
-
-    def _below(self) -> FencedMap[V]:
-        below = self.backing.fence
-        assert below is not None, "asked for a fence that is not there"
-        return below
 
     def _announce(self) -> None:
         if self.before_call is not None:
@@ -164,10 +139,11 @@ class FaultyMap(FencedMap[V]):
 
 
 class _Uncached(FaultyMap[V]):
-    """The same map without the cache below it; interrupted and announced as the whole is."""
+    """A faulty map without the cache below it; it shares plan and callbacks with that map."""
 
     def __init__(self, backing: BackingMap[V], whole: FaultyMap[V]) -> None:
-        super().__init__(backing, whole.plan)
+        super().__init__(backing)
+        self.plan = whole.plan
         self._whole = whole
 
     def _announce(self) -> None:

@@ -1,4 +1,4 @@
-"""One suite for every store: write `multi_get` and `multi_put`, then run this.
+"""One suite for every store: implement `multi_get` and `multi_put`, then run it.
 
     from waterspout.testing import StateConformance
 
@@ -6,18 +6,18 @@
         def make_backing(self, kind):
             return MyStore(...)
 
-Needs pytest and hypothesis. `StateConformance` says what else a store may tell of itself.
+Needs pytest and hypothesis. `StateConformance` says what else a store may override.
 """
 
 from waterspout.errors import MissingDependencyError
 
 try:
-    import hypothesis as _hypothesis  # noqa: F401  (to say what is missing before all else)
+    import hypothesis as _hypothesis  # noqa: F401  (so that the error below names it)
     import pytest
 except ImportError as error:
     raise MissingDependencyError(str(error.name), "dev") from error
 
-# Before they are imported: a failed assertion then shows both sides, as in a test module.
+# Must come before the imports: a failed assertion then shows both sides, as in a test module.
 pytest.register_assert_rewrite(
     *(
         f"{__name__}.{suite}"

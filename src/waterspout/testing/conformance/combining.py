@@ -1,4 +1,4 @@
-"""Combining in the store: the same as reading, combining in Python and putting."""
+"""Combining in the store has the same result as reading, combining in Python and writing."""
 
 from __future__ import annotations
 
@@ -66,7 +66,8 @@ class CombineSuite(StoreHooks):
             batches = self.batches(kind, backing, combine=combiner)
             for attempts in history:
                 for n, updates in enumerate(attempts):
-                    # A transactional batch comes back the same; perhaps it was written in part.
+                    # A transactional batch is replayed with the same tuples; a lost attempt may
+                    # have written some of its keys.
                     whole = attempts[-1]
                     part = {k: v for k, v in whole.items() if k in updates}
                     batches.lose(part if kind is TRANSACTIONAL else updates)
@@ -137,7 +138,7 @@ class CombineSuite(StoreHooks):
 
     @each_exact_kind
     def test_a_failed_combine_is_made_good_by_the_replay(self, kind: StateKind) -> None:
-        for fault in (WriteFault("before"), WriteFault("after"), WriteFault("part", 1)):
+        for fault in (WriteFault("before"), WriteFault("after"), WriteFault("halfway", 1)):
             faulty = FaultyMap(self._combining(kind, SumUp()))
             batches: Batches = self.batches(kind, faulty, combine=SumUp())
             batches.commit({"a": 1})

@@ -1,4 +1,4 @@
-"""The two methods of every store: what is put is got, under that key and no other."""
+"""The two methods of every store: `multi_get` returns what `multi_put` stored, key by key."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ class ContractSuite(StoreHooks):
     @examples(20)
     @given(any_keys)
     def test_any_keys_come_back_each_with_its_own_record(self, some: Sequence[Key]) -> None:
-        # Beside each key, one that looks like it: text for its parts, one text for the whole.
+        # To each key add two that look like it: its fields as text, and all of it as one text.
         alike = [key for k in some for key in (k, tuple(map(str, k)), (encode_key(k),))]
         keys = list({encode_key(key): key for key in alike}.values())
         backing = self.fresh(OPAQUE)

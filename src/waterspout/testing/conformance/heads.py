@@ -1,4 +1,4 @@
-"""The head: who may write, moved only from what is expected, and checked with each write."""
+"""The head: it moves only by compare-and-set, and every write of a batch is checked against it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ OTHERS = {
 
 
 class HeadSuite(StoreHooks):
-    """Conditional moves, and writes that only the head's attempt may make."""
+    """Compare-and-set of the head, and writes that only the head's attempt may make."""
 
     @each_kind
     def test_a_new_store_has_no_head_and_looking_gives_it_none(self, kind: StateKind) -> None:
@@ -187,8 +187,6 @@ class HeadSuite(StoreHooks):
             assert fence.multi_get([A, B]) == [None, None]
         else:  # a store of objects, as memory is
             assert fence.multi_get([A]) == [record(kind, 1)]
-
-    # --- drivers -----------------------------------------------------------------------------
 
     @each_exact_kind
     def test_a_new_driver_goes_on_and_the_old_one_is_fenced(self, kind: StateKind) -> None:

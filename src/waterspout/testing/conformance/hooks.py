@@ -1,4 +1,4 @@
-"""What a store tells of itself, and what all suites share."""
+"""What a store author overrides, and what all suites share."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ ODD_KEYS: tuple[tuple[Any, ...], ...] = (
     ("%s {} $1 ? :a",),
     ("*",),
 )
-"""Keys that stores have been known to confuse or to choke on; no two of them are equal."""
+"""Keys that stores are known to confuse or to fail on; no two of them are equal."""
 
 EQUAL_KEYS: tuple[tuple[Key, Key], ...] = (
     (("a", 1), ["a", 1]),
@@ -100,40 +100,38 @@ EQUAL_KEYS: tuple[tuple[Key, Key], ...] = (
     (((1, [2]),), ([1, (2,)],)),
     ((b"x",), (bytearray(b"x"),)),
 )
-"""Pairs of keys that are one key each."""
+"""Pairs of keys that must be treated as the same key."""
 
 
 class StoreHooks:
     """What a store author overrides; all but `make_backing` may be left as it is."""
 
     proxy: FaultProxy | None = None
-    """A proxy through which the stores of `make_backing` reach their server, if there is one."""
+    """The proxy through which stores of `make_backing` reach their server, if there is one."""
 
     commit_request: bytes | None = None
-    """Bytes of the request that makes a write last (`COMMIT`), if a write takes several."""
+    """Bytes of the last request of a write (`COMMIT`), if a write takes several requests."""
 
     many: int = 100_000
-    """How many keys go in the biggest batch."""
+    """How many keys the largest batch has."""
 
     odd_keys: Sequence[Key] = ODD_KEYS
-    """Keys to try; leave out what the store is documented to refuse."""
+    """Keys to try; leave out those that the store is documented to refuse."""
 
     is_durable: bool = True
-    """Whether what was written is still there once the store was closed and reopened."""
+    """Whether what was written is still there after the store was closed and opened again."""
 
     def make_backing(self, kind: StateKind) -> BackingMap[Any]:
-        """Return a new, empty store for records of this kind. Called many times in a test."""
+        """Return a new, empty store for records of this kind. A test may call it many times."""
         raise NotImplementedError(f"{type(self).__name__} must say how a store is made")
 
     def reopen(self, backing: BackingMap[Any]) -> BackingMap[Any]:
-        """Return another client of the same store, as a new process would have it."""
+        """Return another client of the same store, as a new process would open it."""
         return backing
 
     def make_int_backing(self, kind: StateKind) -> BackingMap[Any] | None:
         """Return a new store bound to keys `word string` and values `n bigint`, if it can."""
         return None
-
-    # --- for the suites ------------------------------------------------------------------
 
     @pytest.fixture(autouse=True)
     def _close_stores(self) -> Iterator[None]:
@@ -152,7 +150,7 @@ class StoreHooks:
         return backing
 
     def fresh(self, kind: StateKind) -> BackingMap[Any]:
-        """Return a new store for one example of many; those of earlier ones are closed."""
+        """Return a new store for one example of a property; close those of earlier examples."""
         self._close_all()
         return self.new(kind)
 
@@ -177,7 +175,7 @@ class StoreHooks:
         """Return a new store that compares key by key, or skip the test."""
         fence = self.fenced(kind)
         if not self.compares(fence):
-            pytest.skip("this store checks the head with each write; there is nothing to compare")
+            pytest.skip("this store checks the head with each write; it does not compare keys")
         return fence
 
     def checking(self, kind: StateKind) -> FencedMap[Any]:
@@ -185,8 +183,8 @@ class StoreHooks:
         fence = self.fenced(kind)
         if self.compares(fence):
             pytest.skip(
-                "this store compares key by key: a write of an old attempt may land where nobody "
-                "has written since; readers tell it apart by the head's resolved attempts"
+                "this store compares key by key: a write of an old attempt succeeds where nobody "
+                "has written since, and readers skip it because the head names another attempt"
             )
         return fence
 
@@ -201,12 +199,12 @@ class StoreHooks:
         return make_map(kind, backing, name="the state")
 
     def batches(self, kind: StateKind, backing: BackingMap[Any], **options: Any) -> Batches:
-        """Return someone who drives batches through a store."""
+        """Return a driver of batches over a store."""
         return Batches(self.state(kind, backing), **options)
 
 
 def examples(number: int) -> settings:
-    """Return the settings of a property, whatever store it runs on and however slow that is."""
+    """Return the settings of a property that must hold on every store, even on slow ones."""
     slow = [
         HealthCheck.differing_executors,  # a suite is inherited by many classes
         HealthCheck.function_scoped_fixture,
@@ -218,7 +216,7 @@ def examples(number: int) -> settings:
 def record(
     kind: StateKind, value: Any, txid: int = 1, attempt: int = 0, prev: Any | None = None
 ) -> Any:
-    """Return what a store holds under a key of a state of this kind."""
+    """Return the record that a state of this kind keeps for a value."""
     if kind is OPAQUE:
         return OpaqueValue(txid, attempt, value, prev)
     return TransactionalValue(txid, attempt, value) if kind is TRANSACTIONAL else value

@@ -1,4 +1,4 @@
-"""Writes that fail before, in the midst of, or after being done: exact after the replay."""
+"""Writes that fail before, halfway or after they were done: the replay makes them exact."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ __all__ = ["LossSuite"]
 
 BEFORE, AFTER = WriteFault("before"), WriteFault("after")
 write_faults = st.sampled_from([BEFORE, AFTER]) | st.integers(0, 15).map(
-    lambda part: WriteFault("part", part)
+    lambda stored: WriteFault("halfway", stored)
 )
 plans = st.lists(st.none() | write_faults, max_size=12)
 batch = st.dictionaries(st.sampled_from("abcd"), st.integers(1, 9), min_size=1)
 each_fault = pytest.mark.parametrize(
     "fault",
-    [BEFORE, AFTER, WriteFault("part", 0b01), WriteFault("part", 0b10)],
+    [BEFORE, AFTER, WriteFault("halfway", 0b01), WriteFault("halfway", 0b10)],
     ids=["nothing was done", "all was done", "one key was written", "the other was written"],
 )
 
 
 class LossSuite(StoreHooks):
-    """Every failure is followed by another attempt, as the coordination loop does it."""
+    """After every failure another attempt follows, as in the coordination loop."""
 
     @each_fault
     @each_exact_kind
@@ -141,7 +141,7 @@ class LossSuite(StoreHooks):
 
         for updates in history:
             if kind is not TRANSACTIONAL and others:
-                # An attempt with other tuples, which fails at the latest when it has written.
+                # An attempt with other tuples, which is lost even if all its writes succeed.
                 with suppress(StoreError):
                     batches.lose(others.pop())
             batches.persist(updates)

@@ -1,4 +1,4 @@
-"""A real server behind a network that loses requests, replies and connections."""
+"""A real server behind a network that drops requests, replies and connections."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ from waterspout.testing.proxy import FaultProxy
 
 __all__ = ["NetworkSuite"]
 
-# An attempt reads the head, moves it, reads the records and writes; a commit then settles.
+# The calls of one commit, in order.
 CALLS = ("claim's read", "claim", "read", "write", "settling's read", "settling")
 LOSSES = ("reply", "request", "cut", "commit reply", "commit request")
 batch = st.dictionaries(st.sampled_from("abcd"), st.integers(1, 9), min_size=1)
-# One entry for each call of the store: mostly nothing, so that attempts come far.
+# One entry for each call of the store; most lose nothing, so that attempts get far.
 plans = st.lists(st.just("") | st.just("") | st.sampled_from(LOSSES), max_size=30)
 
 
 class NetworkSuite(StoreHooks):
-    """Exact at the end, whatever the network has lost on the way."""
+    """The values are exact in the end, whatever the network lost on the way."""
 
     def _proxied(self) -> FaultProxy:
         if self.proxy is None:
-            pytest.skip("no proxy was given: what a lost reply does to this store was not tried")
+            pytest.skip("no `proxy` was given: lost requests and replies were not tried")
         return self.proxy
 
     def _losing(self, kind: StateKind, plan: list[str]) -> tuple[Batches, FaultyMap[Any]]:
@@ -48,7 +48,7 @@ class NetworkSuite(StoreHooks):
             if plan:
                 self._lose(plan.pop(0))
 
-        batches.persist({"a": 1})  # so that there is a head, and a connection to lose
+        batches.persist({"a": 1})  # now there is a head, and a connection to lose
         faulty.before_call = lose
         return batches, faulty
 
@@ -91,7 +91,7 @@ class NetworkSuite(StoreHooks):
         truth = {"a": 1, "b": 0, "c": 0, "d": 0}
 
         for updates in history:
-            with suppress(OutsideError):  # as an attempt fails; the next one follows
+            with suppress(OutsideError):  # this attempt may fail; the next one follows
                 batches.lose(updates if kind is TRANSACTIONAL else other)
             batches.persist(updates)
             for key, amount in updates.items():
@@ -99,11 +99,11 @@ class NetworkSuite(StoreHooks):
         self._use_up(batches, faulty)
 
         assert [value or 0 for value in batches.found(*"abcd")] == list(truth.values())
-        if batches.state.is_fenced:  # else a reader outside may see a lost attempt
+        if batches.state.is_fenced:  # without a fence, a reader may see a lost attempt
             assert [value or 0 for value in batches.values(*"abcd")] == list(truth.values())
 
     def _use_up(self, batches: Batches, faulty: FaultyMap[Any]) -> None:
-        """Lose nothing more, and go on until no fault is left that would strike what follows."""
+        """Stop losing, and go on until no armed fault is left that could hit a later test."""
         faulty.before_call = None
         proxy, dropped = self._proxied(), -1
         while dropped != proxy.dropped:

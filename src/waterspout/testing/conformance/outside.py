@@ -1,4 +1,4 @@
-"""Writes outside of any batch: no update is lost, theirs or a batch's."""
+"""Updates outside of any batch: neither they nor those of a batch are lost."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ THREADS, TIMES = 4, 8
 
 
 class OutsideSuite(StoreHooks):
-    """Compare and put, and what it is for."""
+    """`multi_compare_and_put`, and the updates outside of batches that need it."""
 
     @each_kind
     def test_compare_and_put_stores_where_the_record_is_the_one_that_was_read(

@@ -1,4 +1,4 @@
-"""Listing: every record once, over any number of shards."""
+"""`scan`: every record is listed once, over any number of shards."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class ScanSuite(StoreHooks):
     def test_what_only_a_lost_attempt_has_written_is_left_out(self) -> None:
         backing = self._listable(OPAQUE)
         if backing.fence is None:
-            pytest.skip("without a head a reader cannot know which attempts were lost")
+            pytest.skip("without a head, a reader cannot know which attempts were lost")
         batches = self.batches(OPAQUE, backing)
         batches.commit({"kept": 1, "changed": 1})
         batches.lose({"changed": 100, "lost": 100})

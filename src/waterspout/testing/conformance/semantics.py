@@ -1,4 +1,4 @@
-"""The three kinds of state over the store: worked numbers, replays, and the opaque hole."""
+"""The three kinds of state over the store: worked examples, replays, the opaque hole."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from waterspout.testing.conformance.hooks import (
 __all__ = ["SemanticsSuite"]
 
 COUNT = ("count",)
-# Batch 2 holds one x and one y; x's broker goes down before the second attempt at it, and x's
-# tuple comes in batch 3.
+# The opaque hole (docs/decisions/0001). Batch 2 holds one x and one y. Before its second attempt
+# the broker with x goes down, so that the replay holds y alone, and x comes in batch 3.
 FIRST, LOST, REPLAYED, LATER = {"x": 1, "y": 1}, {"x": 1, "y": 1}, {"y": 1}, {"x": 1}
 
 partials = st.dictionaries(st.sampled_from("abc"), st.integers(1, 9), max_size=3)
@@ -226,7 +226,8 @@ class SemanticsSuite(StoreHooks):
 
         for lost, last, settles, restarts in history:
             for updates in lost:
-                # A transactional batch comes back the same, but may have been written in part.
+                # A transactional batch is replayed with the same tuples; a lost attempt may have
+                # written some of its keys.
                 part = {k: v for k, v in last.items() if k in updates}
                 batches.lose(part if kind is TRANSACTIONAL else updates)
             if restarts:
@@ -239,5 +240,5 @@ class SemanticsSuite(StoreHooks):
                 truth[key] += amount
             assert [value or 0 for value in batches.found(*"abc")] == list(truth.values())
         batches.settle()
-        if batches.state.is_fenced:  # else a reader outside may see a lost attempt
+        if batches.state.is_fenced:  # without a fence, a reader may see a lost attempt
             assert [value or 0 for value in batches.values(*"abc")] == list(truth.values())

@@ -26,7 +26,7 @@ class StateConformance(
     CombineSuite,
     NetworkSuite,
 ):
-    """What every store must do, and what a store with a fence must refuse.
+    """Everything that a store must do, and that a store with a fence must refuse.
 
         class TestMyStore(StateConformance):
             def make_backing(self, kind):
@@ -41,6 +41,6 @@ class StateConformance(
             def _server(self, my_server):
                 self.server = my_server
 
-    A store without a fence, without a listing or without a proxy has some tests skipped, each
-    with what is thus not promised.
+    Tests of a fence, of `scan` or of a proxy are skipped for a store that has none; the reason
+    of each skip says what is then not promised.
     """

@@ -1,4 +1,4 @@
-"""Zombies: a paused or retried task of an old attempt that wakes up and writes."""
+"""Zombies: tasks of an old attempt that were paused or retried, and write too late."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class ZombieSuite(StoreHooks):
     def _asleep(
         self, kind: StateKind, batches: Batches, fence: FencedMap[Any]
     ) -> BatchedMap[Any, Any]:
-        """Return a state that has read and folded for attempt 0 of batch 2, and not yet put."""
+        """Return a state in the middle of attempt 0 of batch 2: it has read, and not written."""
         batches.commit({"both": 1, "zombies": 1})
         batches.claim()
         zombie = self.state(kind, self.client(fence))
