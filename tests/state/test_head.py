@@ -38,12 +38,9 @@ def done(txid: int, attempt: int = 0, **who) -> Head:
     return Head(stamp(txid, attempt, **who), committed=True)
 
 
-def claim(head, by, *, before=0, resolved=None):
-    claim = Claim(TransactionAttempt(by.txid, by.attempt), before, resolved or {})
+def claim(head, by, *, before=0, resolved=None, attempts=()):
+    claim = Claim(TransactionAttempt(by.txid, by.attempt), before, resolved or {}, attempts)
     return claimed(head, by, claim, state=STATE)
-
-
-# --- claim ----------------------------------------------------------------------------------
 
 
 def test_the_first_batch_claims_a_store_that_has_no_head():
@@ -105,6 +102,16 @@ def test_a_batch_that_has_settled_cannot_be_claimed_again():
         claim(done(4, 0), stamp(4, 1))
 
 
+def test_a_batch_that_was_rolled_back_after_it_was_settled_is_claimed_by_the_next_attempt():
+    assert claim(done(4, 1), stamp(4, 2), attempts=(1, 2)) == begun(4, 2)
+
+
+def test_that_an_attempt_has_begun_itself_is_no_leave_to_claim_over_a_settled_one():
+    # As a driver does that has lost its ledger, and counts from 1:0 again.
+    with pytest.raises(StateMismatchError, match="holds batch 4"):
+        claim(done(4, 1), stamp(4, 1, epoch=2), attempts=(1,))
+
+
 def test_an_earlier_batch_cannot_be_claimed():
     with pytest.raises(StateMismatchError, match=r"holds batch 7, .* about to commit batch 6"):
         claim(begun(7), stamp(6))
@@ -119,9 +126,6 @@ def test_there_is_no_batch_0_to_claim():
 def test_another_topology_is_a_foreigner_whatever_its_epoch_and_attempt(epoch):
     with pytest.raises(ForeignStoreError, match=r"topology 'theirs'; topology 'word-count'"):
         claim(begun(4, 3, owner="theirs", epoch=5), stamp(4, 1, epoch=epoch))
-
-
-# --- verify ---------------------------------------------------------------------------------
 
 
 def compare(head, *, current, before=0, begun_attempts=(), owner=OWNER):
@@ -195,9 +199,6 @@ def test_a_state_of_another_topology_stops_the_run_before_its_numbers_are_compar
         compare(done(4), current=5, owner="mine")
 
 
-# --- settle ---------------------------------------------------------------------------------
-
-
 def test_settling_marks_the_head_and_keeps_the_resolved_attempts():
     head = Head(stamp(4, 1), resolved={2: 1})
 
@@ -245,9 +246,6 @@ def test_another_topology_cannot_settle():
         settled(begun(4), stamp(4, owner="theirs"), state=STATE)
 
 
-# --- writes ---------------------------------------------------------------------------------
-
-
 def test_a_write_with_the_heads_stamp_is_let_through():
     check_stamp(begun(4, 1), stamp(4, 1), state=STATE)
 
@@ -293,9 +291,6 @@ def test_a_refused_write_names_itself_and_who_has_taken_over():
     )
 
 
-# --- readers --------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("head", "txid", "attempt", "counts"),
     [
@@ -313,9 +308,6 @@ def test_a_reader_outside_counts_a_record_once_its_own_attempt_committed(
     head, txid, attempt, counts
 ):
     assert head.holds(txid, attempt) is counts
-
-
-# --- as text --------------------------------------------------------------------------------
 
 
 @examples()

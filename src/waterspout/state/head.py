@@ -129,7 +129,8 @@ def claimed(
         raise ConfigError(f"{state}: txids start at 1, so there is no batch {stamp.txid}")
     # The owner first: epochs and attempts of another topology mean nothing here.
     _refuse_other_owner(head, stamp.writer.owner, state)
-    begun = claim.begun
+    # The attempts before this one. Its own number in a settled head is that of another history.
+    begun = tuple(attempt for attempt in claim.begun if attempt != stamp.attempt)
     if head is not None:
         if stamp.writer.epoch < head.stamp.writer.epoch:
             raise FencedError(
