@@ -207,6 +207,17 @@ class ForeignStoreError(StoreError):
 class NewerFormatError(StoreError):
     """Raised when a store was written by a newer version."""
 
+    def __init__(self, what: str, found: object, known: int, instead: str = "") -> None:
+        advice = f", or use {instead}" if instead else ""
+        super().__init__(
+            f"{what} was written by a newer waterspout (format {found}, this one knows {known}). "
+            f"Upgrade waterspout{advice}."
+        )
+        self._given = (what, found, known, instead)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (type(self), self._given)
+
 
 class StateMismatchError(OutsideError):
     """Raised when a state and the coordination store tell different histories."""

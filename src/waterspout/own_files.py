@@ -110,10 +110,7 @@ class OwnFile:
             elif application != self._kind.application_id:
                 raise ForeignStoreError(f"{self._path} does not hold {self._kind.holds}")
             elif version > self._kind.format:
-                raise NewerFormatError(
-                    f"{self._path} has format {version}; this version of waterspout reads up to "
-                    f"{self._kind.format}. Upgrade waterspout."
-                )
+                raise NewerFormatError(str(self._path), version, self._kind.format)
         finally:
             db.execute("COMMIT")
 

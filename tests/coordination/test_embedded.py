@@ -356,7 +356,7 @@ def test_a_newer_format_asks_for_an_upgrade(store, stored):
 
     text = refused(store, NewerFormatError)
 
-    assert f"{stored} has format 2; this version of waterspout reads up to 1. Upgrade" in text
+    assert f"{stored} was written by a newer waterspout (format 2, this one knows 1)" in text
 
 
 @pytest.mark.parametrize("name", ["ledger", "lease"])

@@ -191,7 +191,7 @@ def test_a_dropped_table_is_noticed(recipe, cql, keyspace, table):
 def test_another_kind_or_layout_is_refused(recipe):
     Batches(recipe().make_state(Config(), 0, 1)).commit({"x": 1})
 
-    with pytest.raises(ForeignStoreError, match=r"is a opaque state of .* wants a transactional"):
+    with pytest.raises(ForeignStoreError, match=r"is an opaque state of .* wants a transactional"):
         recipe(kind=StateKind.TRANSACTIONAL).check()
     with pytest.raises(ForeignStoreError, match="Use another table"):
         recipe().bind(Schema.parse("word string"), Schema.parse("n bigint")).check()

@@ -31,7 +31,7 @@ from waterspout.schema import Schema
 from waterspout.state.base import StateKind
 from waterspout.state.files import FileMap, FileState
 from waterspout.state.files import log as file_log
-from waterspout.state.files.format import Manifest, Name, Shape, _digest, _ending
+from waterspout.state.files.format import Manifest, Name, StateShape, _digest, _ending
 from waterspout.state.files.locations import LocalFolder, local_path, open_folder
 from waterspout.state.files.log import first_to_merge
 from waterspout.state.head import Head, Stamp, Writer
@@ -204,7 +204,7 @@ def test_a_state_of_another_kind_or_layout_is_refused(folder, other):
         lambda: list(state.backing().scan()),
     ]
     for act in acts:
-        with pytest.raises(ForeignStoreError, match="hold a opaque state of"):
+        with pytest.raises(ForeignStoreError, match="this is an opaque state of"):
             act()
 
 
@@ -255,7 +255,7 @@ def test_the_files_can_be_read_with_any_tool(folder):
     assert lines == ['["the"]\t[1,0,2,null]', '["cow"]\t[1,0,1,null]']
     assert len(check) == 33
     manifest = Manifest.from_bytes(head.read_bytes(), where="the head")
-    assert manifest.shape == Shape("opaque", "(any key) -> value")
+    assert manifest.shape == StateShape("opaque", "(any key) -> value")
     assert manifest.head == Head(Stamp(Writer(OWNER, 1), 1, 0), committed=True)
     assert [(part.name, part.size, part.check) for part in manifest.parts] == [
         (data.name, data.stat().st_size, check[1:])

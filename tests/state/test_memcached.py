@@ -260,7 +260,7 @@ def test_another_kind_or_layout_is_refused(server):
     Batches(factory(server).make_state(Config(), 0, 1)).commit({"x": 1})
 
     other = MemcachedState.transactional(server.address, prefix="counts")
-    with pytest.raises(ForeignStoreError, match=r"is a opaque state of .* wants a transactional"):
+    with pytest.raises(ForeignStoreError, match=r"is an opaque state of .* wants a transactional"):
         other.check()
     bound = factory(server).bind(Schema.parse("word string"), Schema.parse("n bigint"))
     with pytest.raises(ForeignStoreError, match="Use another prefix"):
@@ -273,7 +273,7 @@ def test_another_kind_or_layout_is_refused(server):
         ({"format": 2}, NewerFormatError, "format 2, this one knows 1"),
         ({"spread": 7}, DamagedStoreError, "does not match its checksum"),
         ({"checksum": "0"}, DamagedStoreError, "does not match its checksum"),
-        (None, ForeignStoreError, "no head that waterspout wrote"),
+        (None, ForeignStoreError, "waterspout did not make it"),
     ],
 )
 def test_a_head_that_is_not_ours_stops_us(server, change, error, words):

@@ -523,7 +523,7 @@ def test_a_table_that_was_there_before_is_left_alone(database):
     [
         ({"values": "count int"}, "-> count bigint; this topology wants .* -> count int"),
         ({"keys": "letter string"}, "word string -> .* wants .* letter string"),
-        ({"kind": TRANSACTIONAL}, "is a opaque state .* wants a transactional state"),
+        ({"kind": TRANSACTIONAL}, "is an opaque state .* wants a transactional state"),
     ],
 )
 def test_a_table_of_another_layout_or_kind_is_refused(database, recipe, words):

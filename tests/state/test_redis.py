@@ -200,7 +200,7 @@ def test_a_state_of_another_kind_or_layout_is_refused(url, other):
     driver(state).commit({"a": 1})
     another = replace(state, **other)
 
-    with pytest.raises(ForeignStoreError, match="is another state: opaque, string layout, slots 1"):
+    with pytest.raises(ForeignStoreError, match="is an opaque state of string layout, slots 1"):
         another.check()
     with pytest.raises(ForeignStoreError):
         another.backing().multi_put([("a",)], [OpaqueValue(1, 0, 1)])

@@ -310,10 +310,7 @@ class EmbeddedStore(CoordinationStore):
                     f"{self._path} is not a waterspout coordination store; {_REMEDY}"
                 )
             if version > _FORMAT:
-                raise NewerFormatError(
-                    f"{self._path} has format {version}; this version of waterspout reads up to "
-                    f"{_FORMAT}. Upgrade waterspout."
-                )
+                raise NewerFormatError(str(self._path), version, _FORMAT)
         except BaseException:
             db.close()
             raise

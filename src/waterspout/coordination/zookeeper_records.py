@@ -63,10 +63,7 @@ def unpack(name: str, data: bytes, path: str) -> dict[str, Any]:
         header = json.loads(line)
         found = header["format"]
         if type(found) is int and found > _FORMAT:
-            raise NewerFormatError(
-                f"the {name} in {path} has format {found}; this version of waterspout reads up to "
-                f"{_FORMAT}. Upgrade waterspout."
-            )
+            raise NewerFormatError(f"the {name} in {path}", found, _FORMAT)
         coding = header["coding"]
         # Compared as a whole: there is one spelling of a header, and every other is damage.
         if line + b"\n" != _header(name, coding, body) or coding not in ("plain", "zlib"):

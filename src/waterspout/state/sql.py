@@ -8,21 +8,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from waterspout.errors import (
-    DamagedStoreError,
-    ForeignStoreError,
-    NewerFormatError,
-    StaleBatchError,
-    TopologyError,
-)
-from waterspout.serde import checksum
+from waterspout.errors import DamagedStoreError, StaleBatchError, TopologyError
 from waterspout.state.base import Combiner, FencedMap, Key, StateKind
 from waterspout.state.columns import Layout
 from waterspout.state.head import Head, Stamp
+from waterspout.state.header import ROW, StoreHeader
 from waterspout.state.sql_statements import TableStatements
 
 __all__ = [
-    "FORMAT",
     "HEADS",
     "HEAD_COLUMNS",
     "TableMap",
@@ -30,12 +23,9 @@ __all__ = [
     "check_name",
 ]
 
-FORMAT = 1
 HEADS = "_waterspout_heads"
-HEAD_COLUMNS = "format, kind, layout, head, checksum"
+HEAD_COLUMNS = ", ".join(ROW)
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
-
-HeadRow = Sequence[Any]
 
 
 def check_name(name: str, what: str, *, reserved: tuple[str, ...]) -> None:
@@ -72,6 +62,7 @@ class TableMap(FencedMap[Any]):
         self._kind = kind
         self._layout = layout
         self._statements = statements
+        self._header = StoreHeader(name, "table", kind.value, layout.describe())
 
     @abstractmethod
     def _upsert(self, rows: Upsert) -> None:
@@ -160,34 +151,10 @@ class TableMap(FencedMap[Any]):
             if record is not None and record.txid > txid:
                 raise StaleBatchError(txid, record.txid, tuple(key))
 
-    # --- the head row ------------------------------------------------------------------------
-
-    def _opened_head(self, row: HeadRow | None) -> Head | None:
+    def _opened_head(self, row: Sequence[Any] | None) -> Head | None:
         """Return the head in a row of the heads; refuse one that is not this state's."""
-        if row is None:
-            return None
-        form, kind, layout, text, check = row
-        if form > FORMAT:
-            raise NewerFormatError(
-                f"{self._name} was written by a newer waterspout (format {form}, this one knows "
-                f"{FORMAT}). Upgrade waterspout, or use another table."
-            )
-        if check != checksum(f"{kind}|{layout}|{text}"):
-            raise DamagedStoreError(f"the head of {self._name} does not match its checksum")
-        if (kind, layout) != (self._kind.value, self._layout.describe()):
-            raise ForeignStoreError(
-                f"{self._name} is a {kind} state of {layout}; this topology wants a "
-                f"{self._kind.value} state of {self._layout.describe()}. Use another table."
-            )
-        return Head.from_text(text) if text else None
+        return None if row is None else self._header.from_row(row)
 
     def _head_row(self, head: Head | None) -> tuple[Any, ...]:
         """Return the name of the table and then the columns of its head row."""
-        kind, layout = self._kind.value, self._layout.describe()
-        text = "" if head is None else head.to_text()
-        return (self._table, FORMAT, kind, layout, text, checksum(f"{kind}|{layout}|{text}"))
-
-    def _foreign(self) -> ForeignStoreError:
-        return ForeignStoreError(
-            f"{self._name} exists, but waterspout did not make it. Use another table."
-        )
+        return (self._table, *self._header.row(head))

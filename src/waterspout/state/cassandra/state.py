@@ -22,24 +22,21 @@ from waterspout.addresses import addresses
 from waterspout.errors import (
     ConfigError,
     DamagedStoreError,
-    FencedError,
-    ForeignStoreError,
-    NewerFormatError,
     SerdeError,
     StateMismatchError,
     StoreError,
 )
-from waterspout.serde import checksum, decode_key, decode_value, encode_key, encode_value
+from waterspout.serde import decode_key, decode_value, encode_key, encode_value
 from waterspout.state.base import ComparingMap, Key, StateKind
 from waterspout.state.cassandra.session import Address, Answer, Client, Statement, require_driver
 from waterspout.state.head import Head, Stamp, check_stamp
+from waterspout.state.header import ROW, StoreHeader
 from waterspout.state.opaque import OpaqueValue
 from waterspout.state.store import StoreState
 from waterspout.state.transactional import TransactionalValue
 
 __all__ = ["CassandraMap", "CassandraState"]
 
-_FORMAT = 1
 _PORT = 9042
 _HEADS = "waterspout_heads"
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,47}")
@@ -102,11 +99,9 @@ class _Statements:
             f"INSERT INTO {rows} (txid, attempt, value, prev, mark, long_key, key) "
             "VALUES (?, ?, ?, ?, ?, ?, ?) IF NOT EXISTS"
         )
-        self.select_head = of(
-            f"SELECT format, kind, layout, head, checksum FROM {heads} WHERE name = ?", serial
-        )
+        self.select_head = of(f"SELECT {', '.join(ROW)} FROM {heads} WHERE name = ?", serial)
         self.insert_head = of(
-            f"INSERT INTO {heads} (format, kind, layout, head, checksum, mark, name) "
+            f"INSERT INTO {heads} ({', '.join(ROW)}, mark, name) "
             "VALUES (?, ?, ?, ?, ?, ?, ?) IF NOT EXISTS"
         )
         self.move_head = of(
@@ -135,7 +130,7 @@ class CassandraMap(ComparingMap[Any]):
         self._keyspace = keyspace
         self._table = table
         self._kind = kind
-        self._layout = layout
+        self._header = StoreHeader(title, "table", kind.value, layout)
         self._is_serial = mode == _LWT
         self._cql = _Statements(keyspace, table, consistency)
         self._is_ready = False
@@ -224,7 +219,7 @@ class CassandraMap(ComparingMap[Any]):
     def read_head(self) -> Head | None:
         """Return the head; None where there is none yet."""
         row = self._head_row()
-        head = None if row is None else self._head_of(row)
+        head = None if row is None else self._header.from_row(row)
         if head is not None and not self._has_own_table():
             raise StateMismatchError(
                 f"{self._title} was dropped: there is a head at {head.stamp}, and no rows. Restore "
@@ -237,14 +232,14 @@ class CassandraMap(ComparingMap[Any]):
         if expected is None:
             self._create_tables()
         row = self._head_row()
-        if row is None or self._head_of(row) != expected:
-            raise FencedError(f"{self._title}: another driver has moved the head")
+        if row is None or self._header.from_row(row) != expected:
+            raise self._header.moved()
         mark = uuid.uuid4()
-        values = (*self._header(new), mark, self._table, row[3], row[4], mark)
+        values = (*self._header.row(new), mark, self._table, row[3], row[4], mark)
         (answer,) = self._client.run_many(self._cql.move_head, [values])
         self._write_times.clear()
         if not self._was_stored(answer, mark, "the head"):
-            raise FencedError(f"{self._title}: another driver has moved the head")
+            raise self._header.moved()
 
     def scan(self, shard: int = 0, shards: int = 1) -> Iterator[list[tuple[Key, Any]]]:
         """Yield the rows of one of `shards` equal ranges of tokens, page by page."""
@@ -339,10 +334,8 @@ class CassandraMap(ComparingMap[Any]):
             return False
         row = self._head_row()
         if row is None:
-            raise ForeignStoreError(
-                f"{self._title} exists, but waterspout did not make it. Use another table."
-            )
-        self._head_of(row)
+            raise self._header.foreign()
+        self._header.from_row(row)
         self._is_ready = True
         return True
 
@@ -353,7 +346,7 @@ class CassandraMap(ComparingMap[Any]):
         if not self._client.has_table(_HEADS):
             self._client.define(self._cql.create_heads)
         # Before the table: one without a head would look like somebody else's.
-        values = (*self._header(None), uuid.uuid4(), self._table)
+        values = (*self._header.row(None), uuid.uuid4(), self._table)
         self._client.run_many(self._cql.insert_head, [values])
         self._client.define(self._cql.create_rows)
         if not self._has_own_table():
@@ -372,26 +365,6 @@ class CassandraMap(ComparingMap[Any]):
             return None
         rows = self._client.run(self._cql.select_head, (self._table,))
         return rows[0] if rows else None
-
-    def _head_of(self, row: tuple[Any, ...]) -> Head | None:
-        form, kind, layout, text, check = row
-        if form is not None and form > _FORMAT:
-            raise NewerFormatError(
-                f"{self._title} was written by a newer waterspout (format {form}, this one knows "
-                f"{_FORMAT}). Upgrade waterspout, or use another table."
-            )
-        if check != checksum(f"{kind}|{layout}|{text}"):
-            raise DamagedStoreError(f"the head of {self._title} does not match its checksum")
-        if (kind, layout) != (self._kind.value, self._layout):
-            raise ForeignStoreError(
-                f"{self._title} is a {kind} state of {layout}; this topology wants a "
-                f"{self._kind.value} state of {self._layout}. Use another table."
-            )
-        return Head.from_text(text) if text else None
-
-    def _header(self, head: Head | None) -> tuple[Any, ...]:
-        kind, text = self._kind.value, "" if head is None else head.to_text()
-        return (_FORMAT, kind, self._layout, text, checksum(f"{kind}|{self._layout}|{text}"))
 
 
 @dataclass(frozen=True)

@@ -20,13 +20,21 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from waterspout.errors import DamagedStoreError, NewerFormatError, SerdeError
+from waterspout.errors import DamagedStoreError, SerdeError
 from waterspout.serde import checksum, decode_value, encode_value
 from waterspout.state.head import Head, Writer
+from waterspout.state.header import FORMAT, refuse_newer
 
-__all__ = ["Manifest", "Name", "Part", "Shape", "decode_records", "encode_records", "writer_tag"]
+__all__ = [
+    "Manifest",
+    "Name",
+    "Part",
+    "StateShape",
+    "decode_records",
+    "encode_records",
+    "writer_tag",
+]
 
-_FORMAT = 1
 _NAME = re.compile(
     r"(head|claim|data|temp)-([0-9]{12,20})-([0-9]{12,20})-([0-9a-f]{16})\.(json|txt|tmp)"
 )
@@ -70,7 +78,7 @@ def writer_tag(writer: Writer | None) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class StateShape:
     """The kind and the columns of a state, as text."""
 
     kind: str
@@ -93,7 +101,7 @@ class Manifest:
     `line` has the random ids of this head file and of those before it that it follows from.
     """
 
-    shape: Shape
+    shape: StateShape
     head: Head | None = None
     snapshot: tuple[Part, ...] = ()
     deltas: tuple[Part, ...] = ()
@@ -108,7 +116,7 @@ class Manifest:
         """Return the content of a head file."""
         fields = {
             "waterspout": "head",
-            "format": _FORMAT,
+            "format": FORMAT,
             "kind": self.shape.kind,
             "layout": self.shape.layout,
             "head": None if self.head is None else self.head.to_text(),
@@ -128,7 +136,7 @@ class Manifest:
             raise DamagedStoreError(f"{where} is not the head of a state")
         text = fields["head"]
         return cls(
-            Shape(fields["kind"], fields["layout"]),
+            StateShape(fields["kind"], fields["layout"]),
             None if text is None else Head.from_text(text),
             tuple(Part(*part) for part in fields["snapshot"]),
             tuple(Part(*part) for part in fields["deltas"]),
@@ -137,7 +145,7 @@ class Manifest:
 
 
 def encode_records(
-    shape: Shape, written_by: str, records: Mapping[str, str]
+    shape: StateShape, written_by: str, records: Mapping[str, str]
 ) -> Iterator[tuple[bytes, str]]:
     """Yield the content of a data file in chunks, each with the checksum of all so far.
 
@@ -146,7 +154,7 @@ def encode_records(
     removed = sum(not text for text in records.values())
     fields = {
         "waterspout": "records",
-        "format": _FORMAT,
+        "format": FORMAT,
         "kind": shape.kind,
         "layout": shape.layout,
         "written_by": written_by,
@@ -206,9 +214,5 @@ def _header(line: bytes, where: str) -> dict[str, Any]:
         form = int(fields["format"])
     except (SerdeError, TypeError, KeyError, ValueError) as error:
         raise DamagedStoreError(f"{where} does not begin as waterspout's files do") from error
-    if form > _FORMAT:
-        raise NewerFormatError(
-            f"{where} was written by a newer waterspout (format {form}, this one knows {_FORMAT}). "
-            "Upgrade waterspout, or use another folder."
-        )
+    refuse_newer(form, where, "folder")
     return dict(fields)

@@ -29,7 +29,7 @@ from waterspout.state.files.format import (
     Manifest,
     Name,
     Part,
-    Shape,
+    StateShape,
     decode_records,
     encode_records,
     writer_tag,
@@ -193,7 +193,7 @@ class FileLog:
     # --- writing ---------------------------------------------------------------------------
 
     def publish(
-        self, shape: Shape, head: Head | None, changes: Mapping[str, str], every: int
+        self, shape: StateShape, head: Head | None, changes: Mapping[str, str], every: int
     ) -> None:
         """Make this the head, with these changes, or raise. Nothing may come between `load` and it.
 
@@ -223,7 +223,7 @@ class FileLog:
             self._name, self._manifest = name, manifest
         self._sweep(names, name, manifest)
 
-    def _create(self, shape: Shape) -> None:
+    def _create(self, shape: StateShape) -> None:
         # Before any record: so a folder with records and no head has lost it.
         self._folder.create()
         name, manifest = Name("head", 0, 0, _NOBODY), Manifest(shape)
@@ -292,7 +292,7 @@ class FileLog:
         self,
         before: Manifest,
         name: Name,
-        shape: Shape,
+        shape: StateShape,
         head: Head | None,
         changes: Mapping[str, str],
         every: int,
@@ -325,7 +325,9 @@ class FileLog:
                 raise self._lost_file(error) from error
         return merged
 
-    def _write_part(self, head: Name, shape: Shape, by: str, records: Mapping[str, str]) -> Part:
+    def _write_part(
+        self, head: Name, shape: StateShape, by: str, records: Mapping[str, str]
+    ) -> Part:
         name = str(Name("data", head.epoch, head.seq, secrets.token_hex(8)))
         size, check, chunks = 0, "", encode_records(shape, by, records)
 

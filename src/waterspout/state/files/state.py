@@ -25,7 +25,6 @@ from waterspout.errors import (
     ConfigError,
     DamagedStoreError,
     FencedError,
-    ForeignStoreError,
     SerdeError,
     StoreError,
 )
@@ -33,10 +32,11 @@ from waterspout.secrets import masked
 from waterspout.serde import decode_key, encode_key
 from waterspout.state.base import FencedMap, Key, StateKind
 from waterspout.state.columns import Layout
-from waterspout.state.files.format import Manifest, Shape
+from waterspout.state.files.format import Manifest, StateShape
 from waterspout.state.files.locations import Folder, local_path, open_folder
 from waterspout.state.files.log import FileLog, OvertakenError, log_at
 from waterspout.state.head import Head, Stamp, check_stamp, replaces_attempt
+from waterspout.state.header import StoreHeader
 from waterspout.state.opaque import OpaqueValue
 from waterspout.state.records import decode_record, encode_record
 from waterspout.state.store import StoreState
@@ -63,8 +63,9 @@ class FileMap(FencedMap[Any]):
     ) -> None:
         self._folder = folder
         self._kind = kind
-        self._shape = Shape(kind.value, layout.describe())
+        self._shape = StateShape(kind.value, layout.describe())
         self._title = title
+        self._header = StoreHeader(title, "folder", kind.value, layout.describe())
         self._every = snapshot_every
         self._log: FileLog | None = None
 
@@ -134,7 +135,7 @@ class FileMap(FencedMap[Any]):
 
         def write(log: FileLog, head: Head | None) -> tuple[Head | None, Changes]:
             if head != expected:
-                raise FencedError(f"{self._title}: another driver has moved the head to {head}")
+                raise self._header.moved(head)
             undoes = self.undoes_lost_attempts and replaces_attempt(expected, new)
             return new, self._undo(log.records, new.stamp.txid) if undoes else {}
 
@@ -209,12 +210,8 @@ class FileMap(FencedMap[Any]):
         return self._own(log.load())
 
     def _own(self, manifest: Manifest | None) -> Manifest | None:
-        if manifest is not None and manifest.shape != self._shape:
-            raise ForeignStoreError(
-                f"{self._title} hold a {manifest.shape.kind} state of {manifest.shape.layout}; "
-                f"this topology wants a {self._shape.kind} state of {self._shape.layout}. "
-                "Use another folder."
-            )
+        if manifest is not None:
+            self._header.refuse_other(manifest.shape.kind, manifest.shape.layout)
         return manifest
 
     def _write(

@@ -24,24 +24,23 @@ from waterspout.addresses import addresses
 from waterspout.errors import (
     ConfigError,
     DamagedStoreError,
-    FencedError,
     ForeignStoreError,
     MissingDependencyError,
-    NewerFormatError,
     SerdeError,
     StateMismatchError,
     StoreError,
 )
-from waterspout.serde import checksum, decode_value, encode_key, encode_value
+from waterspout.serde import decode_value, encode_key, encode_value
 from waterspout.state.base import ComparingMap, Key, StateKind
 from waterspout.state.head import Head
+from waterspout.state.header import StoreHeader
 from waterspout.state.memcached.wire import Command, Item, Server, Timeouts
 from waterspout.state.records import decode_record, encode_record
 from waterspout.state.store import StoreState
 
 __all__ = ["MemcachedMap", "MemcachedState"]
 
-_FORMAT = 1
+_SUMMED = ("format", "head", "id", "kind", "layout", "spread")
 _NAME_MAX_BYTES = 250
 _PORT = 11211
 _PREFIX = re.compile(r"[A-Za-z0-9._/:-]{1,100}")
@@ -59,7 +58,7 @@ class _Slot(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class _Header:
+class _Placed:
     """The item at `prefix:head`. `spread` is 0 until all sentinels are there."""
 
     head: Head
@@ -77,7 +76,7 @@ class MemcachedMap(ComparingMap[Any]):
         self._servers = servers
         self._prefix = prefix
         self._kind = kind
-        self._layout = layout
+        self._header = StoreHeader(self.title, "prefix", kind.value, layout, _SUMMED)
         self._expire_secs = expire_secs
         self._head_name = f"{prefix}:head".encode()
         self._sentinel_name = f"{prefix}:sentinel".encode()
@@ -147,21 +146,21 @@ class MemcachedMap(ComparingMap[Any]):
         """Replace the head if it is the expected one, and keep the sentinels from eviction."""
         header = self._stored_header()
         if (None if header is None else header.head) != expected:
-            raise FencedError(f"{self.title}: another driver has moved the head")
+            raise self._header.moved()
         self._seen.clear()
         several = len(self._servers) > 1
         if header is None:
-            first = _Header(new, uuid.uuid4().hex, 0 if several else 1)
+            first = _Placed(new, uuid.uuid4().hex, 0 if several else 1)
             self._store_header(Command("add", self._head_name, self._header_data(first)))
             if not several:
                 return
             # The rest only now: sentinels without a head would look like a server that was wiped.
             header = self._stored_header()
             if header is None or header.head != new:
-                raise FencedError(f"{self.title}: another driver has moved the head")
+                raise self._header.moved()
         if several:
             self._keep_sentinels(header)
-        moved = _Header(new, header.id, len(self._servers))
+        moved = _Placed(new, header.id, len(self._servers))
         data = self._header_data(moved)
         self._store_header(Command("cas", self._head_name, data, header.token))
 
@@ -266,7 +265,7 @@ class MemcachedMap(ComparingMap[Any]):
 
     # --- the head ------------------------------------------------------------------------------
 
-    def _stored_header(self) -> _Header | None:
+    def _stored_header(self) -> _Placed | None:
         names = [self._head_name]
         if len(self._servers) > 1:
             names.append(self._sentinel_name)
@@ -296,7 +295,7 @@ class MemcachedMap(ComparingMap[Any]):
                     "that order, or flush all of them and start over."
                 )
 
-    def _refuse_wiped(self, header: _Header, found: Sequence[Mapping[bytes, Item]]) -> None:
+    def _refuse_wiped(self, header: _Placed, found: Sequence[Mapping[bytes, Item]]) -> None:
         for i, items in enumerate(found):
             item = items.get(self._sentinel_name)
             if item is None:
@@ -315,7 +314,7 @@ class MemcachedMap(ComparingMap[Any]):
             "over by removing the topology's folder under the waterspout home."
         )
 
-    def _keep_sentinels(self, header: _Header) -> None:
+    def _keep_sentinels(self, header: _Placed) -> None:
         for i, server in enumerate(self._servers):
             if header.spread:
                 if not server.touch(self._sentinel_name):
@@ -329,43 +328,20 @@ class MemcachedMap(ComparingMap[Any]):
     def _store_header(self, command: Command) -> None:
         (stored,) = self._servers[0].store([command])
         if not stored:
-            raise FencedError(f"{self.title}: another driver has moved the head")
+            raise self._header.moved()
 
-    def _header_data(self, header: _Header) -> bytes:
-        fields = {
-            "format": _FORMAT,
-            "kind": self._kind.value,
-            "layout": self._layout,
-            "head": header.head.to_text(),
-            "id": header.id,
-            "spread": header.spread,
-        }
-        return encode_value({**fields, "checksum": _sum_of(fields)}).encode("ascii")
+    def _header_data(self, placed: _Placed) -> bytes:
+        fields = self._header.fields(placed.head, id=placed.id, spread=placed.spread)
+        return encode_value(fields).encode("ascii")
 
-    def _parse_header(self, item: Item) -> _Header:
+    def _parse_header(self, item: Item) -> _Placed:
         try:
             fields = decode_value(item.data.decode("ascii"))
-            form, check = fields["format"], fields.pop("checksum")
+            head = self._header.opened(fields)
         except (ValueError, TypeError, KeyError) as error:
-            raise ForeignStoreError(
-                f"{self._head_name.decode()!r} of {self.title} is no head that waterspout wrote. "
-                "Use another prefix."
-            ) from error
-        if form > _FORMAT:
-            raise NewerFormatError(
-                f"{self.title} was written by a newer waterspout (format {form}, this one knows "
-                f"{_FORMAT}). Upgrade waterspout, or use another prefix."
-            )
-        if check != _sum_of(fields):
-            raise DamagedStoreError(f"the head of {self.title} does not match its checksum")
-        kind, layout = fields["kind"], fields["layout"]
-        if (kind, layout) != (self._kind.value, self._layout):
-            raise ForeignStoreError(
-                f"{self.title} is a {kind} state of {layout}; this topology wants a "
-                f"{self._kind.value} state of {self._layout}. Use another prefix."
-            )
-        head = Head.from_text(fields["head"])
-        return _Header(head, fields["id"], fields["spread"], item.token)
+            raise self._header.foreign(f"{self._head_name.decode()!r} of {self.title}") from error
+        assert head is not None
+        return _Placed(head, fields["id"], fields["spread"], item.token)
 
 
 @dataclass(frozen=True)
@@ -450,10 +426,6 @@ def _addresses(servers: Any) -> tuple[tuple[str, int], ...]:
 
 def _title(prefix: str, servers: Sequence[str]) -> str:
     return f"memcached state {prefix!r} at {', '.join(servers)}"
-
-
-def _sum_of(fields: Mapping[str, Any]) -> str:
-    return checksum("|".join(str(fields[name]) for name in sorted(fields)))
 
 
 def _short(key: Key) -> str:

@@ -22,7 +22,6 @@ from psycopg import errors, postgres
 
 from waterspout.errors import (
     DamagedStoreError,
-    FencedError,
     ForeignStoreError,
     SerdeError,
     StoreError,
@@ -164,7 +163,7 @@ class PostgresMap(TableMap):
             if unsure and stored == new:
                 return  # what was committed was this, and only its answer was lost
             if stored != expected:
-                raise FencedError(f"{self._name}: another driver has moved the head")
+                raise self._header.moved(stored)
             with pipelined(connection):
                 if replaces_attempt(expected, new) and self.undoes_lost_attempts:
                     for statement in self._sql.undo(new.stamp.txid):
@@ -343,7 +342,7 @@ class PostgresMap(TableMap):
             if self._exists(connection, self._sql.heads):
                 row = self._fetch_head(connection).fetchone()
             if row is None:
-                raise self._foreign()
+                raise self._header.foreign()
         return self._opened_head(row)
 
     def _is_as_made(self, connection: Connection) -> bool:

@@ -31,13 +31,12 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Any, NoReturn
+from typing import Any
 from zlib import crc32
 
 from waterspout.errors import (
     ConfigError,
     DamagedStoreError,
-    FencedError,
     ForeignStoreError,
     SerdeError,
     StaleBatchError,
@@ -49,6 +48,7 @@ from waterspout.state.base import Combiner, FencedMap, Key, StateKind
 from waterspout.state.batched import CombinerValueUpdater
 from waterspout.state.columns import Layout
 from waterspout.state.head import Head, Stamp, check_stamp
+from waterspout.state.header import StoreHeader
 from waterspout.state.kinds import make_map
 from waterspout.state.records import decode_record, encode_record
 from waterspout.state.redis import scripts as scripts
@@ -67,7 +67,7 @@ from waterspout.state.redis.chunks import (
     split,
 )
 from waterspout.state.redis.client import Call, RedisClient, address_of, require_library
-from waterspout.state.redis.header import Headers, fence_of
+from waterspout.state.redis.header import SUMMED, Headers, fence_of
 from waterspout.state.store import StoreState
 
 __all__ = ["RedisMap", "RedisState"]
@@ -110,8 +110,9 @@ class RedisMap(FencedMap[Any]):
         self._slots = slots
         self._expires = expire_secs is not None
         self._live_ms = 0 if expire_secs is None else round(expire_secs * 1000)
-        what = f"{kind.value}, {layout} layout, slots {slots}, {columns.describe()}"
-        self._headers = Headers(client.title, prefix, what)
+        what = f"{layout} layout, slots {slots}, {columns.describe()}"
+        header = StoreHeader(client.title, "prefix", kind.value, what, SUMMED)
+        self._headers = Headers(header, prefix)
 
     # --- reading -----------------------------------------------------------------------------
 
@@ -336,7 +337,7 @@ class RedisMap(FencedMap[Any]):
         if reply[0] == b"refused":
             found = self._headers.parsed(reply[1], 0)
             if found != new:
-                self._refuse_move(new, found)
+                raise self._headers.header.moved(found)
 
     def _advance(self, expected: Head | None, new: Head) -> None:
         """Move the heads of all other slots forward, never back."""
@@ -356,14 +357,7 @@ class RedisMap(FencedMap[Any]):
             found = self._headers.parsed(reply[1], slot)
             if not reply[1] or reply[0] == b"lost":
                 raise StateMismatchError(self._gone(slot))
-            self._refuse_move(new, found)
-
-    def _refuse_move(self, new: Head, found: Head | None) -> NoReturn:
-        at = "nothing" if found is None else f"{found.stamp}{', committed' * found.committed}"
-        raise FencedError(
-            f"{self._name}: the head could not be moved to {new.stamp}; another driver has moved "
-            f"it, and it is at {at}"
-        )
+            raise self._headers.header.moved(found)
 
     def _gone(self, slot: int) -> str:
         return (

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from waterspout.errors import FencedError, SerdeError, StoreError
+from waterspout.errors import SerdeError, StoreError
 from waterspout.state.base import Key, StateKind
 from waterspout.state.columns import Layout
 from waterspout.state.head import Head, check_stamp, replaces_attempt
@@ -103,7 +103,7 @@ class SQLiteMap(TableMap):
 
         def write(db: sqlite3.Connection) -> None:
             if self._stored_head(db) != expected:
-                raise FencedError(f"{self._name}: another driver has moved the head")
+                raise self._header.moved()
             self._create_tables(db)
             if replaces_attempt(expected, new) and self.undoes_lost_attempts:
                 for statement in self._sql.undo(new.stamp.txid):
@@ -173,7 +173,7 @@ class SQLiteMap(TableMap):
 
     def _refuse_foreign(self, db: sqlite3.Connection) -> None:
         if self._has_table(db) and self._read_head_row(db) is None:
-            raise self._foreign()
+            raise self._header.foreign()
 
     def _stored_head(self, db: sqlite3.Connection) -> Head | None:
         return self._opened_head(self._read_head_row(db))
