@@ -435,14 +435,14 @@ def test_the_memory_is_given_back_when_the_last_map_is_closed(folder):
     one, other = FileState.opaque(folder).backing(), FileState.opaque(folder).backing()
     one.multi_put([A], [value(1)])
     other.multi_get([A])
-    key = (os.getpid(), one._folder.key)
+    key, logs = one._folder.key, file_log._logs.get()
     one.close()
-    assert key in file_log._logs
+    assert key in logs.open
 
     other.close()
     gc.collect()
 
-    assert key not in file_log._logs
+    assert key not in logs.open
     assert one.multi_get([A]) == [value(1)]
 
 

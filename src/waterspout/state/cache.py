@@ -7,6 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
+from waterspout.connections import PerProcess
 from waterspout.errors import ConfigError
 from waterspout.serde import encode_key
 from waterspout.state.base import BackingMap, Combiner, Key, LayeredMap
@@ -53,12 +54,12 @@ class RecordCache:
             self._records.clear()
 
 
-_caches: dict[tuple[str, int], RecordCache] = {}
+_caches: PerProcess[dict[tuple[str, int], RecordCache]] = PerProcess(dict)
 
 
-def cache_at(place: str, size: int) -> RecordCache:
-    """Return this process's cache of a place: whoever moves its head there clears it for all."""
-    return _caches.setdefault((place, size), RecordCache(size))
+def cache_at(location: str, size: int) -> RecordCache:
+    """Return this process's cache of a state: whoever moves the head clears it for all."""
+    return _caches.get().setdefault((location, size), RecordCache(size))
 
 
 class CachedMap(LayeredMap[V]):

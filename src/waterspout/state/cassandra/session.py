@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import atexit
-import os
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from waterspout.connections import Connections
 from waterspout.errors import MissingDependencyError, StoreError
 from waterspout.secrets import resolved
 
@@ -127,17 +125,7 @@ class _Live:
             self.cluster.shutdown()
 
 
-_live: dict[tuple[int, Address], _Live] = {}
-_live_lock = threading.Lock()
-
-
-def _renew_lock() -> None:
-    # Another thread of the parent may have held it when this process was forked.
-    global _live_lock
-    _live_lock = threading.Lock()
-
-
-os.register_at_fork(after_in_child=_renew_lock)
+_sessions: Connections[Address, _Live] = Connections(_Live.close)
 
 
 def close_all() -> None:
@@ -145,19 +133,7 @@ def close_all() -> None:
 
     The next use of a state opens a new one.
     """
-    with _live_lock:
-        mine = [key for key in _live if key[0] == os.getpid()]
-        closing = [_live.pop(key) for key in mine]
-    for live in closing:
-        live.close()
-
-
-@atexit.register
-def _close_all() -> None:
-    for (pid, _), live in list(_live.items()):
-        if pid == os.getpid():  # those of a parent process are its own
-            live.close()
-    _live.clear()
+    _sessions.close()
 
 
 class Client:
@@ -195,7 +171,7 @@ class Client:
                 self._refuse_lasting(failure)
                 error = failure
             if failed and _is_connection_lost(error):
-                self._discard(live)
+                _sessions.discard(live)
             todo = failed
         if todo:
             raise self._failure(error) from error
@@ -228,7 +204,7 @@ class Client:
             raise
         except Exception as error:
             if _is_connection_lost(error):
-                self._discard(live)
+                _sessions.discard(live)
             raise self._failure(error) from error
 
     def define(self, cql: str) -> None:
@@ -246,7 +222,7 @@ class Client:
                 self._refuse_lasting(failure)
                 error = failure
                 if _is_connection_lost(error):
-                    self._discard(live)
+                    _sessions.discard(live)
         raise self._failure(error) from error
 
     def has_table(self, table: str) -> bool:
@@ -272,28 +248,12 @@ class Client:
         return bool(self.run(statement, (self._address.keyspace,)))
 
     def _session(self) -> _Live:
-        with _live_lock:
-            # A child of fork shares the sockets of its parent, and must not use them.
-            key = (os.getpid(), self._address)
-            live = _live.get(key)
-            if live is None:
-                try:
-                    live = _live[key] = _Live(self._address)
-                except (StoreError, MissingDependencyError):
-                    raise
-                except Exception as error:
-                    raise self._failure(error) from error
-            return live
-
-    def _discard(self, live: _Live | None) -> None:
-        """Never hand out a dead session twice."""
-        if live is None:
-            return
-        with _live_lock:
-            for key, known in list(_live.items()):
-                if known is live:
-                    del _live[key]
-        live.close()
+        try:
+            return _sessions.shared(self._address, lambda: _Live(self._address))
+        except (StoreError, MissingDependencyError):
+            raise
+        except Exception as error:
+            raise self._failure(error) from error
 
     def _refuse_lasting(self, error: Exception) -> None:
         from cassandra import AuthenticationFailed, InvalidRequest, Unauthorized

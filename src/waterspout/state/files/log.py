@@ -24,6 +24,7 @@ from contextlib import suppress
 from itertools import islice
 from weakref import WeakValueDictionary
 
+from waterspout.connections import PerProcess
 from waterspout.errors import DamagedStoreError, FencedError, ForeignStoreError, StoreError
 from waterspout.state.files.format import (
     Manifest,
@@ -353,23 +354,22 @@ class FileLog:
         return StoreError(f"{self._title}: the files change faster than they can be read")
 
 
-_logs: WeakValueDictionary[tuple[int, str], FileLog] = WeakValueDictionary()
-_logs_lock = threading.Lock()
+class _Logs:
+    """The logs of one process by folder, each for as long as a state uses it."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.open: WeakValueDictionary[str, FileLog] = WeakValueDictionary()
+
+
+_logs = PerProcess(_Logs)
 
 
 def log_at(folder: Folder, title: str) -> FileLog:
     """Return this process's log of a folder: one for all its states, as long as one is open."""
-    with _logs_lock:
-        key = (os.getpid(), folder.key)
-        log = _logs.get(key)
+    logs = _logs.get()
+    with logs.lock:
+        log = logs.open.get(folder.key)
         if log is None:
-            log = _logs[key] = FileLog(folder, title)
+            log = logs.open[folder.key] = FileLog(folder, title)
         return log
-
-
-def _after_fork() -> None:
-    global _logs_lock
-    _logs_lock = threading.Lock()  # another thread of the parent may have held it
-
-
-os.register_at_fork(after_in_child=_after_fork)

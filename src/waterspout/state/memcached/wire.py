@@ -5,17 +5,15 @@ pymemcache opens the connections. It sends one `cas` at a time, so the pipeline 
 
 from __future__ import annotations
 
-import atexit
-import os
 import random
 import select
 import socket
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, BinaryIO, NamedTuple, TypeVar
 
+from waterspout.connections import Connections
 from waterspout.errors import StoreError
 
 __all__ = ["Command", "Item", "Server", "Timeouts"]
@@ -25,7 +23,7 @@ T = TypeVar("T")
 _GET_KEYS = 1_000
 _STORE_COMMANDS = 1_000
 _STORE_BYTES = 1 << 20
-_IDLE_MAX = 8
+_IDLE_MAX = 64
 _BUFFER_BYTES = 1 << 16
 _SMALL_ITEM_BYTES = 900  # no server has a lower limit than 1024, of which the key is a part
 _ITEM_OVERHEAD_BYTES = 100  # what memcached adds to an item, and a little more
@@ -88,6 +86,9 @@ class _Link:
         poll.register(self._sock, select.POLLIN)
         return not poll.poll(0)
 
+    def fileno(self) -> int:
+        return self._sock.fileno()
+
     def ask(self, request: bytes, read: Callable[[BinaryIO], T]) -> T:
         self._sock.sendall(request)
         return read(self._answers)
@@ -98,29 +99,10 @@ class _Link:
         self._client.close()
 
 
-_idle: dict[tuple[int, str, int, Timeouts], list[_Link]] = {}
-_idle_lock = threading.Lock()
+_idle: Connections[tuple[str, int, Timeouts], _Link] = Connections(
+    _Link.close, is_alive=_Link.is_idle, idle_max=_IDLE_MAX, socket_of=_Link.fileno
+)
 _item_limits: dict[tuple[str, int], int] = {}
-
-
-def _renew_lock() -> None:
-    # Another thread of the parent may have held it when this process was forked.
-    global _idle_lock
-    _idle_lock = threading.Lock()
-
-
-os.register_at_fork(after_in_child=_renew_lock)
-
-
-@atexit.register
-def _close_idle() -> None:
-    with _idle_lock:
-        for key, links in _idle.items():
-            # Those of a parent process are its own.
-            if key[0] == os.getpid():
-                for link in links:
-                    link.close()
-        _idle.clear()
 
 
 class Server:
@@ -130,6 +112,7 @@ class Server:
         self._host = host
         self._port = port
         self._timeouts = timeouts
+        self._address = (host, port, timeouts)
         self.name = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
     def gets(self, names: Sequence[bytes]) -> dict[bytes, Item]:
@@ -237,7 +220,7 @@ class Server:
     def _ask(
         self, request: bytes, read: Callable[[BinaryIO], T], so_far: list[bytes] | None = None
     ) -> T:
-        link = self._borrow()
+        link = _idle.take(self._address) or self._connect()
         try:
             answer = link.ask(request, read)
         except (OSError, ValueError) as error:
@@ -246,31 +229,8 @@ class Server:
         except BaseException:
             link.close()
             raise
-        self._give_back(link)
+        _idle.give(self._address, link)
         return answer
-
-    def _borrow(self) -> _Link:
-        with _idle_lock:
-            links = _idle.setdefault(self._pool, [])
-            while links:
-                link = links.pop()
-                if link.is_idle():
-                    return link
-                link.close()
-        return self._connect()
-
-    def _give_back(self, link: _Link) -> None:
-        with _idle_lock:
-            links = _idle.setdefault(self._pool, [])
-            if len(links) < _IDLE_MAX:
-                links.append(link)
-                return
-        link.close()
-
-    @property
-    def _pool(self) -> tuple[int, str, int, Timeouts]:
-        # A child of fork shares the sockets of its parent, and must not use them.
-        return (os.getpid(), self._host, self._port, self._timeouts)
 
     def _connect(self) -> _Link:
         from pymemcache.client.base import Client

@@ -1,17 +1,15 @@
 """Connections to PostgreSQL: kept by each process, replaced when dead, bounded in time.
 
-States are made anew for each task, connections are not. Those that are idle wait here for the
-next state of this process, one list for all addresses. This is no `psycopg_pool`, because that
-opens connections in threads of its own: it reports a refused connection only as a time-out, and
-what its threads do is lost in a forked process.
+States are made anew for each task, connections are not: those that are idle wait for the next
+state of this process. This is no `psycopg_pool`, because that opens connections in threads of its
+own: it reports a refused connection only as a time-out, and what its threads do is lost in a
+forked process.
 """
 
 from __future__ import annotations
 
-import atexit
 import os
 import select
-import threading
 import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
@@ -24,6 +22,7 @@ from psycopg import conninfo, errors, pq
 from psycopg.abc import PQGen
 
 from waterspout.backoff import Backoff
+from waterspout.connections import Connections
 from waterspout.errors import ConfigError, StoreError
 from waterspout.secrets import masked, resolved
 
@@ -122,51 +121,6 @@ class Connection(psycopg.Connection[tuple[Any, ...]]):
             return result
 
 
-@dataclass
-class _Idle:
-    """The idle connections of one process, the last used last."""
-
-    lock: threading.Lock = field(default_factory=threading.Lock)
-    kept: list[tuple[Address, Connection]] = field(default_factory=list)
-
-    def take(self, address: Address) -> Connection | None:
-        with self.lock:
-            for i in reversed(range(len(self.kept))):
-                if self.kept[i][0] == address:
-                    return self.kept.pop(i)[1]
-        return None
-
-    def give(self, address: Address, connection: Connection) -> None:
-        with self.lock:
-            self.kept.append((address, connection))
-            spare = self.kept.pop(0)[1] if len(self.kept) > _IDLE_MAX else None
-        if spare is not None:
-            spare.close()
-
-    def drop(self, address: Address | None) -> None:
-        with self.lock:
-            dropped = [c for a, c in self.kept if address in (None, a)]
-            self.kept = [(a, c) for a, c in self.kept if address not in (None, a)]
-        for connection in dropped:
-            connection.close()
-
-
-# By process: a fork must neither use nor close what its parent has open.
-_idle: dict[int, _Idle] = {}
-
-
-def _mine() -> _Idle:
-    return _idle.setdefault(os.getpid(), _Idle())
-
-
-def close_idle(address: Address | None = None) -> None:
-    """Close the idle connections of this process, to one address or to all."""
-    _mine().drop(address)
-
-
-atexit.register(close_idle)
-
-
 @contextmanager
 def pipelined(connection: Connection) -> Iterator[None]:
     """Send what is executed within at once, where the client library can."""
@@ -196,12 +150,7 @@ class Client:
     @contextmanager
     def lent(self) -> Iterator[Connection]:
         """Lend a connection that was alive a moment ago; it is kept unless it broke."""
-        connection = _mine().take(self.address)
-        while connection is not None and not _is_alive(connection):
-            connection.close()
-            connection = _mine().take(self.address)
-        if connection is None:
-            connection = self._connect()
+        connection = _idle.take(self.address) or self._connect()
         try:
             yield connection
         finally:
@@ -290,7 +239,7 @@ class Client:
         except psycopg.Error:
             connection.close()
         if not connection.closed and _status(connection) == pq.TransactionStatus.IDLE:
-            _mine().give(self.address, connection)
+            _idle.give(self.address, connection)
         else:
             connection.close()
 
@@ -327,6 +276,19 @@ def _is_alive(connection: Connection) -> bool:
     poll = select.poll()
     poll.register(connection.pgconn.socket, select.POLLIN)
     return not poll.poll(0)
+
+
+_idle: Connections[Address, Connection] = Connections(
+    lambda connection: connection.close(),
+    is_alive=_is_alive,
+    idle_max=_IDLE_MAX,
+    socket_of=lambda connection: connection.pgconn.socket,
+)
+
+
+def close_idle(address: Address | None = None) -> None:
+    """Close the idle connections of this process, to one address or to all."""
+    _idle.close(address)
 
 
 def _millis(seconds: float) -> str:

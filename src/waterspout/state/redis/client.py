@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
-import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from waterspout.connections import Connections
 from waterspout.errors import ConfigError, ForeignStoreError, MissingDependencyError, StoreError
 from waterspout.secrets import masked, resolved
 from waterspout.state.redis.scripts import Script
@@ -64,8 +63,7 @@ class Call:
         return [*name, len(self.keys), *self.keys, *args]
 
 
-_clients: dict[tuple[Any, ...], Any] = {}
-_clients_lock = threading.Lock()
+_clients: Connections[tuple[str, float, bool], Any] = Connections(lambda client: client.close())
 
 
 @dataclass(frozen=True)
@@ -137,11 +135,9 @@ class RedisClient:
     @property
     def connection(self) -> Any:
         """The client of this process, which has a pool of connections."""
-        key = (os.getpid(), resolved(self.url), self.timeout_secs, self.cluster)
-        with _clients_lock:
-            if key not in _clients:
-                _clients[key] = self._connect(key[1])
-            return _clients[key]
+        url = resolved(self.url)
+        key = (url, self.timeout_secs, self.cluster)
+        return _clients.shared(key, lambda: self._connect(url))
 
     def _connect(self, url: str) -> Any:
         redis = require_library()
