@@ -61,7 +61,7 @@ def elsewhere(folder, **options):
     there = LocalFolder(folder)
     there.key += f" elsewhere {next(numbers)}"
     state = FileState.opaque(folder)
-    return FileMap(there, state.kind, state.layout, title=state.title, **options)
+    return FileMap(there, state.kind, state.columns, title=state.title, **options)
 
 
 numbers = count()
@@ -537,7 +537,7 @@ def test_where_names_are_no_fence_only_the_drivers_process_writes_outside_of_bat
     def process(name):
         filesystem = SubTreeFileSystem(str(tmp_path), LocalFileSystem())
         state = FileState.opaque("unused")
-        return FileMap(ArrowFolder(filesystem, "counts", name), state.kind, state.layout)
+        return FileMap(ArrowFolder(filesystem, "counts", name), state.kind, state.columns)
 
     driver, other = process("driver"), process("other")
     batches = Batches(OpaqueMap(driver))

@@ -710,7 +710,7 @@ DSN = "postgresql://me:hunter2@db.example:5433/app"
 def test_secrets_are_never_shown(dsn):
     recipe = PostgresState.opaque(dsn, table="counts")
 
-    shown = [repr(recipe), recipe.title, recipe.location(), recipe.identity(), recipe.place()]
+    shown = [repr(recipe), recipe.title, recipe.location(), recipe.identity(), recipe.within()]
 
     assert "hunter2" not in str(shown)
     assert recipe.location() == "postgres:db.example:5433/app#public.counts"
@@ -788,6 +788,6 @@ def test_a_recipe_and_its_layout_travel():
     recipe = Database(DSN).recipe()
 
     assert pickle.loads(pickle.dumps(recipe)) == recipe
-    layout = pickle.loads(pickle.dumps(recipe.layout))
-    assert layout == recipe.layout
+    layout = pickle.loads(pickle.dumps(recipe.columns))
+    assert layout == recipe.columns
     assert type(layout) is PostgresLayout

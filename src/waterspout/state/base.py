@@ -184,6 +184,9 @@ class BackingMap(ABC, Generic[V]):
         """
         raise StoreError(f"{type(self).__name__} cannot list what it holds")
 
+    def check(self) -> None:
+        """Raise if what is in the store cannot be this map's; writes nothing."""
+
     def close(self) -> None:
         """Give up connections; the next call opens them again."""
 
@@ -191,12 +194,19 @@ class BackingMap(ABC, Generic[V]):
 class FencedMap(BackingMap[V]):
     """A backing map whose store can check the head in the transaction of a write."""
 
-    undoes_lost_attempts: ClassVar[bool] = False
+    @property
+    def undoes_lost_attempts(self) -> bool:
+        """Whether `move_head` takes back the records of an attempt that was lost."""
+        return False
 
     @property
     def fence(self) -> FencedMap[V] | None:
         """This map itself."""
         return self
+
+    def check(self) -> None:
+        """Look at the head, which tells whose the store is."""
+        self.read_head()
 
     @abstractmethod
     def read_head(self) -> Head | None:
@@ -255,6 +265,9 @@ class ComparingMap(FencedMap[V]):
     as the record of a lost attempt, and the resolved map in the head says so to every reader.
     """
 
+    title: str
+    """What errors call this map."""
+
     def fenced_put(
         self,
         stamp: Stamp,
@@ -284,11 +297,6 @@ class ComparingMap(FencedMap[V]):
                     f"by someone else since it was read, and holds {record!r}"
                 )
 
-    @property
-    @abstractmethod
-    def title(self) -> str:
-        """What errors call this map."""
-
 
 class LayeredMap(FencedMap[V]):
     """A map in front of another map, fenced if that one is. A subclass says what it adds."""
@@ -302,7 +310,7 @@ class LayeredMap(FencedMap[V]):
         return self if self._backing.fence is not None else None
 
     @property
-    def undoes_lost_attempts(self) -> bool:  # type: ignore[override]
+    def undoes_lost_attempts(self) -> bool:
         """Whether the map below does."""
         below = self._backing.fence
         return below is not None and below.undoes_lost_attempts
@@ -314,6 +322,10 @@ class LayeredMap(FencedMap[V]):
     def scan(self, shard: int = 0, shards: int = 1) -> Iterator[list[tuple[Key, V]]]:
         """List what the map below holds."""
         return self._backing.scan(shard, shards)
+
+    def check(self) -> None:
+        """Check the map below."""
+        self._backing.check()
 
     def close(self) -> None:
         """Close the map below."""
@@ -339,7 +351,7 @@ class StateFactory(ABC):
     """True if the state ends with this process."""
 
     weakness: str | None = None
-    """What this store cannot do for P7 or durability, in words for `explain()`."""
+    """What this store cannot promise (order of writes, durability), in words for `explain()`."""
 
     @abstractmethod
     def make_state(self, conf: Config, partition_index: int, num_partitions: int) -> State:
@@ -354,7 +366,7 @@ class StateFactory(ABC):
         return {"backend": type(self).__qualname__}
 
     def location(self) -> str | None:
-        """Name the place that is written to, so that two states there are found out."""
+        """Name what is written to, so that two states that share it are found out."""
         return None
 
     def check(self) -> None:  # noqa: B027  (optional hook)

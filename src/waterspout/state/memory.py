@@ -6,7 +6,7 @@ import threading
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, TypeVar
+from typing import Any, TypeVar
 
 from waterspout.config import Config
 from waterspout.errors import FencedError
@@ -26,8 +26,6 @@ class MemoryMap(FencedMap[V]):
 
     Lost attempts stay in it and are told apart on reading, as in a key-value server.
     """
-
-    undoes_lost_attempts: ClassVar[bool] = False
 
     def __init__(self, name: str = "the memory state") -> None:
         self._name = name

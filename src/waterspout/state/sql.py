@@ -72,7 +72,7 @@ class TableMap(FencedMap[Any]):
         """
 
     @property
-    def undoes_lost_attempts(self) -> bool:  # type: ignore[override]
+    def undoes_lost_attempts(self) -> bool:
         """True unless the rows have no `prev` to go back to."""
         return self._kind is StateKind.OPAQUE
 

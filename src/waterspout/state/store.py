@@ -5,10 +5,11 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from importlib import import_module
 from typing import Any, Self
 
 from waterspout.config import Config
-from waterspout.errors import ConfigError
+from waterspout.errors import ConfigError, MissingDependencyError
 from waterspout.schema import Schema
 from waterspout.state.base import BackingMap, StateFactory, StateKind
 from waterspout.state.batched import BatchedMap
@@ -16,7 +17,7 @@ from waterspout.state.cache import CachedMap, cache_at
 from waterspout.state.columns import Layout
 from waterspout.state.kinds import make_map
 
-__all__ = ["ANY_VALUE", "StoreState"]
+__all__ = ["ANY_VALUE", "StoreState", "require_package"]
 
 ANY_VALUE = Schema((("value", None),))
 
@@ -43,6 +44,12 @@ class StoreState(StateFactory):
             # It is right only with the one who writes.
             object.__setattr__(self, "driver_only", True)
 
+    def _require_seconds(self, *options: str) -> None:
+        for option in options:
+            given = getattr(self, option)
+            if isinstance(given, bool) or not isinstance(given, int | float) or not given >= 0.001:
+                raise ConfigError(f"{option} is a number of seconds above 0, not {given!r}")
+
     @classmethod
     def opaque(cls, *args: Any, **options: Any) -> Self:
         """Keep each value with the one before it: exact for every replayable spout."""
@@ -65,17 +72,18 @@ class StoreState(StateFactory):
     @property
     @abstractmethod
     def title(self) -> str:
-        """What errors call the state: the place, without secrets."""
+        """What errors call the state: where it is, without secrets."""
 
     @property
-    def layout(self) -> Layout:
+    def columns(self) -> Layout:
         """The columns of keys and values."""
         return Layout(self.keys, self.values)
 
     def bind(self, keys: Schema, values: Schema) -> Self:
         """Return the state for these key and value fields."""
-        Layout(keys, values)
-        return replace(self, keys=keys, values=values)
+        bound = replace(self, keys=keys, values=values)
+        _ = bound.columns  # which refuses fields that cannot be columns
+        return bound
 
     def make_state(
         self, conf: Config, partition_index: int, num_partitions: int
@@ -86,24 +94,31 @@ class StoreState(StateFactory):
             backing = CachedMap(backing, cache_at(str(self.location()), self.cache))
         return make_map(self.kind, backing, name=self.title, partition=partition_index)
 
-    def place(self) -> Mapping[str, Any]:
+    def within(self) -> Mapping[str, Any]:
         """Return what names the state within its store (a table, a prefix), no secrets."""
         return {}
 
     def identity(self) -> Mapping[str, Any]:
-        """Name backend, kind, place and columns; the server may be moved."""
+        """Name backend, kind, table or prefix, and columns; the server may be moved."""
         return {
             "backend": self.backend,
             "kind": self.kind.value,
-            **self.place(),
-            "layout": self.layout.describe(),
+            **self.within(),
+            "layout": self.columns.describe(),
         }
 
     def check(self) -> None:
         """Reach the store and see that what is there is ours; writes nothing."""
         backing = self.backing()
         try:
-            if backing.fence is not None:
-                backing.fence.read_head()
+            backing.check()
         finally:
             backing.close()
+
+
+def require_package(module: str, package: str, extra: str) -> None:
+    """Say at once, and how to get it, if the client library of a store is missing."""
+    try:
+        import_module(module)
+    except ImportError as error:
+        raise MissingDependencyError(package, extra) from error

@@ -11,20 +11,12 @@ from waterspout.connections import Connections
 from waterspout.errors import MissingDependencyError, StoreError
 from waterspout.secrets import resolved
 
-__all__ = ["Address", "Answer", "Client", "Statement", "close_all", "require_driver"]
+__all__ = ["Address", "Answer", "Client", "Statement", "close_all"]
 
 _CONCURRENCY = 100
 _TRIES = 4
 _PAGE_ROWS = 2_000
 _PROTOCOL = 4  # of every server since 2.2; else the driver finds it out by trying, each time
-
-
-def require_driver() -> None:
-    """Raise if the driver is not installed."""
-    try:
-        import cassandra  # noqa: F401
-    except ImportError:
-        raise MissingDependencyError("cassandra-driver", "cassandra") from None
 
 
 @dataclass(frozen=True)

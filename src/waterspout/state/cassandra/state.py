@@ -28,11 +28,11 @@ from waterspout.errors import (
 )
 from waterspout.serde import decode_key, decode_value, encode_key, encode_value
 from waterspout.state.base import ComparingMap, Key, StateKind
-from waterspout.state.cassandra.session import Address, Answer, Client, Statement, require_driver
+from waterspout.state.cassandra.session import Address, Answer, Client, Statement
 from waterspout.state.head import Head, Stamp, check_stamp
 from waterspout.state.header import ROW, StoreHeader
 from waterspout.state.opaque import OpaqueValue
-from waterspout.state.store import StoreState
+from waterspout.state.store import StoreState, require_package
 from waterspout.state.transactional import TransactionalValue
 
 __all__ = ["CassandraMap", "CassandraState"]
@@ -126,7 +126,7 @@ class CassandraMap(ComparingMap[Any]):
         consistency: str,
     ) -> None:
         self._client = client
-        self._title = title
+        self.title = title
         self._keyspace = keyspace
         self._table = table
         self._kind = kind
@@ -137,11 +137,6 @@ class CassandraMap(ComparingMap[Any]):
         # By key: the time of a write that follows what `multi_get` saw. A clock behind that of
         # the one who wrote before would make Cassandra take the new row for the older one.
         self._write_times: dict[str, int] = {}
-
-    @property
-    def title(self) -> str:
-        """The table and the cluster."""
-        return self._title
 
     def multi_get(self, keys: Sequence[Key]) -> list[Any | None]:
         """Read the rows, many at once."""
@@ -158,7 +153,7 @@ class CassandraMap(ComparingMap[Any]):
                 *columns, long_key, written = answer.rows[0]
                 if long_key != long:
                     raise DamagedStoreError(
-                        f"{self._title}: under the hash {name!r} stands another key. Two keys "
+                        f"{self.title}: under the hash {name!r} stands another key. Two keys "
                         "share a hash, or someone else writes there; use another table."
                     )
                 found[name] = self._record(name, columns)
@@ -191,7 +186,7 @@ class CassandraMap(ComparingMap[Any]):
             super().fenced_put(stamp, keys, values, read)
             return
         rows = {name: (*columns, name) for name, columns in self._rows(keys, values)}
-        check_stamp(self.read_head(), stamp, state=self._title)
+        check_stamp(self.read_head(), stamp, state=self.title)
         self._put(rows)
 
     def multi_compare_and_put(
@@ -222,7 +217,7 @@ class CassandraMap(ComparingMap[Any]):
         head = None if row is None else self._header.from_row(row)
         if head is not None and not self._has_own_table():
             raise StateMismatchError(
-                f"{self._title} was dropped: there is a head at {head.stamp}, and no rows. Restore "
+                f"{self.title} was dropped: there is a head at {head.stamp}, and no rows. Restore "
                 "it, or start over with another table and another waterspout home."
             )
         return head
@@ -297,7 +292,7 @@ class CassandraMap(ComparingMap[Any]):
             return OpaqueValue(txid, attempt, _value(value), _value(prev))
         except ValueError as error:
             raise DamagedStoreError(
-                f"{self._title} holds what cannot be read, under key {name[:200]!r}: {error}"
+                f"{self.title} holds what cannot be read, under key {name[:200]!r}: {error}"
             ) from error
 
     def _key(self, name: str, long_key: str | None) -> Key:
@@ -305,7 +300,7 @@ class CassandraMap(ComparingMap[Any]):
             return decode_key(name if long_key is None else long_key)
         except ValueError as error:
             raise DamagedStoreError(
-                f"{self._title} holds a row whose key {name[:200]!r} cannot be read: {error}"
+                f"{self.title} holds a row whose key {name[:200]!r} cannot be read: {error}"
             ) from error
 
     def _put(self, rows: Mapping[str, tuple[Any, ...]]) -> None:
@@ -319,7 +314,7 @@ class CassandraMap(ComparingMap[Any]):
             return True
         if answer.repeated:
             raise StoreError(
-                f"{self._title}: a write of {what} was not answered, and someone else has written "
+                f"{self.title}: a write of {what} was not answered, and someone else has written "
                 "there too; it cannot be known whether it was carried out before that"
             )
         return False
@@ -350,12 +345,12 @@ class CassandraMap(ComparingMap[Any]):
         self._client.run_many(self._cql.insert_head, [values])
         self._client.define(self._cql.create_rows)
         if not self._has_own_table():
-            raise StoreError(f"{self._title} was created and is not there")
+            raise StoreError(f"{self.title} was created and is not there")
 
     def _require_keyspace(self) -> None:
         if not self._client.has_keyspace():
             raise StoreError(
-                f"{self._title}: there is no such keyspace. Create it, with as many replicas as "
+                f"{self.title}: there is no such keyspace. Create it, with as many replicas as "
                 f'it shall have: CREATE KEYSPACE "{self._keyspace}" WITH replication = '
                 "{'class': 'NetworkTopologyStrategy', 'replication_factor': 3}"
             )
@@ -399,7 +394,7 @@ class CassandraState(StoreState):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require_driver()
+        require_package("cassandra", "cassandra-driver", "cassandra")
         if self.mode not in (_LWT, _SINGLE_WRITER):
             given = f"mode is {self.mode!r}" if self.mode else "mode is missing"
             raise ConfigError(f"CassandraState: {given}; choose one knowingly. {_MODES}.")
@@ -413,10 +408,7 @@ class CassandraState(StoreState):
                 f"consistency is one of {', '.join(_SERIAL)}, not {self.consistency!r}: with less "
                 "a batch might not read what the one before it wrote"
             )
-        for option in ("timeout_secs", "connect_timeout_secs"):
-            secs: Any = getattr(self, option)
-            if isinstance(secs, bool) or not isinstance(secs, int | float) or not secs > 0:
-                raise ConfigError(f"{option} is a number of seconds above 0, not {secs!r}")
+        self._require_seconds("timeout_secs", "connect_timeout_secs")
         object.__setattr__(
             self, "contact_points", addresses(self.contact_points, port=_PORT, what="contact point")
         )
@@ -439,23 +431,18 @@ class CassandraState(StoreState):
             self.keyspace,
             self.table,
             self.kind,
-            self.layout.describe(),
+            self.columns.describe(),
             mode=self.mode,
             consistency=self.consistency,
         )
 
-    def place(self) -> Mapping[str, Any]:
-        """Name keyspace and table; the cluster may be moved."""
+    def within(self) -> Mapping[str, Any]:
         return {"keyspace": self.keyspace, "table": self.table}
 
     def location(self) -> str:
         """Name the cluster, keyspace and table."""
         points = ",".join(self._address.shown.split(", "))
         return f"cassandra:{points}#{self.keyspace}.{self.table}"
-
-    def check(self) -> None:
-        """See that the keyspace is there and the table is ours; writes nothing."""
-        self.backing().check()
 
     @property
     def _address(self) -> Address:

@@ -70,7 +70,7 @@ class FileMap(FencedMap[Any]):
         self._log: FileLog | None = None
 
     @property
-    def undoes_lost_attempts(self) -> bool:  # type: ignore[override]
+    def undoes_lost_attempts(self) -> bool:
         """True unless the records have no `prev` to go back to."""
         return self._kind is StateKind.OPAQUE
 
@@ -296,7 +296,7 @@ class FileState(StoreState):
         return FileMap(
             open_folder(str(self.path)),
             self.kind,
-            self.layout,
+            self.columns,
             title=self.title,
             snapshot_every=self.snapshot_every,
         )
@@ -306,11 +306,7 @@ class FileState(StoreState):
         path = local_path(str(self.path))
         if path is not None:
             _refuse_read_only(path)
-        backing = self.backing()
-        try:
-            backing.check()
-        finally:
-            backing.close()
+        super().check()
 
     def location(self) -> str:
         """Name the folder, without what a URI has in it beside."""

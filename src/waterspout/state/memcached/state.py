@@ -25,7 +25,6 @@ from waterspout.errors import (
     ConfigError,
     DamagedStoreError,
     ForeignStoreError,
-    MissingDependencyError,
     SerdeError,
     StateMismatchError,
     StoreError,
@@ -36,7 +35,7 @@ from waterspout.state.head import Head
 from waterspout.state.header import StoreHeader
 from waterspout.state.memcached.wire import Command, Item, Server, Timeouts
 from waterspout.state.records import decode_record, encode_record
-from waterspout.state.store import StoreState
+from waterspout.state.store import StoreState, require_package
 
 __all__ = ["MemcachedMap", "MemcachedState"]
 
@@ -73,6 +72,7 @@ class MemcachedMap(ComparingMap[Any]):
     def __init__(
         self, servers: Sequence[Server], prefix: str, kind: StateKind, layout: str, expire_secs: int
     ) -> None:
+        self.title = _title(prefix, [server.name for server in servers])
         self._servers = servers
         self._prefix = prefix
         self._kind = kind
@@ -82,11 +82,6 @@ class MemcachedMap(ComparingMap[Any]):
         self._sentinel_name = f"{prefix}:sentinel".encode()
         # What `multi_get` saw: a write that follows need not ask again.
         self._seen: dict[bytes, Item] = {}
-
-    @property
-    def title(self) -> str:
-        """The prefix and the servers."""
-        return _title(self._prefix, [server.name for server in self._servers])
 
     def multi_get(self, keys: Sequence[Key]) -> list[Any | None]:
         """Read the records, with one request per thousand keys and server."""
@@ -374,10 +369,7 @@ class MemcachedState(StoreState):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        try:
-            import pymemcache  # noqa: F401
-        except ImportError:
-            raise MissingDependencyError("pymemcache", "memcached") from None
+        require_package("pymemcache", "pymemcache", "memcached")
         object.__setattr__(self, "servers", _addresses(self.servers))
         if not isinstance(self.prefix, str) or not _PREFIX.fullmatch(self.prefix):
             raise ConfigError(
@@ -387,10 +379,7 @@ class MemcachedState(StoreState):
         expire: Any = self.expire_secs
         if isinstance(expire, bool) or not isinstance(expire, int) or expire < 0:
             raise ConfigError(f"expire_secs is a number of seconds, 0 for never, not {expire!r}")
-        for name in ("timeout_secs", "connect_timeout_secs"):
-            secs: Any = getattr(self, name)
-            if isinstance(secs, bool) or not isinstance(secs, int | float) or not secs > 0:
-                raise ConfigError(f"{name} is a number of seconds above 0, not {secs!r}")
+        self._require_seconds("timeout_secs", "connect_timeout_secs")
 
     @property
     def title(self) -> str:
@@ -401,11 +390,11 @@ class MemcachedState(StoreState):
         """Return the map behind the state."""
         timeouts = Timeouts(self.connect_timeout_secs, self.timeout_secs)
         servers = [Server(host, port, timeouts) for host, port in _addresses(self.servers)]
-        layout = self.layout.describe()
+        layout = self.columns.describe()
         return MemcachedMap(servers, self.prefix, self.kind, layout, self.expire_secs)
 
-    def place(self) -> Mapping[str, Any]:
-        """Name the prefix and the number of servers, on which it depends where a key is."""
+    def within(self) -> Mapping[str, Any]:
+        # On the number of servers it depends on which of them a key is.
         return {"prefix": self.prefix, "servers": len(self._names)}
 
     def location(self) -> str:

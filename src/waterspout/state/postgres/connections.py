@@ -70,8 +70,8 @@ class Address:
                 "shown here because it may hold a password."
             ) from None
 
-    def place(self) -> str:
-        """Name server and database, for people and to tell two places apart; no secrets."""
+    def shown(self) -> str:
+        """Name server and database, for people and to tell two databases apart; no secrets."""
         try:
             parts = self.parameters()
         except ConfigError:

@@ -267,20 +267,20 @@ class PostgresMap(TableMap):
         number, is_replica, version, encoding, has_schema, durability = found
         if number < _OLDEST:
             raise StoreError(
-                f"PostgreSQL 12 or newer is needed, {self._address.place()} is {version}"
+                f"PostgreSQL 12 or newer is needed, {self._address.shown()} is {version}"
             )
         if is_replica:
             raise StoreError(
-                f"{self._address.place()} is a replica, which only reads; name the primary"
+                f"{self._address.shown()} is a replica, which only reads; name the primary"
             )
         if encoding != "UTF8":
             raise StoreError(
-                f"the database {self._address.place()} has the encoding {encoding}, which cannot "
+                f"the database {self._address.shown()} has the encoding {encoding}, which cannot "
                 "hold every string; use one with UTF8"
             )
         if not has_schema:
             raise StoreError(
-                f"there is no schema {self._schema!r} in {self._address.place()}; "
+                f"there is no schema {self._schema!r} in {self._address.shown()}; "
                 f"create it: CREATE SCHEMA {self._schema}"
             )
         self._check_rights(connection)
@@ -288,7 +288,7 @@ class PostgresMap(TableMap):
             _log.warning(
                 "synchronous_commit is off at %s; our own sessions turn it on, because a batch "
                 "is marked as done once its COMMIT was answered",
-                self._address.place(),
+                self._address.shown(),
             )
 
     def _check_rights(self, connection: Connection) -> None:

@@ -11,13 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
-from waterspout.errors import ConfigError, MissingDependencyError
-from waterspout.schema import Schema
 from waterspout.state.postgres.columns import PostgresLayout
 from waterspout.state.sql import check_name
-from waterspout.state.store import StoreState
+from waterspout.state.store import StoreState, require_package
 
 if TYPE_CHECKING:
     from waterspout.state.postgres.connections import Address
@@ -55,50 +53,33 @@ class PostgresState(StoreState):
         super().__post_init__()
         check_name(self.table, "table", reserved=("pg_", "_waterspout"))
         check_name(self.schema, "schema", reserved=("pg_",))
-        for name in ("connect", "statement", "lock"):
-            option = f"{name}_timeout_secs"
-            given = getattr(self, option)
-            if isinstance(given, bool) or not isinstance(given, int | float) or not given > 0:
-                raise ConfigError(f"{option} is a number of seconds above 0, not {given!r}")
-        try:
-            import psycopg  # noqa: F401  (to say now that it is missing)
-        except ImportError as error:
-            raise MissingDependencyError("psycopg", "postgres") from error
+        self._require_seconds("connect_timeout_secs", "statement_timeout_secs", "lock_timeout_secs")
+        require_package("psycopg", "psycopg", "postgres")
 
     @property
     def title(self) -> str:
         """The table and the database."""
-        return f"table {self.schema}.{self.table} in PostgreSQL at {self._address.place()}"
+        return f"table {self.schema}.{self.table} in PostgreSQL at {self._address.shown()}"
 
     @property
-    def layout(self) -> PostgresLayout:
+    def columns(self) -> PostgresLayout:
         """The columns of keys and values."""
         return PostgresLayout(self.keys, self.values)
-
-    def bind(self, keys: Schema, values: Schema) -> Self:
-        """Return the state for these key and value fields."""
-        PostgresLayout(keys, values)
-        return super().bind(keys, values)
 
     def backing(self) -> PostgresMap:
         """Return the map behind the state."""
         from waterspout.state.postgres.map import PostgresMap
 
         return PostgresMap(
-            self._address, self.schema, self.table, self.kind, self.layout, self.title
+            self._address, self.schema, self.table, self.kind, self.columns, self.title
         )
 
-    def place(self) -> Mapping[str, Any]:
-        """Name schema and table; the database may be moved."""
+    def within(self) -> Mapping[str, Any]:
         return {"schema": self.schema, "table": self.table}
 
     def location(self) -> str:
         """Name the database and the table."""
-        return f"postgres:{self._address.place()}#{self.schema}.{self.table}"
-
-    def check(self) -> None:
-        """See that the server can be used and that the table is ours; writes nothing."""
-        self.backing().check()
+        return f"postgres:{self._address.shown()}#{self.schema}.{self.table}"
 
     @property
     def _address(self) -> Address:

@@ -508,7 +508,7 @@ class RedisState(StoreState):
 
     url: str = field(repr=False)
     prefix: str
-    layout: str = "string"  # type: ignore[assignment]
+    layout: str = "string"
     expire_secs: float | None = None
     slots: int = 1
     timeout_secs: float = 10.0
@@ -533,12 +533,9 @@ class RedisState(StoreState):
             raise ConfigError(f"layout is 'string' or 'hash', not {self.layout!r}")
         if type(self.slots) is not int or not 1 <= self.slots <= 16_384:
             raise ConfigError(f"slots is a number from 1 to 16384, not {self.slots!r}")
-        for name in ("expire_secs", "timeout_secs"):
-            secs = getattr(self, name)
-            if secs is None and name == "expire_secs":
-                continue
-            if isinstance(secs, bool) or not isinstance(secs, int | float) or not secs >= 0.001:
-                raise ConfigError(f"{name} is a number of seconds above 0, not {secs!r}")
+        self._require_seconds("timeout_secs")
+        if self.expire_secs is not None:
+            self._require_seconds("expire_secs")
         if self.expire_secs is not None and self.layout == "hash":
             raise ConfigError("expire_secs needs layout='string': fields of a hash do not expire")
 
@@ -561,30 +558,15 @@ class RedisState(StoreState):
             client,
             self.prefix,
             self.kind,
-            Layout(self.keys, self.values),
+            self.columns,
             layout=self.layout,
             slots=self.slots,
             expire_secs=self.expire_secs,
         )
 
-    def place(self) -> Mapping[str, Any]:
-        """Name the prefix and how records lie under it; the server may be moved."""
+    def within(self) -> Mapping[str, Any]:
         return {"prefix": self.prefix, "records": self.layout, "slots": self.slots}
-
-    def identity(self) -> Mapping[str, Any]:
-        """Name backend, kind, place and columns."""
-        columns = Layout(self.keys, self.values).describe()
-        return {
-            "backend": self.backend,
-            "kind": self.kind.value,
-            **self.place(),
-            "layout": columns,
-        }
 
     def location(self) -> str:
         """Name the server, the database and the prefix."""
         return f"{address_of(self.url)}#{self.prefix}"
-
-    def check(self) -> None:
-        """Reach the server, see that what is there is ours, and warn of what it may lose."""
-        self.backing().check()

@@ -277,10 +277,9 @@ class SQLiteState(StoreState):
 
     def backing(self) -> SQLiteMap:
         """Return the map behind the state."""
-        return SQLiteMap(self._file, self.table, self.kind, self.layout)
+        return SQLiteMap(self._file, self.table, self.kind, self.columns)
 
-    def place(self) -> Mapping[str, Any]:
-        """Name the table; the file may be moved."""
+    def within(self) -> Mapping[str, Any]:
         return {"table": self.table}
 
     def check(self) -> None:
@@ -291,11 +290,7 @@ class SQLiteState(StoreState):
                 f"the folder {path.parent} of SQLite state {self.table!r} is not there; create it"
             )
         _refuse_read_only(path)
-        backing = self.backing()
-        try:
-            backing.check()
-        finally:
-            backing.close()
+        super().check()
 
     def location(self) -> str:
         """Name the file and the table."""
