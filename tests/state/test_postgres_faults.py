@@ -498,7 +498,7 @@ def test_a_server_that_stops_answering_is_given_up_and_the_write_is_done_once(pr
 def test_a_forked_process_leaves_its_parents_connections_alone(database):
     batches = Batches(database.state(), combine=SumUp())
     batches.commit({"x": 1})
-    mine = postgres_connections._mine().kept[0][1].info.backend_pid
+    mine = postgres_connections._idle._kept.get().items[0][1].info.backend_pid
 
     child = os.fork()
     if child == 0:
@@ -508,7 +508,7 @@ def test_a_forked_process_leaves_its_parents_connections_alone(database):
     batches.commit({"x": 1})
 
     assert os.waitstatus_to_exitcode(status) == 0
-    assert postgres_connections._mine().kept[0][1].info.backend_pid == mine
+    assert postgres_connections._idle._kept.get().items[0][1].info.backend_pid == mine
     assert batches.values("x") == [2]
 
 
@@ -516,7 +516,7 @@ def test_no_more_than_a_few_connections_are_kept(database):
     with _lent([database.state() for _ in range(12)]):
         pass
 
-    assert len(postgres_connections._mine().kept) == 8
+    assert len(postgres_connections._idle._kept.get().items) == 8
 
 
 # --- the cost -------------------------------------------------------------------------------
