@@ -10,11 +10,11 @@ from typing import Any
 
 from waterspout import Config
 from waterspout.schema import Schema
+from waterspout.state import StoreState
 from waterspout.state.batched import BatchedMap
 from waterspout.state.head import Claim, Writer
-from waterspout.state.store import StoreState
 from waterspout.testing.batches import Add
-from waterspout.transactional.attempt import TransactionAttempt
+from waterspout.transactional import TransactionAttempt
 from waterspout.trident import Count
 
 __all__ = ["COMBINE", "Driver", "Keys", "Words", "bound", "word"]

@@ -21,14 +21,13 @@ import psycopg
 from benchmarks.state_batches import Driver, Keys, bound, word
 from tests.services.cassandra import CassandraServer
 from tests.services.servers import MemcachedServer, PostgresServer, RedisServer, Server
-from waterspout.state.base import StateKind
+from waterspout.state import StateKind, StoreState
 from waterspout.state.cassandra import CassandraState
 from waterspout.state.files import FileState
 from waterspout.state.memcached import MemcachedState
 from waterspout.state.postgres import PostgresState
 from waterspout.state.redis import RedisState
 from waterspout.state.sqlite import SQLiteState
-from waterspout.state.store import StoreState
 
 __all__ = ["STORES", "Store", "Write"]
 

@@ -35,9 +35,8 @@ from rich.table import Table
 from benchmarks.state_batches import COMBINE, Driver, Keys, Words, word
 from benchmarks.state_peers import STORES, Files, Store, Write
 from tests.services.servers import MissingServer
-from waterspout.state.base import StateKind
-from waterspout.state.store import StoreState
-from waterspout.testing.proxy import FaultProxy
+from waterspout.state import StateKind, StoreState
+from waterspout.testing import FaultProxy
 
 PARTS = ("rates", "sizes", "recovery")
 KINDS = (StateKind.OPAQUE, StateKind.TRANSACTIONAL, StateKind.NON_TRANSACTIONAL)

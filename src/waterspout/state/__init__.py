@@ -3,8 +3,11 @@
 Backends are imported by path (`waterspout.state.sqlite`), since each brings a dependency.
 """
 
+from waterspout.serde import encode_key
 from waterspout.state.base import (
     BackingMap,
+    ComparingMap,
+    FencedMap,
     MapState,
     Snapshottable,
     State,
@@ -13,15 +16,21 @@ from waterspout.state.base import (
     ValueUpdater,
 )
 from waterspout.state.cache import CachedMap
+from waterspout.state.head import Head, Stamp, check_stamp
 from waterspout.state.memory import MemoryMapState
 from waterspout.state.non_transactional import NonTransactionalMap
 from waterspout.state.opaque import OpaqueMap, OpaqueValue
+from waterspout.state.records import decode_record, encode_record
 from waterspout.state.snapshot import SnapshottableMap
+from waterspout.state.store import StoreState
 from waterspout.state.transactional import TransactionalMap, TransactionalValue
 
 __all__ = [
     "BackingMap",
     "CachedMap",
+    "ComparingMap",
+    "FencedMap",
+    "Head",
     "MapState",
     "MemoryMapState",
     "NonTransactionalMap",
@@ -29,10 +38,16 @@ __all__ = [
     "OpaqueValue",
     "Snapshottable",
     "SnapshottableMap",
+    "Stamp",
     "State",
     "StateFactory",
     "StateKind",
+    "StoreState",
     "TransactionalMap",
     "TransactionalValue",
     "ValueUpdater",
+    "check_stamp",
+    "decode_record",
+    "encode_key",
+    "encode_record",
 ]

@@ -6,6 +6,7 @@ from waterspout.topology.component import BasicBolt, Bolt, Direct, Spout
 from waterspout.topology.context import TopologyContext
 from waterspout.topology.graph import Topology
 from waterspout.topology.grouping import CustomGrouping
+from waterspout.topology.log import LogSpout
 from waterspout.topology.windowing import Seconds, Tuples, TupleWindow, WindowedBolt
 from waterspout.tuples import Fields, Tuple
 
@@ -16,6 +17,7 @@ __all__ = [
     "CustomGrouping",
     "Direct",
     "Fields",
+    "LogSpout",
     "OutputCollector",
     "Seconds",
     "Spout",
