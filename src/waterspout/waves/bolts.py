@@ -25,7 +25,7 @@ from waterspout.topology.collector import (
 from waterspout.topology.component import BasicBolt
 from waterspout.topology.context import TopologyContext
 from waterspout.topology.pickling import culprit, dumps
-from waterspout.tuples import Fields, Origin, Tuple
+from waterspout.tuples import Origin, Tuple
 from waterspout.waves.frames import Frame, pack, unpack
 from waterspout.waves.intake import Intake, Outcome
 
@@ -146,14 +146,11 @@ class BoltTask:
     def run(
         self,
         frames: Sequence[Frame],
-        fields: Mapping[int, tuple[str, Mapping[str, Fields]]],
+        origin_of: Callable[[Frame, Intake], Origin],
         outlets: Mapping[str, Outlet],
         deadline: float,
     ) -> tuple[Intake, list[Frame]]:
-        """Execute frames until the deadline; return their intake, and what is left of them.
-
-        `fields` has, for each source task, its component and the fields of its streams.
-        """
+        """Execute frames until the deadline; return their intake, and what is left of them."""
         intake = Intake(frames, self._task)
         self.collector._outlets = outlets
         self.errors = _Errors(self._component, self._task)
@@ -165,10 +162,7 @@ class BoltTask:
         base = 0
         left: list[Frame] = []
         for number, frame in enumerate(frames):
-            component, streams = fields[frame.source]
-            origin = Origin(
-                component, frame.stream, frame.source, streams[frame.stream], intake, intake.done
-            )
+            origin = origin_of(frame, intake)
             intake.add(origin)
             execute = self._execute_basic if basic else self._execute
             done = execute(frame.values, origin, base, deadline)
@@ -184,7 +178,7 @@ class BoltTask:
         self._intakes.append(intake)
         return intake, left
 
-    def settle(self) -> tuple[Outcome, list[Failure], list[int]]:
+    def close_books(self) -> tuple[Outcome, list[Failure], list[int]]:
         """Return the ids that were acked, the messages that failed, and the resets."""
         outcome = Outcome()
         failures: list[Failure] = []
@@ -197,7 +191,7 @@ class BoltTask:
             before = len(outcome.failed)
             resets.extend(intake.resets)
             intake.resets = []
-            if intake.settle(outcome):
+            if intake.close_books(outcome):
                 still_open.append(intake)
             failures.extend(
                 Failure(root, self._component, reasons.get(index, "failed by the bolt"))
