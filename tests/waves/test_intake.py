@@ -7,7 +7,7 @@ import pytest
 
 from waterspout.errors import AckError
 from waterspout.topology import Fields, Tuple
-from waterspout.topology.collector import ACKED, FAILED
+from waterspout.topology.ports import ACKED, FAILED
 from waterspout.tuples import Origin
 from waterspout.waves.frames import Frame, pack, unpack
 from waterspout.waves.intake import Intake, Outcome

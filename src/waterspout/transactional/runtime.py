@@ -10,7 +10,6 @@ and the driver, which replays the batch.
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,9 +18,10 @@ from waterspout import faults
 from waterspout.acking.xor import generator
 from waterspout.errors import FailedException
 from waterspout.safe_repr import described, shown
-from waterspout.topology.collector import Outlet, restoring
+from waterspout.topology.collector import restoring
 from waterspout.topology.component import BasicBolt
 from waterspout.topology.pickling import require_picklable
+from waterspout.topology.ports import Port
 from waterspout.transactional.attempt import TransactionAttempt
 from waterspout.transactional.bolts import BatchContext
 from waterspout.transactional.collector import BatchCollector
@@ -45,8 +45,6 @@ from waterspout.waves.shards import (
 )
 
 __all__ = ["FAILED", "BatchHeader", "emit_partition"]
-
-log = logging.getLogger(__name__)
 
 FAILED = -2
 """The stage of a row that tells the driver that the batch has failed, and why."""
@@ -124,7 +122,7 @@ class _PerAttempt(LifeCycle):
         component = self._header.spout_id
         spout = self._shard.make(component)
         context = self._shard.topology.context(task)
-        outlets, collector = self._way_out(task, component)
+        collector = self._collector(task, component)
         faults.point("processing", txid=self._header.attempt.txid, partition=self._shard.number)
         emitter = spout.get_emitter(self._shard.conf_of(component), context)
         try:
@@ -132,7 +130,7 @@ class _PerAttempt(LifeCycle):
                         len(context.tasks[component]), collector)  # fmt: skip
         finally:
             emitter.close()
-        self._send(task, outlets)
+        self._send(task, collector.port)
 
     def _run_bolt(
         self, task: int, component: str, frames: Sequence[Frame], half_done: TaskState | None
@@ -141,7 +139,7 @@ class _PerAttempt(LifeCycle):
         finishes = header.commit or component not in header.late
         if not frames and not finishes and half_done is None:
             return
-        outlets, collector = self._way_out(task, component)
+        collector = self._collector(task, component)
         context = BatchContext.of(self._shard.topology.context(task), header.resolved)
         if half_done is None:
             bolt = self._shard.make(component)
@@ -158,7 +156,7 @@ class _PerAttempt(LifeCycle):
         else:
             pickled = _pickled(bolt, component)
             self._half_done[task] = TaskState(str(header.attempt), pickled)
-        self._send(task, outlets)
+        self._send(task, collector.port)
 
     def _execute(self, bolt: Any, frames: Sequence[Frame], collector: BatchCollector) -> None:
         intake = Intake(frames)
@@ -173,15 +171,12 @@ class _PerAttempt(LifeCycle):
                     execute(Tuple(values, origin, index))
             self._executed += len(frame)
 
-    def _way_out(self, task: int, component: str) -> tuple[dict[str, Outlet], BatchCollector]:
-        outlets = self._shard.outlets(task, self._turn)
-        collector = BatchCollector(component, self._header.attempt)
-        collector._outlets = outlets
-        collector._report = lambda error: log.warning("%s: %s", component, described(error))
-        return outlets, collector
+    def _collector(self, task: int, component: str) -> BatchCollector:
+        port = Port(component, self._shard.outlets(task, self._turn))
+        return BatchCollector(port, self._header.attempt)
 
-    def _send(self, task: int, outlets: Mapping[str, Outlet]) -> None:
-        frames = seal(task, outlets.values(), Anchors(None), _NO_IDS).frames
+    def _send(self, task: int, port: Port) -> None:
+        frames = seal(task, port.outlets.values(), Anchors(None), _NO_IDS).frames
         behind = self._shard.send(task, frames)
         assert not behind, "a batch has no way back"
 

@@ -15,16 +15,11 @@ from typing import Any
 
 from waterspout.errors import BoltCrash, FailedException, NotPicklableError
 from waterspout.safe_repr import described
-from waterspout.topology.collector import (
-    FAILED,
-    BasicCollector,
-    Outlet,
-    OutputCollector,
-    restoring,
-)
+from waterspout.topology.collector import BasicCollector, OutputCollector, restoring
 from waterspout.topology.component import BasicBolt
 from waterspout.topology.context import TopologyContext
 from waterspout.topology.pickling import culprit, dumps
+from waterspout.topology.ports import FAILED, Outlet, Port
 from waterspout.tuples import Origin, Tuple
 from waterspout.waves.frames import Frame, pack, unpack
 from waterspout.waves.intake import Intake, Outcome
@@ -99,11 +94,9 @@ class BoltTask:
         self._make = make
         self._intakes: list[Intake] = []
         self.bolt: Any = None
-        self.collector: Any = None
+        self.collector: BasicCollector | OutputCollector
         self.errors = _Errors(self._component, self._task)
         self.executed = 0
-
-    # --- its life ------------------------------------------------------------------------------
 
     def start(self) -> None:
         """Make the bolt for the first time."""
@@ -141,8 +134,6 @@ class BoltTask:
         """Let the bolt give up what it holds."""
         self.bolt.cleanup()
 
-    # --- a wave --------------------------------------------------------------------------------
-
     def run(
         self,
         frames: Sequence[Frame],
@@ -152,13 +143,15 @@ class BoltTask:
     ) -> tuple[Intake, list[Frame]]:
         """Execute frames until the deadline; return their intake, and what is left of them."""
         intake = Intake(frames, self._task)
-        self.collector._outlets = outlets
         self.errors = _Errors(self._component, self._task)
-        self.collector._report = self.errors.add
+        self.collector.port = Port(
+            self._component,
+            outlets,
+            task=self._task,
+            done=intake.done,
+            report=self.errors.add,
+        )
         basic = isinstance(self.bolt, BasicBolt)
-        if not basic:
-            self.collector._done = intake.done
-            self.collector._specials = []
         base = 0
         left: list[Frame] = []
         for number, frame in enumerate(frames):
@@ -229,12 +222,13 @@ class BoltTask:
         self, rows: list[tuple[Any, ...]], origin: Origin, base: int, deadline: float
     ) -> int:
         execute, collector = self.bolt.execute, self.collector
+        port = collector.port
         done, chunk, began = 0, 1, time.monotonic()
         while done < len(rows):
             index = base + done
             for values in islice(rows, done, done + chunk):
                 given = Tuple(values, origin, index)
-                collector._current = index
+                port.current = index
                 try:
                     execute(given, collector)
                 except Exception as error:
@@ -258,13 +252,10 @@ class BoltTask:
             self._reasons[given._index] = self.errors.add(error)
         given._origin.done[given._index] = FAILED
 
-    # --- how it is made ------------------------------------------------------------------------
-
     def _new_collector(self) -> None:
-        if isinstance(self.bolt, BasicBolt):
-            self.collector = BasicCollector(self._component)
-        else:
-            self.collector = OutputCollector(self._component, self._task)
+        port = Port(self._component, {}, task=self._task)
+        basic = isinstance(self.bolt, BasicBolt)
+        self.collector = BasicCollector(port) if basic else OutputCollector(port)
         self._intakes = []
         self._reasons = {}
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from waterspout.acking.xor import NO_ROOT, Ids, no_ids
 from waterspout.errors import AckError
-from waterspout.topology.collector import ACKED, FAILED, OPEN
+from waterspout.topology.ports import ACKED, FAILED, OPEN
 from waterspout.tuples import Origin, Tuple
 from waterspout.waves.frames import Frame
 

@@ -44,7 +44,7 @@ class WaveHeader(ShardHeader):
 
     def life_cycle(self, shard: Shard, worker: Worker) -> LifeCycle:
         """Return the life of bolts in a wave, or in the one that ends the run."""
-        return (_Closing if self.closing else _OverWaves)(shard, self, worker)
+        return (_EndOfRun if self.closing else _OverWaves)(shard, self, worker)
 
 
 @dataclass(slots=True)
@@ -100,12 +100,12 @@ class _OverWaves(LifeCycle):
     def _execute(self, task: int, frames: list[Frame], state: TaskState | None) -> None:
         header, result = self._header, self._result
         component = self._shard.topology.component_of[task]
-        outlets = self._shard.outlets(task, header.number)
         bolt = self._take(task, state)
+        outlets = self._shard.outlets(task, header.number)
         faults.point("wave.execute", wave=header.number, component=component)
         intake, left = bolt.run(frames, self._shard.origin, outlets, self._deadline)
         # Roots as they are now: closing the books turns the intake into what is kept.
-        anchors = Anchors(intake.roots, intake.shared, getattr(bolt.collector, "_specials", ()))
+        anchors = Anchors(intake.roots, intake.shared, bolt.collector.port.specials)
         sealed = seal(task, outlets.values(), anchors, self._ids, header.number)
         outcome, failures, resets = bolt.close_books()
         version = f"{header.number}.{header.attempt}.{self._worker.token}"
@@ -155,7 +155,7 @@ class _OverWaves(LifeCycle):
         self._result.waiting.extend(self._shard.send(task, frames))
 
 
-class _Closing(_OverWaves):
+class _EndOfRun(_OverWaves):
     """The run ends: bolts that have ever run give up what they hold."""
 
     def run_task(self, task: int, frames: list[Frame], given: ShardInput) -> None:

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from waterspout.errors import FailedException
-from waterspout.topology.collector import Outlet
 from waterspout.topology.graph import SYSTEM
+from waterspout.topology.ports import Outlet
 from waterspout.tuples import Origin
 from waterspout.waves.frames import Frame, pack, unpack
 from waterspout.waves.intake import Intake
