@@ -21,7 +21,7 @@ from waterspout.spark.supersteps import Described, rows_of, table_of, through_st
 from waterspout.transactional.attempt import TransactionAttempt
 from waterspout.transactional.builder import TransactionalTopology
 from waterspout.transactional.ledger import Metadata
-from waterspout.transactional.phases import Phase, Phases, executed, first_rows, raise_failed
+from waterspout.transactional.phases import PhasePlan, Phases, executed, first_rows, raise_failed
 from waterspout.transactional.runtime import FAILED
 from waterspout.waves.shards import DRIVER, Row
 
@@ -35,7 +35,7 @@ class _Staged(NamedTuple):
     """Half-done bolts on the executors, and the phase that has left them."""
 
     frame: DataFrame
-    phase: Phase
+    phase: PhasePlan
 
 
 class BatchBoltEngine(PhaseEngine):
@@ -92,7 +92,7 @@ class BatchBoltEngine(PhaseEngine):
         facts = {"commit_s": time.monotonic() - began, "committed_tuples": executed(rows)}
         return Committed(order.attempt, facts)
 
-    def _through(self, frame: DataFrame, phase: Phase, partitions: int) -> DataFrame:
+    def _through(self, frame: DataFrame, phase: PhasePlan, partitions: int) -> DataFrame:
         """Lead rows through the stages of a phase; at first they are in so many partitions."""
         shape = id(phase.shape)
         if shape not in self._described:

@@ -20,7 +20,7 @@ from waterspout.testing.stepping import SteppedEngine, Steps
 from waterspout.transactional.attempt import TransactionAttempt
 from waterspout.transactional.builder import TransactionalTopology
 from waterspout.transactional.ledger import Metadata
-from waterspout.transactional.phases import Phase, Phases, executed, first_rows, raise_failed
+from waterspout.transactional.phases import PhasePlan, Phases, executed, first_rows, raise_failed
 from waterspout.waves.live import Worker
 from waterspout.waves.shards import Row, run_stage
 
@@ -54,7 +54,7 @@ class InProcessBatchBolts(SteppedEngine):
         super().__init__()
         self._phases = Phases(topology, conf, workers)
         self._loses_result = loses_result
-        self._staged: dict[TransactionAttempt, tuple[Phase, list[Row]]] = {}
+        self._staged: dict[TransactionAttempt, tuple[PhasePlan, list[Row]]] = {}
 
     def start_processing(self, attempt: TransactionAttempt, metadata: Metadata) -> None:
         self.start(attempt, self._process(attempt, metadata))
@@ -78,7 +78,7 @@ class InProcessBatchBolts(SteppedEngine):
         yield
         return Processed(attempt, {"executed_tuples": count})
 
-    def _commit(self, order: CommitOrder, processing: Phase, staged: list[Row]) -> Steps:
+    def _commit(self, order: CommitOrder, processing: PhasePlan, staged: list[Row]) -> Steps:
         yield
         order.claim()
         phase = self._phases.commit(processing, order.resolved)
@@ -86,7 +86,7 @@ class InProcessBatchBolts(SteppedEngine):
         yield
         return Committed(order.attempt, {"committed_tuples": executed(rows)})
 
-    def _through(self, phase: Phase, rows: list[Row]) -> Generator[None, None, list[Row]]:
+    def _through(self, phase: PhasePlan, rows: list[Row]) -> Generator[None, None, list[Row]]:
         """Lead rows through the stages of a phase, with a stop before each shard."""
         for stage in phase.stages:
             here: dict[int, list[Row]] = {}
@@ -104,7 +104,7 @@ class InProcessBatchBolts(SteppedEngine):
         return rows
 
     def _shard(
-        self, phase: Phase, stage: int, given: list[Row]
+        self, phase: PhasePlan, stage: int, given: list[Row]
     ) -> Generator[None, None, list[Row]]:
         """Run one shard, again where its worker dies."""
         for left in reversed(range(_TRIES)):

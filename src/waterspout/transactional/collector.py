@@ -27,7 +27,7 @@ class BatchCollector(Emitter):
     @classmethod
     def counting(cls) -> BatchCollector:
         """Return a collector that only counts."""
-        return _Counting(Port("", {}), None)
+        return _CountingCollector(Port("", {}), None)
 
     def emit(self, values: Sequence[Any], stream: str = "default") -> tuple[int, ...]:
         """Emit a tuple `[attempt, ...]`; return the tasks that get it."""
@@ -64,7 +64,7 @@ class BatchCollector(Emitter):
         )
 
 
-class _Counting(BatchCollector):
+class _CountingCollector(BatchCollector):
     __slots__ = ()
 
     def emit(self, values: Sequence[Any], stream: str = "default") -> tuple[int, ...]:

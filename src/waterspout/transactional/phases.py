@@ -15,11 +15,11 @@ from waterspout.transactional.runtime import FAILED, BatchHeader
 from waterspout.waves.shape import WaveShape, collapsed, spread
 from waterspout.waves.shards import DRIVER, Row, ShardInput
 
-__all__ = ["Phase", "Phases", "commit_stages", "executed", "first_rows", "raise_failed"]
+__all__ = ["PhasePlan", "Phases", "commit_stages", "executed", "first_rows", "raise_failed"]
 
 
 @dataclass(frozen=True, slots=True)
-class Phase:
+class PhasePlan:
     """One phase of one attempt: which stages are run, in which shape."""
 
     shape: WaveShape
@@ -43,7 +43,7 @@ class Phases:
             for spec in topology.components.values()
         }
 
-    def processing(self, attempt: TransactionAttempt, metadata: Mapping[str, Any]) -> Phase:
+    def processing(self, attempt: TransactionAttempt, metadata: Mapping[str, Any]) -> PhasePlan:
         """Return the processing phase of an attempt."""
         small = self._largest is not None and self._largest <= self._collapse_tuples
         shape = self._collapsed if small else self._spread
@@ -56,16 +56,16 @@ class Phases:
             late=self._late,
             metadata=metadata[self._spout_id],
         )
-        return Phase(shape, header, range(len(shape.stages)))
+        return PhasePlan(shape, header, range(len(shape.stages)))
 
     def processed(self, tuples: int) -> None:
         """Learn from a processing phase how large batches are now."""
         self._largest = max(tuples, (self._largest or 0) * 3 // 4)
 
-    def commit(self, processing: Phase, resolved: Mapping[int, int]) -> Phase:
+    def commit(self, processing: PhasePlan, resolved: Mapping[int, int]) -> PhasePlan:
         """Return the commit phase that follows on a processing phase, in the same shape."""
         header = replace(processing.header, commit=True, metadata=None, resolved=resolved)
-        return Phase(processing.shape, header, commit_stages(processing.shape, self._late))
+        return PhasePlan(processing.shape, header, commit_stages(processing.shape, self._late))
 
 
 def first_rows(shape: WaveShape) -> list[Row]:
