@@ -85,7 +85,7 @@ class ConfigError(BuildError, ValueError):
 
 
 class TopologyError(BuildError, ValueError):
-    """Raised when the parts of a topology do not fit together."""
+    """Raised when a topology does not fit together."""
 
 
 class NotPicklableError(BuildError, TypeError):

@@ -1,4 +1,4 @@
-"""Named kill points: places where a test may kill, stop, delay or fail this process.
+"""Named kill points: positions in the code where a test may kill, stop, delay or fail this process.
 
     faults.point("mark.before", txid=7)
 

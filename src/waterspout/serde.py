@@ -178,7 +178,7 @@ def _normal(value: object, depth: int) -> object:
     if isinstance(value, tuple | list):
         return _normal_tuple(value, depth + 1)
     if isinstance(value, dict | set | frozenset):
-        raise SerdeError(f"{_name(kind)} cannot be part of a key; use a tuple of its items, sorted")
+        raise SerdeError(f"{_name(kind)} cannot be in a key; use a tuple of its items, sorted")
     return _normal(_plain(value), depth)
 
 
@@ -263,7 +263,7 @@ class _Encoder:
 
     def __init__(self, *, bare_tuples: bool) -> None:
         self._bare_tuples = bare_tuples
-        # Counted while walking: shared parts can make a small value a document without end.
+        # Counted while walking: what a value holds many times is written as often.
         self._room = MAX_SIZE
 
     def node(self, value: Any, depth: int) -> object:

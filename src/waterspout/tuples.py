@@ -49,7 +49,7 @@ class Fields(tuple[str, ...]):
 class Origin:
     """What tuples that came together have in common: from where, and the ids of their trees.
 
-    `done` is shared by all tuples that one task got in one wave; a tuple's index is its place in
+    `done` is shared by all tuples that one task got in one wave; a tuple's index is its position in
     it. See `waterspout.waves.intake`, which reads it when the wave is over.
     """
 

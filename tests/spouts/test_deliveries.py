@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from waterspout.spouts._deliveries import Deliveries, Settlement
+from waterspout.spouts._deliveries import Acknowledgements, Deliveries
 
 
 def test_all_acked_is_one_word():
@@ -15,8 +15,8 @@ def test_all_acked_is_one_word():
     for msg_id in reversed(ids):
         deliveries.ack(msg_id)
 
-    assert deliveries.settle() == Settlement(ack_up_to=3)
-    assert deliveries.settle() == Settlement()
+    assert deliveries.take_acknowledgements() == Acknowledgements(ack_up_to=3)
+    assert deliveries.take_acknowledgements() == Acknowledgements()
 
 
 def test_what_is_above_an_open_one_is_acked_one_by_one():
@@ -26,7 +26,7 @@ def test_what_is_above_an_open_one_is_acked_one_by_one():
     for number in (4, 0, 2):
         deliveries.ack(ids[number])
 
-    assert deliveries.settle() == Settlement(ack_up_to=1, ack=[3, 5])
+    assert deliveries.take_acknowledgements() == Acknowledgements(ack_up_to=1, ack=[3, 5])
 
 
 def test_a_failed_one_does_not_hold_up_the_others():
@@ -36,7 +36,7 @@ def test_a_failed_one_does_not_hold_up_the_others():
     deliveries.fail(ids[0])
     deliveries.ack(ids[1])
 
-    assert deliveries.settle() == Settlement(requeue=[1], ack_up_to=2)
+    assert deliveries.take_acknowledgements() == Acknowledgements(requeue=[1], ack_up_to=2)
 
 
 def test_copies_are_numbered_and_come_back_under_their_number():
@@ -72,7 +72,7 @@ def test_what_is_being_processed_is_not_emitted_again_after_a_loss():
     deliveries.ack("a")
 
     assert again is None
-    assert deliveries.settle() == Settlement(ack_up_to=1)
+    assert deliveries.take_acknowledgements() == Acknowledgements(ack_up_to=1)
 
 
 def test_an_ack_between_the_loss_and_the_redelivery_is_ignored():
@@ -81,7 +81,7 @@ def test_an_ack_between_the_loss_and_the_redelivery_is_ignored():
     deliveries.lost()
     deliveries.ack("a")
 
-    assert deliveries.settle() == Settlement()
+    assert deliveries.take_acknowledgements() == Acknowledgements()
     assert deliveries.deliver("a", 1, True) == "a"
 
 
@@ -115,7 +115,7 @@ def test_whatever_happens_a_broker_loses_only_what_was_acked(data):
     tag = 0
 
     def settle():
-        done = deliveries.settle()
+        done = deliveries.take_acknowledgements()
         for one in done.requeue:
             queue.insert(0, (unacked.pop(one), True))
         if done.ack_up_to:

@@ -99,7 +99,7 @@ def test_a_row_is_known_by_batch_and_number():
     read = source.read(planner.plan(2, {"txid": 1}))
 
     assert read.rows == [("c",)]
-    assert read.places() == ["batch 2, row 0"]
+    assert read.row_positions() == ["batch 2, row 0"]
 
 
 def test_it_cannot_be_read_without_a_run():

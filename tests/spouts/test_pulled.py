@@ -232,7 +232,7 @@ def test_the_position_of_a_row_is_its_message():
 
     metadata = planner.plan(1, None)
 
-    assert source.read(metadata).places() == ["message ('q', 7)", "row 1"]
+    assert source.read(metadata).row_positions() == ["message ('q', 7)", "row 1"]
 
 
 def test_rows_of_another_driver_are_not_there():

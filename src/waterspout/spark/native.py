@@ -39,7 +39,7 @@ def native_columns(node: Aggregate) -> list[Column]:
 def _finished(aggregator: Any, values: list[Column]) -> list[Column]:
     parts = [aggregator]
     if isinstance(aggregator, Columns):
-        parts = [part for _, part in aggregator.parts.values()]
+        parts = [part for _, part in aggregator.columns.values()]
     finished = [native_finish(part, value) for part, value in zip(parts, values, strict=True)]
     # Whatever Spark aggregates, it finishes.
     return [column for column in finished if column is not None]
@@ -56,7 +56,7 @@ def native_aggregates(aggregator: Any, inputs: Schema) -> list[Column] | None:
     if isinstance(aggregator, Columns):
         parts = [
             native_aggregate(part, inputs.select(fields, where=name))
-            for name, (fields, part) in aggregator.parts.items()
+            for name, (fields, part) in aggregator.columns.items()
         ]
         return [part for part in parts if part is not None]
     one = native_aggregate(aggregator, inputs)

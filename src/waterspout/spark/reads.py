@@ -77,7 +77,7 @@ def from_table(spark: SparkSession, table: pa.Table) -> DataFrame:
 def _rows(runtime: SparkRuntime, read: RowsRead, *, with_position: bool) -> DataFrame:
     table = table_of_rows(read.schema, read.rows, where=read.where)
     if with_position:
-        table = table.append_column(POSITION, pa.array(read.places(), pa.string()))
+        table = table.append_column(POSITION, pa.array(read.row_positions(), pa.string()))
     return from_table(runtime.spark, table)
 
 

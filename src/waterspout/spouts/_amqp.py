@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from waterspout.errors import MissingDependencyError
-from waterspout.spouts._deliveries import Settlement
+from waterspout.spouts._deliveries import Acknowledgements
 
 __all__ = ["Link", "QueueConsumer", "require_pika"]
 
@@ -90,15 +90,15 @@ class Link:
             self.poll(_WAIT_S)
         return True
 
-    def settle(self, settlement: Settlement) -> None:
-        """Tell the broker what is done; the next poll sends it."""
+    def acknowledge(self, given: Acknowledgements) -> None:
+        """Ack and give back messages; the next poll sends it."""
         if self._channel is None or not self._channel.is_open:
-            return  # lost, or as good as: the broker delivers all of it again
-        for tag in settlement.requeue:
+            return  # without a connection the broker delivers all of it again
+        for tag in given.requeue:
             self._channel.basic_nack(tag, requeue=True)
-        if settlement.ack_up_to:
-            self._channel.basic_ack(settlement.ack_up_to, multiple=True)
-        for tag in settlement.ack:
+        if given.ack_up_to:
+            self._channel.basic_ack(given.ack_up_to, multiple=True)
+        for tag in given.ack:
             self._channel.basic_ack(tag)
 
     def reject(self, tag: int) -> None:
@@ -107,7 +107,7 @@ class Link:
             self._channel.basic_reject(tag, requeue=False)
 
     def pause(self) -> None:
-        """Take no more messages and give back those not yet taken; wait until it is so."""
+        """Stop consuming, give back what was not taken, and wait until the broker has done so."""
         if not (self.ready and self._channel.is_open):
             return
         cancelled: list[Any] = []
@@ -119,7 +119,8 @@ class Link:
         for method, _, _ in self.inbox:
             self._channel.basic_nack(method.delivery_tag, requeue=True)
         self.inbox.clear()
-        # Nacks have no answer; that of a question behind them says that they have arrived.
+        # The broker does not answer nacks. It works in order: once it answers a later request, it
+        # has the nacks.
         answered: list[Any] = []
         self._channel.basic_qos(prefetch_count=self._consumer.prefetch, callback=answered.append)
         self.wait(lambda: bool(answered), _CLOSE_TIMEOUT_S)
@@ -130,7 +131,7 @@ class Link:
             self._consume()
 
     def close(self) -> None:
-        """End it, and wait until the broker agrees: it has all that was settled."""
+        """Close the connection, and wait until the broker agrees: it then has every ack."""
         pika = require_pika()
         if not self._closed:
             # It may be closing already.
@@ -197,4 +198,4 @@ class Link:
 
 
 def _nothing() -> None:
-    """Let a poll end."""
+    """Do nothing: a callback that only wakes a poll."""

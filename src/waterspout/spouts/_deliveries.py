@@ -1,7 +1,7 @@
-"""Which message id stands for which delivery of a broker; decides, and talks to nobody.
+"""Which message id belongs to which delivery of a broker; bookkeeping without I/O.
 
-A broker knows a delivery by a tag, which another connection, or a redelivery, does not share. The
-topology knows a message by an id that has to last: replays are counted by it.
+A broker names a delivery by a tag, which changes with every redelivery and connection. The topology
+names a message by an id that must stay the same, because replays are counted by it.
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from itertools import chain
 
-__all__ = ["Deliveries", "Settlement"]
+__all__ = ["Acknowledgements", "Deliveries"]
 
-# Numbers of copies are looked for from the last one given; a hint that may be forgotten.
+# The search for a free copy number begins at the last one given. Only a hint: it may be forgotten.
 _HINTS_MAX = 10_000
 
 
 @dataclass(slots=True)
-class Settlement:
+class Acknowledgements:
     """What is to be told to the broker, in this order."""
 
     requeue: list[int] = field(default_factory=list)
@@ -36,7 +36,7 @@ class Deliveries:
         self._remembered_max = remembered_max
         self._open: dict[str, tuple[int, str]] = {}
         """Tag and name of each open id; tag 0: its delivery was lost with a connection."""
-        self._unsettled: dict[int, None] = {}  # the tags of the open ids, ascending
+        self._unanswered: dict[int, None] = {}  # the tags of the open ids, ascending
         self._acked: list[int] = []
         self._failed: list[int] = []
         self._orphans: dict[str, dict[str, None]] = {}
@@ -56,7 +56,7 @@ class Deliveries:
 
     @property
     def unsent(self) -> int:
-        """How many settled deliveries the broker does not know about yet."""
+        """How many acks and fails the broker was not told yet."""
         return len(self._acked) + len(self._failed)
 
     def deliver(self, name: str, tag: int, redelivered: bool) -> str | None:
@@ -91,15 +91,15 @@ class Deliveries:
         self._returning.setdefault(found[1], {})[msg_id] = None
         self._returning_count += 1
         while self._returning_count > self._remembered_max:
-            # Others got them: a bound, or they would be remembered for ever.
+            # Other consumers may have got them; without a bound they would be kept for ever.
             oldest = next(iter(self._returning))
             self._returning_count -= len(self._returning.pop(oldest))
 
-    def settle(self) -> Settlement:
+    def take_acknowledgements(self) -> Acknowledgements:
         """Return what was acked and failed since the last time; it counts as sent."""
-        # Whatever is below the oldest unsettled tag is settled, so one word is enough for it.
-        floor = next(iter(self._unsettled), None)
-        done = Settlement(requeue=self._failed)
+        # No tag below the oldest open one is open, so one cumulative ack covers them all.
+        floor = next(iter(self._unanswered), None)
+        done = Acknowledgements(requeue=self._failed)
         if floor is None:
             done.ack_up_to = max(self._acked, default=0)
         else:
@@ -114,17 +114,17 @@ class Deliveries:
             if tag:
                 self._open[msg_id] = (0, name)
                 self._orphans.setdefault(name, {})[msg_id] = None
-        self._unsettled = {}
+        self._unanswered = {}
         self._acked, self._failed = [], []
 
     def _register(self, msg_id: str, tag: int, name: str) -> None:
         self._open[msg_id] = (tag, name)
-        self._unsettled[tag] = None
+        self._unanswered[tag] = None
 
     def _settled(self, msg_id: str) -> int:
         tag, name = self._open.pop(msg_id, (0, None))
         if tag:
-            del self._unsettled[tag]
+            del self._unanswered[tag]
         elif name is not None:
             _discard(self._orphans, name, msg_id)
         return tag

@@ -33,7 +33,7 @@ class SpoutKind(Enum):
 class SpoutContext:
     """Where a spout runs.
 
-    `folder` is a place of the topology's own that survives the driver (None if nothing does).
+    `folder` is a directory of the topology's own that survives the driver (None if nothing does).
     `known` holds the metadata of batches that this spout must not plan again: the last
     committed one and those emitted since, by txid.
     """
@@ -87,7 +87,7 @@ class BatchPlanner(ABC):
 
 
 class PlannedSpout(ABC):
-    """A source of batches as the loop sees it: somebody plans them, somebody else reads them."""
+    """A source of batches as the loop sees it: it plans them; who reads them is not its concern."""
 
     kind: SpoutKind = SpoutKind.TRANSACTIONAL
 

@@ -33,7 +33,7 @@ _HERE = (0,)
 def emitting_context(
     topology: str, spout_id: str, names: tuple[str, ...], index: int, tasks: int
 ) -> TopologyContext:
-    """Return what an emitter may know: its topology has, for it, no component but the spout."""
+    """Return the context of an emitter, in which the spout is the only component."""
     all_tasks = tuple(range(1, tasks + 1))
     streams = {spout_id: {"default": Fields(*names)}}
     return TopologyContext(topology, spout_id, index + 1, {spout_id: all_tasks}, streams)
@@ -48,7 +48,7 @@ def emitted(
     *,
     with_position: bool = False,
 ) -> Iterator[pa.RecordBatch]:
-    """Emit one task's share of a batch: a pure function of the read, whoever runs it again."""
+    """Emit one task's share of a batch; the same read always gives the same tuples."""
     spout = unpack(read.spout)
     names = ("tx", *read.schema.names)
     context = emitting_context(read.topology, read.spout_id, names, index, tasks)
@@ -70,7 +70,7 @@ def emitted(
 
 
 class _Rows(BatchCollector):
-    """Takes tuples, and keeps them as Arrow data: a batch is no list of Python objects."""
+    """Collects tuples as Arrow data, which needs less memory than Python objects."""
 
     __slots__ = ("_box", "_chunks", "_done", "_position", "_schema", "_with_position")
 
@@ -87,7 +87,7 @@ class _Rows(BatchCollector):
         self._position = ""
 
     def begin(self, position: Mapping[str, Any]) -> None:
-        """Take what comes now as standing at this place in the source."""
+        """Note where in the source the tuples that follow come from."""
         self._position = json.dumps(position)[:-1]
         self._done = 0
 
@@ -112,7 +112,7 @@ class _Rows(BatchCollector):
         table = table_of_rows(self._schema, rows, where=f"spout {self.port.component!r}")
         if self._with_position:
             numbers = range(self._done, self._done + len(rows))
-            places = [f'{self._position}, "row": {number}}}' for number in numbers]
-            table = table.append_column(POSITION, pa.array(places, pa.string()))
+            positions = [f'{self._position}, "row": {number}}}' for number in numbers]
+            table = table.append_column(POSITION, pa.array(positions, pa.string()))
         self._done += len(rows)
         self._chunks += table.to_batches()

@@ -92,7 +92,7 @@ class EmittedSource(BatchSpout):
 
 
 class _EmitterPlanner(BatchPlanner):
-    """What a coordinator and an emitter have in common for all kinds."""
+    """What the planners of all three kinds share."""
 
     def __init__(self, spout: Any, conf: Mapping[str, Any], context: TopologyContext) -> None:
         self._name = context.this_component_id
@@ -118,7 +118,7 @@ class _EmitterPlanner(BatchPlanner):
 
 
 class _Whole(_EmitterPlanner):
-    """A `TransactionalSpout`: its coordinator says it all."""
+    """Plans for a `TransactionalSpout`, whose coordinator makes the whole metadata."""
 
     def is_ready(self, previous: Any) -> bool:
         return bool(self._coordinator.is_ready())

@@ -99,8 +99,8 @@ class EmittingSource(BatchSpout):
     def open(self, context: SpoutContext) -> BatchPlanner:
         """Open the spout."""
         names = self._schema.names
-        place = emitting_context(self._topology, self._spout_id, names, 0, 1)
-        self.original.open({**context.conf.to_dict(), **self.original.configuration}, place)
+        where = emitting_context(self._topology, self._spout_id, names, 0, 1)
+        self.original.open({**context.conf.to_dict(), **self.original.configuration}, where)
         planner = self._planner = _EmittingPlanner(
             self.original, self._spout_id, names, context.current
         )

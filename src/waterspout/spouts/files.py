@@ -27,8 +27,9 @@ class FileSpout(BatchSpout):
     A batch is a list of files: those that came first, up to `max_files` of them and up to
     `max_bytes` and `max_rows` in all, at least one. Transactional: the list is stored with
     sizes and times, and a file that changed afterwards is an error, not other data. Files
-    must be moved in place complete; files and folders whose names start with `_` or `.`, and
-    unfinished copies (`._COPYING_`), are left alone, as Spark's readers do.
+    must be complete when they appear: write them elsewhere, then move them. Files and folders
+    whose names start with `_` or `.`, and unfinished copies (`._COPYING_`), are left alone, as
+    Spark's readers do.
 
     Text has one field, `value`; the other formats need a `schema` (DDL), except Parquet,
     whose files bring theirs.
@@ -96,7 +97,7 @@ class FileSpout(BatchSpout):
         return FilesRead(self.schema, self.format, tuple(paths), size, self._options)
 
     def so_far(self, metadata: Any, folder: Path | None, spout_id: str) -> Any | None:
-        """Return every file of a committed batch that is still in place."""
+        """Return every file of a committed batch that is still there."""
         if folder is None or not (folder / f"files-{spout_id}.db").exists():
             return None
         seen = _SeenFiles(folder, spout_id)
@@ -124,7 +125,7 @@ class FileSpout(BatchSpout):
             raise SourceError(
                 f"FileSpout of {self.path} does not find {outside[0]} (and {len(outside) - 1} "
                 "more), which were read. Give the spout the path that was read, and leave the "
-                "files of the past in place for now."
+                "files of the past where they are for now."
             )
         seen = _SeenFiles(folder, spout_id)
         try:
@@ -138,7 +139,7 @@ class FileSpout(BatchSpout):
         return {"files": [[name, stat.st_size, stat.st_mtime_ns] for name, stat in stats]}
 
     def identity(self) -> Mapping[str, Any]:
-        """Path, format and fields: in another place, every file would count as new."""
+        """Path, format and fields: under another path, every file would count as new."""
         return {
             "spout": "FileSpout",
             "kind": self.kind.value,

@@ -95,12 +95,12 @@ class _Batch:
     rows: Sequence[tuple[Any, ...]]
     ids: Sequence[Any]
     """The ids of the tracked messages."""
-    places: Mapping[int, Any]
+    id_of_row: Mapping[int, Any]
     """By the index of a row, the id of its message."""
 
     def positions(self) -> list[str]:
         return [
-            f"message {shown(self.places[i])}" if i in self.places else f"row {i}"
+            f"message {shown(self.id_of_row[i])}" if i in self.id_of_row else f"row {i}"
             for i in range(len(self.rows))
         ]
 
@@ -120,10 +120,10 @@ class _Puller(PulledSpout):
         collector.port = self._port()
         ids = [message[0] for message in messages]
         # An anchor is the index of the message that a row belongs to; below 0, of none.
-        places = {row: ids[anchor] for row, anchor in enumerate(box.anchors) if anchor >= 0}
-        return _Batch(box.values, ids, places)
+        id_of_row = {row: ids[anchor] for row, anchor in enumerate(box.anchors) if anchor >= 0}
+        return _Batch(box.values, ids, id_of_row)
 
-    def settle(self, method: str, ids: Sequence[Any]) -> None:
+    def tell(self, method: str, ids: Sequence[Any]) -> None:
         """Ack or fail messages."""
         for msg_id in ids:
             self._call(method, msg_id)
@@ -158,10 +158,10 @@ class _PulledPlanner(BatchPlanner):
         return self._task.emitted > 0
 
     def plan(self, txid: int, previous: Any) -> Any:
-        # A failed batch takes all later ones with it, and their messages come again with its own.
+        # When a batch fails, all later ones are replayed too, and so are their messages.
         for lost in sorted(t for t in self._tokens if t >= txid):
             batch = self.batches.pop(self._tokens.pop(lost))
-            self._guarded(lambda ids=batch.ids: self._task.settle("fail", ids))  # type: ignore[misc]
+            self._guarded(lambda ids=batch.ids: self._task.tell("fail", ids))  # type: ignore[misc]
         self._up()
         self._pull()
         batch = self._task.take()
@@ -178,7 +178,7 @@ class _PulledPlanner(BatchPlanner):
         batch = None if token is None else self.batches.pop(token, None)
         if batch is None or self._is_down:
             return
-        self._watched("ack", lambda: self._task.settle("ack", batch.ids))
+        self._watched("ack", lambda: self._task.tell("ack", batch.ids))
 
     def is_drained(self) -> bool:
         if self._is_down or self._task.emitted:
@@ -194,7 +194,7 @@ class _PulledPlanner(BatchPlanner):
         self._task.close()
 
     def _pull(self) -> None:
-        """Ask until there are enough or the spout is dry: a call that gives nothing says so."""
+        """Ask until there are enough tuples, or until a call gives none."""
         while (room := self._size - self._task.emitted) > 0:
             if not self._guarded(lambda n=room: self._task.ask(n)):  # type: ignore[misc]
                 return
@@ -209,7 +209,7 @@ class _PulledPlanner(BatchPlanner):
             self._watched("activate", lambda: self._task.activate(False))
 
     def _guarded(self, call: Callable[[], Any]) -> Any:
-        """Call the spout; one that raises is down, and what asked for it is to be tried again."""
+        """Call the spout. If it raises, it counts as down, and the caller tries again later."""
         try:
             return call()
         except SpoutCrash:

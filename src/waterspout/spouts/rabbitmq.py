@@ -117,7 +117,7 @@ class RabbitMQSpout(Spout):
         self._begin()
 
     def _begin(self) -> None:
-        """Be as before anything was opened."""
+        """Go back to the state before `open`."""
         self._bad = 0
         self._parameters: Any = None
         self._collector: Any = None
@@ -252,13 +252,13 @@ class RabbitMQSpout(Spout):
         """Send what is acked, and disconnect: the broker requeues the rest."""
         link, self._link = self._link, None
         if link is not None:
-            link.settle(self._deliveries.settle())
+            link.acknowledge(self._deliveries.take_acknowledgements())
             link.close()
         self._parameters = None
         self._deliveries = Deliveries(self._consumer.prefetch)
 
     def _connected(self) -> Link | None:
-        """Return the link, kept alive and with its mail fetched, or None while there is none."""
+        """Return the link, with what has come in received; None without a connection."""
         if self._link is None:
             if self._parameters is None or time.monotonic() < self._retry_at:
                 return None
@@ -273,12 +273,12 @@ class RabbitMQSpout(Spout):
         return link
 
     def _send(self) -> None:
-        """Settle what is settled, and let the link receive; see whether it is lost."""
+        """Send acks and fails, receive, and see whether the connection is lost."""
         link = self._link
         if link is None:
             return
         if self._deliveries.unsent:
-            link.settle(self._deliveries.settle())
+            link.acknowledge(self._deliveries.take_acknowledgements())
         link.poll()
         if link.error is not None:
             self._lost(link)
@@ -331,7 +331,7 @@ def _name(method: Any, properties: Any, body: bytes) -> str:
     if headers:
         headers = sorted((k, repr(v)) for k, v in headers.items() if not _BROKERS_OWN.fullmatch(k))
     known = [getattr(properties, name) for name in _PROPERTIES]
-    # A repr holds no zero byte, so the parts cannot be confused.
+    # A repr holds no zero byte, so it separates them safely.
     head = repr((method.exchange, method.routing_key, known, headers or None)).encode()
     digest = blake2b(b"%b\0%b" % (head, body), digest_size=16).hexdigest()
     return f"{properties.message_id}:{digest}" if properties.message_id else digest
@@ -367,7 +367,7 @@ def _parameters(url: str, connection_name: str) -> Any:
 
 
 def _shown(url: str) -> str:
-    """Return where a URL points to, without what opens the door there.
+    """Return where a URL points to, without user and password.
 
     >>> _shown("amqp://me:p@ss@mq:5672/orders?heartbeat=9"), _shown("${MQ_URL}")
     ('amqp://mq:5672/orders', '${MQ_URL}')

@@ -34,7 +34,7 @@ class RowsRead:
         """Whether it is safe to expect a small result."""
         return len(self.rows) <= 100_000
 
-    def places(self) -> list[str]:
+    def row_positions(self) -> list[str]:
         """Return the position of each row."""
         if self.positions is not None:
             return list(self.positions)

@@ -41,12 +41,16 @@ def read_table(
     match read:
         case RowsRead(schema, rows):
             table = table_of_rows(schema, rows, where=read.where)
-            return _placed(table, read.places()) if with_position else table
+            return _with_positions(table, read.row_positions()) if with_position else table
         case RangeRead(schema, start, end, epoch, rate):
             zero = dt.datetime.fromtimestamp(epoch, dt.UTC)
             values = [(n, zero + dt.timedelta(seconds=n / rate)) for n in range(start, end)]
             table = table_of_rows(schema, values, where="the spout")
-            return _placed(table, [str(n) for n in range(start, end)]) if with_position else table
+            return (
+                _with_positions(table, [str(n) for n in range(start, end)])
+                if with_position
+                else table
+            )
         case FilesRead():
             return _files(read, with_position=with_position)
         case EmitRead():
@@ -59,7 +63,7 @@ def read_table(
 def _emitted(
     read: EmitRead, conf: Config, attempt: TransactionAttempt, tasks: int, *, with_position: bool
 ) -> pa.Table:
-    schema = _maybe_placed(read.schema, with_position=with_position)
+    schema = _maybe_with_positions(read.schema, with_position=with_position)
     batches = [
         batch
         for index in range(tasks)
@@ -69,7 +73,7 @@ def _emitted(
 
 
 def _files(read: FilesRead, *, with_position: bool) -> pa.Table:
-    wanted = arrow_schema(_maybe_placed(read.schema, with_position=with_position))
+    wanted = arrow_schema(_maybe_with_positions(read.schema, with_position=with_position))
     tables = []
     for path in read.paths:
         table = _file(read, path)
@@ -77,7 +81,7 @@ def _files(read: FilesRead, *, with_position: bool) -> pa.Table:
             # As on Spark: only of a Parquet file it is known which row is which.
             counted = read.format == "parquet"
             places = [f"{path}#{n}" if counted else path for n in range(table.num_rows)]
-            table = _placed(table, places)
+            table = _with_positions(table, places)
         tables.append(table)
     return pa.concat_tables(tables) if tables else wanted.empty_table()
 
@@ -104,9 +108,9 @@ def _lines(path: str) -> list[str]:
         return file.read().splitlines()
 
 
-def _placed(table: pa.Table, places: Sequence[str]) -> pa.Table:
+def _with_positions(table: pa.Table, places: Sequence[str]) -> pa.Table:
     return table.append_column(POSITION, pa.array(places, pa.string()))
 
 
-def _maybe_placed(schema: Schema, *, with_position: bool) -> Schema:
+def _maybe_with_positions(schema: Schema, *, with_position: bool) -> Schema:
     return Schema((*schema.fields, (POSITION, "string"))) if with_position else schema

@@ -78,5 +78,5 @@ def value_schema(part: AggregatePart) -> Schema:
     known = part.aggregator.value_types(part.inputs.types)
     if known is None or not part.aggregator.finishes:
         return part.out
-    # A part whose type only `out` tells is kept as it is shown.
+    # Where the aggregator does not know the type of what it keeps, it is the type in `out`.
     return Schema(tuple(zip(part.out.names, known, strict=True))).fill_types(part.out.types)

@@ -107,7 +107,7 @@ class GroupedStream:
 class ChainedAggregatorDeclarer:
     """Several aggregators over the same tuples; `chain_end` gives the stream of their results.
 
-    With more than one, each tuple that one emits comes with each that the others emit.
+    With several, the result is every combination of a tuple of each.
     """
 
     def __init__(self, stream: Stream, keys: tuple[str, ...] | None) -> None:

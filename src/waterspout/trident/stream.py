@@ -73,7 +73,7 @@ if TYPE_CHECKING:
 __all__ = ["Stream", "new_values"]
 
 DataFrame = TypeVar("DataFrame")
-"""That of Spark, of either kind of session; pyspark is not imported here."""
+"""A DataFrame of Spark, classic or Connect; pyspark is not imported here."""
 
 _ON_ERROR = ("fail", "dead_letter")
 
@@ -255,7 +255,7 @@ class Stream:
         return self._repartition(Route.BROADCAST)
 
     def identity_partition(self) -> Stream:
-        """Leave every tuple in its partition; as many behind as before."""
+        """Leave every tuple in its partition; their number stays the same."""
         return self._repartition(Route.IDENTITY)
 
     def parallelism_hint(self, n: int) -> Stream:
@@ -284,7 +284,7 @@ class Stream:
     ) -> Stream:
         """Aggregate each partition of a batch: `partition_aggregate([fields,] aggregator, out)`.
 
-        What comes out takes the place of the partition, an empty one included.
+        Its results replace the tuples of the partition; an empty partition has results, too.
         """
         return self._aggregate_one("partition_aggregate", args, out, Scope.PARTITION)
 
@@ -341,7 +341,7 @@ class Stream:
         store: StateFactory | None = None,
         out: FieldNames | None = None,
     ) -> Stream:
-        """Aggregate windows that follow each other, of so many tuples or so long."""
+        """Aggregate windows that follow each other: `length` tuples each, or `length` of time."""
         from waterspout.trident.windowing.config import tumbling
 
         return self.window(tumbling(length), *args, store=store, out=out)
@@ -354,7 +354,7 @@ class Stream:
         store: StateFactory | None = None,
         out: FieldNames | None = None,
     ) -> Stream:
-        """Aggregate the last `length` tuples (or so long), again after each `slide`."""
+        """Aggregate the last `length` tuples, or the last `length` of time, after each `slide`."""
         from waterspout.trident.windowing.config import sliding
 
         return self.window(sliding(length, slide), *args, store=store, out=out)
@@ -390,7 +390,7 @@ class Stream:
         wanted = self.fields if fields is None else field_names(fields)
         inputs = self.schema.select(wanted, where=where)
         schema = Schema.parse(names).require_types(where=where)
-        # A row without any field would have no length.
+        # A table without columns has no rows: keep one column.
         return self.project(inputs.names or self.fields[:1]).update(
             factory, Shape.OWN, inputs, schema, schema, UpdateWith(inputs.names, updater)
         )

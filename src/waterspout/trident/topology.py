@@ -27,7 +27,7 @@ __all__ = ["TridentTopology"]
 
 
 class TridentTopology:
-    """A description under construction. `name` is the id under which its progress is kept."""
+    """Where streams and states are made. Its progress is stored under `name`."""
 
     def __init__(self, name: str) -> None:
         self.name = check_topology_id(name)
@@ -196,12 +196,12 @@ class TridentTopology:
         """Take in a state and return its name; refuse two on one table."""
         if not isinstance(factory, StateFactory):
             raise TopologyError(f"{factory!r} is not a StateFactory; a state is made by a recipe")
-        place = factory.location()
+        location = factory.location()
         for other in self._states.values():
-            both_write = place is not None and not (static or other.static)
-            if both_write and other.factory.location() == place:
+            both_write = location is not None and not (static or other.static)
+            if both_write and other.factory.location() == location:
                 raise TopologyError(
-                    f"two states of topology {self.name!r} are kept in {place}; their batches "
+                    f"two states of topology {self.name!r} are kept in {location}; their batches "
                     "would overwrite each other. Use another table for one of them."
                 )
         name = self.next_state()

@@ -62,8 +62,8 @@ class TridentState:
     def to_dataframe(self, spark: Any, *, partitions: int = 4) -> Any:
         """Return the whole state as a DataFrame: the key fields, then the values.
 
-        Committed values only, where the state can tell them. Executors read `partitions` parts
-        of it at once; a state that only the driver reaches is read here, now.
+        Committed values only, where the state can tell them. Executors read it in `partitions`
+        shards at once; a state that only the driver reaches is read here, now.
         """
         if self._update is None:
             raise TopologyError(
@@ -78,8 +78,8 @@ class TridentState:
                 return spark.createDataFrame([], schema.ddl())
             return spark.createDataFrame(table)
         task = ScanTask(spec, schema, len(self._keys), partitions)
-        parts = spark.range(0, partitions, 1, numPartitions=partitions)
-        return parts.mapInArrow(task, schema.ddl())
+        shards = spark.range(0, partitions, 1, numPartitions=partitions)
+        return shards.mapInArrow(task, schema.ddl())
 
     def _ask(self, keys: Sequence[Key] | None) -> list[Any]:
         spec = self.topology.state_spec(self.name)

@@ -59,7 +59,7 @@ def nondeterministic(operation: object) -> Any:
     """Mark an operation of any form as one that may give other results another time.
 
     A stream of such an operation counts as opaque: a state that wants the same batch again
-    cannot follow it. Usable as a decorator of a plain function; an object is copied.
+    cannot be exact over it. Usable as a decorator of a plain function; an object is copied.
     """
     if isinstance(operation, Operation):
         marked = copy.copy(operation)

@@ -180,8 +180,8 @@ def combiner(
     >>> longest.combine(longest.init(TridentTuple(("storm",), {"word": 0})), 3)
     5
     """
-    for part, given in {"init": init, "combine": combine}.items():
-        _function(given, f"combiner: {part}")
+    for role, given in {"init": init, "combine": combine}.items():
+        _function(given, f"combiner: {role}")
     if finish is not None:
         _function(finish, "combiner: finish")
     label = name or f"combiner({plain_name(init)}, {plain_name(combine)})"

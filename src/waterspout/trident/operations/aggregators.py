@@ -36,7 +36,7 @@ class Count(CombinerAggregator[int]):
         return left + right
 
     def zero(self) -> int:
-        """No tuples are 0."""
+        """Begin with 0."""
         return 0
 
     def output_types(self, inputs: Sequence[str | None]) -> Sequence[str | None]:
@@ -59,7 +59,7 @@ class Sum(CombinerAggregator[Any]):
         return left + right
 
     def zero(self) -> Any:
-        """No tuples are 0."""
+        """Begin with 0."""
         return 0
 
     def output_types(self, inputs: Sequence[str | None]) -> Sequence[str | None]:
@@ -101,10 +101,10 @@ class Average(CombinerAggregator[dict[str, Any]]):
 
     def combine(self, left: dict[str, Any], right: dict[str, Any]) -> dict[str, Any]:
         """Add up both."""
-        return {part: left[part] + right[part] for part in ("sum", "count")}
+        return {name: left[name] + right[name] for name in ("sum", "count")}
 
     def zero(self) -> dict[str, Any]:
-        """No tuples have no sum."""
+        """Nothing was added up yet."""
         return {"sum": 0, "count": 0}
 
     def finish(self, value: dict[str, Any]) -> float | None:
@@ -130,14 +130,14 @@ class _ExtremeValue(CombinerAggregator[Any]):
         return tuple[0]
 
     def combine(self, left: Any, right: Any) -> Any:
-        """Choose one of two; nothing loses to anything."""
+        """Choose one of two; null, which stands for no value, loses to every value."""
         if left is None or right is None:
             return right if left is None else left
         choose = min if self.merge == "min" else max
         return choose(left, right, key=_nan_last)
 
     def zero(self) -> Any:
-        """No tuples have none."""
+        """Null: there is no value yet."""
         return None
 
     def output_types(self, inputs: Sequence[str | None]) -> Sequence[str | None]:
@@ -179,72 +179,74 @@ class Columns(CombinerAggregator[Any]):
     def __init__(self, **columns: ColumnOperation) -> None:
         if not columns:
             raise TopologyError("Columns needs at least one column, for example n=Count()")
-        self.parts: dict[str, tuple[tuple[str, ...], CombinerAggregator[Any]]] = {
-            name: _part(name, given) for name, given in columns.items()
+        self.columns: dict[str, tuple[tuple[str, ...], CombinerAggregator[Any]]] = {
+            name: _column(name, given) for name, given in columns.items()
         }
-        self.is_wide = len(self.parts) > 1
-        self._indexes = [field_index(fields) for fields, _ in self.parts.values()]
+        self.is_wide = len(self.columns) > 1
+        self._indexes = [field_index(fields) for fields, _ in self.columns.values()]
 
     @property
     def input_fields(self) -> tuple[str, ...]:
         """The fields that any of the columns reads, each once."""
-        return tuple(dict.fromkeys(f for fields, _ in self.parts.values() for f in fields))
+        return tuple(dict.fromkeys(f for fields, _ in self.columns.values() for f in fields))
 
     @property
     def output_names(self) -> tuple[str, ...]:
         """The names of the columns."""
-        return tuple(self.parts)
+        return tuple(self.columns)
 
     @property
     def merges(self) -> tuple[str | None, ...]:
         """How each column merges."""
-        return tuple(aggregator.merge for _, aggregator in self.parts.values())
+        return tuple(aggregator.merge for _, aggregator in self.columns.values())
 
     @property
     def deterministic(self) -> bool:  # type: ignore[override]
         """Whether all columns are."""
-        return all(aggregator.deterministic for _, aggregator in self.parts.values())
+        return all(aggregator.deterministic for _, aggregator in self.columns.values())
 
     @property
     def finishes(self) -> bool:  # type: ignore[override]
         """Whether any column does."""
-        return any(aggregator.finishes for _, aggregator in self.parts.values())
+        return any(aggregator.finishes for _, aggregator in self.columns.values())
 
     def prepare(self, conf: Config, context: OperationContext) -> None:
         """Prepare every column."""
-        for _, aggregator in self.parts.values():
+        for _, aggregator in self.columns.values():
             aggregator.prepare(conf, context)
 
     def cleanup(self) -> None:
         """Clean up every column."""
-        for _, aggregator in self.parts.values():
+        for _, aggregator in self.columns.values():
             aggregator.cleanup()
 
     def init(self, tuple: TridentTuple) -> Any:
         """Let each column look at its own fields."""
         return self._value(
             aggregator.init(TridentTuple(_tuple(tuple[f] for f in fields), index))
-            for (fields, aggregator), index in zip(self.parts.values(), self._indexes, strict=True)
+            for (fields, aggregator), index in zip(
+                self.columns.values(), self._indexes, strict=True
+            )
         )
 
     def combine(self, left: Any, right: Any) -> Any:
-        """Combine column by column; where one side has nothing, the other stands."""
+        """Combine column by column; null on one side gives the other side."""
         sides = (left, right) if self.is_wide else ((left,), (right,))
         return self._value(
             b if a is None else a if b is None else aggregator.combine(a, b)
-            for (_, aggregator), a, b in zip(self.parts.values(), *sides, strict=True)
+            for (_, aggregator), a, b in zip(self.columns.values(), *sides, strict=True)
         )
 
     def zero(self) -> Any:
-        """No tuples are nothing in each column."""
-        return self._value(aggregator.zero() for _, aggregator in self.parts.values())
+        """Ask each column for its zero."""
+        return self._value(aggregator.zero() for _, aggregator in self.columns.values())
 
     def finish(self, value: Any) -> Any:
-        """Finish column by column; nothing stays nothing."""
-        columns = value if self.is_wide else (value,)
+        """Finish column by column; null stays null."""
+        kept = value if self.is_wide else (value,)
         return self._value(
-            None if part is None else aggregator.finish(part)
-            for (_, aggregator), part in zip(self.parts.values(), columns, strict=True)
+            None if value is None else aggregator.finish(value)
+            for (_, aggregator), value in zip(self.columns.values(), kept, strict=True)
         )
 
     def _value(self, columns: Iterable[Any]) -> Any:
@@ -262,16 +264,16 @@ class Columns(CombinerAggregator[Any]):
     def _types(self, inputs: Sequence[str | None], ask: _Ask) -> list[str | None]:
         types = dict(zip(self.input_fields, inputs, strict=True))
         found: list[str | None] = []
-        for fields, aggregator in self.parts.values():
+        for fields, aggregator in self.columns.values():
             known = ask(aggregator, [types[f] for f in fields])
             found += [None] if known is None else known
         return found
 
     def __repr__(self) -> str:
-        return f"Columns({', '.join(self.parts)})"
+        return f"Columns({', '.join(self.columns)})"
 
 
-def _part(name: str, given: Any) -> tuple[tuple[str, ...], CombinerAggregator[Any]]:
+def _column(name: str, given: Any) -> tuple[tuple[str, ...], CombinerAggregator[Any]]:
     fields: FieldNames = ()
     aggregator = given
     if isinstance(given, tuple) and len(given) == 2:
@@ -281,5 +283,5 @@ def _part(name: str, given: Any) -> tuple[tuple[str, ...], CombinerAggregator[An
             f"column {name!r} needs a CombinerAggregator such as Count(), or a pair of a field "
             f'and one such as ("amount", Sum()); got {given!r}'
         )
-    # Some know their fields by themselves.
+    # Some aggregators, such as TopN, name their fields themselves.
     return field_names(fields or getattr(aggregator, "input_fields", ())), aggregator

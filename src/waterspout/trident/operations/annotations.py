@@ -91,7 +91,7 @@ def row_types(function: Callable[..., Any]) -> Sequence[str | None] | None:
         annotation = _without_none(_row_of(annotation))
     arguments = typing.get_args(annotation)
     if typing.get_origin(annotation) is tuple:
-        return None if ... in arguments else [ddl_of_annotation(part) for part in arguments]
+        return None if ... in arguments else [ddl_of_annotation(each) for each in arguments]
     known = ddl_of_annotation(annotation)
     return None if known is None else [known]
 
@@ -113,7 +113,7 @@ def _row_of(annotation: Any) -> Any:
 def _without_none(annotation: Any) -> Any:
     """Return T of `T | None`: every field may be null."""
     if typing.get_origin(annotation) in (typing.Union, types.UnionType):
-        rest = [part for part in typing.get_args(annotation) if part is not type(None)]
+        rest = [each for each in typing.get_args(annotation) if each is not type(None)]
         if len(rest) == 1:
             return rest[0]
     return annotation

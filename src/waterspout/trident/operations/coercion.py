@@ -1,4 +1,4 @@
-"""What a stream's method was given, as the operation that it needs; else an error that helps."""
+"""Turns what a stream's method was given into the operation it needs, or says what is wrong."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def as_updater(operation: Any, where: str) -> StateUpdater[Any]:
 
 def is_column(operation: Any) -> bool:
     """Whether this is a Column of Spark's."""
-    # Known by its class's home, because pyspark is not imported here.
+    # Recognised by the module of its class, because pyspark is not imported here.
     kind = type(operation)
     return kind.__module__.startswith("pyspark.sql") and kind.__name__ == "Column"
 

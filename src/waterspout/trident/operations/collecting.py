@@ -20,7 +20,7 @@ from waterspout.tuples import TridentTuple
 __all__ = ["EMPTY_TEXT", "CollectSet", "CountDistinct", "TopN", "can_be_compared"]
 
 EMPTY_TEXT = "\x00waterspout: the empty text\x00"
-"""What a sketch is told instead of an empty text, which it would not count."""
+"""Given to a sketch in place of an empty text, which it would ignore."""
 
 _Row = dict[str, Any]
 
@@ -61,7 +61,7 @@ class CollectSet(CombinerAggregator[list[Any]]):
         return united
 
     def zero(self) -> list[Any]:
-        """No tuples have no values."""
+        """Begin with no values."""
         return []
 
     def output_types(self, inputs: Sequence[str | None]) -> Sequence[str | None]:
@@ -132,7 +132,7 @@ class TopN(CombinerAggregator[list[_Row]]):
         return mine > others if self.reverse else mine < others
 
     def zero(self) -> list[_Row]:
-        """No tuples, no rows."""
+        """Begin with no rows."""
         return []
 
     def output_types(self, inputs: Sequence[str | None]) -> Sequence[str | None]:
@@ -190,25 +190,25 @@ class CountDistinct(CombinerAggregator[bytes]):
         return bytes(self._union(left, right).serialize_compact())
 
     def zero(self) -> bytes:
-        """Sketch nothing."""
+        """Begin with an empty sketch."""
         package = _datasketches()
         sketch = package.hll_sketch(self.lg_k, package.tgt_hll_type.HLL_8)
         return bytes(sketch.serialize_compact())
 
     def finish(self, value: bytes) -> int:
         """Estimate the number of values."""
-        # United with itself: else the estimate would depend on the order in which the values
-        # came, and on how they were partitioned.
+        # A union has one canonical form. Without it the estimate would depend on the order in
+        # which the values came, and on how they were partitioned.
         return round(float(self._union(value, value).get_estimate()))
 
     def _union(self, left: bytes, right: bytes) -> Any:
         package = _datasketches()
         union = package.hll_union(self.lg_k)
-        for part in (left, right):
+        for sketch in (left, right):
             try:
-                union.update(package.hll_sketch.deserialize(bytes(part)))
+                union.update(package.hll_sketch.deserialize(bytes(sketch)))
             except (ValueError, RuntimeError, IndexError) as error:
-                raise SerdeError(f"these {len(part)} bytes are no sketch: {error}") from error
+                raise SerdeError(f"these {len(sketch)} bytes are no sketch: {error}") from error
         return union.get_result(package.tgt_hll_type.HLL_8)
 
     def value_types(self, inputs: Sequence[str | None]) -> Sequence[str | None]:
@@ -226,7 +226,7 @@ class CountDistinct(CombinerAggregator[bytes]):
 
 
 def _as_told(values: tuple[Any, ...]) -> int | str:
-    """Return what a sketch is told of a tuple; of one integer or text, the same as in Spark."""
+    """Return what a sketch is updated with for a tuple; for one integer or text, as Spark does."""
     if len(values) == 1:
         value = values[0]
         if type(value) is int:

@@ -47,8 +47,8 @@ S = TypeVar("S")
 class OperationContext:
     """Which partition an operation runs on.
 
-    `num_partitions` is None where there is no `parallelism_hint` and the number does not show in
-    the results: Spark chooses then, and may choose otherwise for the next batch.
+    `num_partitions` is None where there is no `parallelism_hint` and the number does not change
+    the results: Spark chooses it then, for each batch anew.
     """
 
     partition_index: int

@@ -33,7 +33,7 @@ class _WholeTuples(Aggregator[list[Any]]):
 
 
 class _ExtremeTuple(_WholeTuples):
-    """One tuple, in a list after its rank."""
+    """Keeps one tuple: its value is a list of the rank and the tuple."""
 
     greatest = False
 
@@ -66,8 +66,8 @@ class _ExtremeTuple(_WholeTuples):
 class MinBy(_ExtremeTuple):
     """The tuple with the least value of a field, or of `key(value)`.
 
-    `MinBy(None, key)` compares `key(tuple)`. Nulls take no part, a NaN is the greatest, and of
-    equal ones the later tuple stays. No tuple comes of none.
+    `MinBy(None, key)` compares `key(tuple)`. Nulls are ignored, a NaN is the greatest, and of
+    equal ones the later tuple stays. Without tuples nothing is emitted.
     """
 
 

@@ -18,12 +18,12 @@ _Types = Sequence[str | None]
 def has_native_form(aggregator: Any, inputs: Schema) -> bool:
     """Whether Spark gives the same value as an aggregator over fields of these types.
 
-    A subclass is not what it derives from: it may do something else.
+    Exact classes only: a subclass may do something else.
     """
     if type(aggregator) is Columns:
         return all(
-            has_native_form(part, inputs.select(fields, where=name))
-            for name, (fields, part) in aggregator.parts.items()
+            has_native_form(column, inputs.select(fields, where=name))
+            for name, (fields, column) in aggregator.columns.items()
         )
     test = _NATIVE.get(type(aggregator))
     return test is not None and test(inputs.types)

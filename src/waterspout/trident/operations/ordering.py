@@ -35,7 +35,7 @@ def identity(value: Any) -> str:
 
 def _without_dicts(value: Any) -> Any:
     if isinstance(value, dict):  # a struct: its fields have one order
-        return tuple((key, _without_dicts(part)) for key, part in value.items())
+        return tuple((key, _without_dicts(item)) for key, item in value.items())
     if isinstance(value, (list, tuple)):
         return tuple(map(_without_dicts, value))
     return value

@@ -52,7 +52,7 @@ class _Stored:
 
 
 class StoredTuples:
-    """One partition's buffer, as the batch at hand finds it and leaves it."""
+    """The stored tuples of one partition: read before a batch, changed and written with it."""
 
     def __init__(
         self, state: MapState[Any], partition: int, fields: Sequence[str], *, by_time: bool
@@ -64,14 +64,14 @@ class StoredTuples:
         self._chunks: list[_Stored] = []
         self._writes: dict[int, str] = {}
         self.done: int | None = None
-        """Up to where on the line the windows have been made; None before the first batch."""
+        """Windows that end up to this mark have been made; None before the first batch."""
         (contents,) = state.multi_get([self._key(_CONTENTS)])
         if contents is not None:
             self._open(contents)
 
     @property
     def last_mark(self) -> int | None:
-        """Where the last tuple stands; None if there is none."""
+        """The mark of the last tuple; None if there is none."""
         return self._chunks[-1].last if self._chunks else None
 
     @property
@@ -88,7 +88,7 @@ class StoredTuples:
         return held.since(start)
 
     def drop_before(self, start: int) -> None:
-        """Forget the chunks all of whose tuples stand before `start`."""
+        """Forget the chunks all of whose tuples have marks below `start`."""
         self._chunks = [chunk for chunk in self._chunks if chunk.last >= start]
 
     def append(self, held: Held, start: int) -> None:
@@ -126,7 +126,7 @@ class StoredTuples:
         return next(slot for slot in range(len(used) + 1) if slot not in used)
 
     def _load(self, chunks: Sequence[_Stored]) -> list[WindowChunk]:
-        # What this batch has put into a slot is not in the map yet.
+        # What this batch puts into a slot reaches the map only with `store`.
         missing = [chunk.slot for chunk in chunks if chunk.slot not in self._writes]
         found = self._state.multi_get([self._key(slot) for slot in missing]) if missing else []
         texts = dict(self._writes)

@@ -1,4 +1,4 @@
-"""How a window becomes a part of a plan, and what of a plan is a window by time."""
+"""Windows in a plan: how one is added, and which of them go by time."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def add_window(
     updater = WindowUpdater(config, part.inputs, part.aggregator)
     factory = _own_store(stream) if store is None else _checked(store, where)
     updating = UpdateWith(part.inputs.names, updater, every_batch=config.by_time)
-    # Rows without any column would not be rows any more.
+    # A table without columns has no rows: keep one column.
     inputs = stream.project(part.inputs.names or stream.fields[:1])
     made = inputs.update(factory, Shape.OWN, KEYS, VALUES, part.out, updating)
     results = made.new_values_stream().name(f"results of {where}")

@@ -24,9 +24,9 @@ __all__ = [
 class WindowConfig(ABC):
     """The length of a window and the distance between the ends of two.
 
-    Tuples stand on a line: at their number (0, 1, 2...) or at the time of their batch, in
-    milliseconds since 1970. A window ends at every multiple of `step` on that line, and the one
-    that ends at `e` holds what stands at `e - span` or later, and before `e`.
+    Every tuple has a mark: its number (0, 1, 2...), or the time of its batch in milliseconds
+    since 1970. A window ends at every multiple of `step`. The one that ends at `e` holds the
+    tuples with marks from `e - span` on and below `e`.
     """
 
     by_time: ClassVar[bool]
@@ -175,7 +175,7 @@ def tumbling(length: Any) -> WindowConfig:
 
 def sliding(length: Any, slide: Any) -> WindowConfig:
     """Return a sliding window; length and slide are both counts or both durations."""
-    times = [isinstance(part, dt.timedelta | Seconds) for part in (length, slide)]
+    times = [isinstance(each, dt.timedelta | Seconds) for each in (length, slide)]
     if times == [True, True]:
         return SlidingDurationWindow.of(length, slide)
     if any(times):

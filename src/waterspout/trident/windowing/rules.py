@@ -1,8 +1,8 @@
-"""Which windows are due, and what need not be kept: arithmetic on the line that tuples stand on.
+"""Which windows are due, and what need not be kept: arithmetic on the marks of tuples.
 
-A tuple stands at a mark: its number in the partition (0, 1, 2...), or the time of its batch in
-milliseconds. Marks never decrease. `now` is how far the line has come: every later tuple will
-stand there or further on.
+The mark of a tuple is its number in the partition (0, 1, 2...), or the time of its batch in
+milliseconds. Marks never decrease. `now` is a lower bound: every later tuple has this mark or a
+greater one.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def next_end(now: int, step: int) -> int:
 def ends_due(config: WindowConfig, since: int, now: int, last_mark: int) -> Iterator[int]:
     """Yield the ends in `(since, now]`, up to the last window that holds `last_mark`.
 
-    So that a year without tuples is not gone through window by window.
+    Windows after that one are empty: a year without tuples costs nothing.
 
     >>> from waterspout.trident.windowing.config import SlidingCountWindow
     >>> list(ends_due(SlidingCountWindow.of(4, 2), since=3, now=9, last_mark=8))

@@ -1,4 +1,4 @@
-"""Where windows are kept if the topology does not say: a file of its own, or this process."""
+"""Where windows are kept if no store is given: a file of the topology, or this process."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FILE_NAME = "windows.db"
 
 @dataclass(frozen=True)
 class WindowsFile(SQLiteState):
-    """A table of the file in the topology's folder, which the first batch finds there."""
+    """A table of the file in the topology's folder, which is made when the run starts."""
 
     def check(self) -> None:
         """See that what is there is ours; the folder is made when the run starts."""

@@ -30,7 +30,7 @@ _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 @dataclass(frozen=True, slots=True)
 class WindowSpan:
-    """Which window it is: what the `init` of an Aggregator gets in place of a batch id.
+    """Which window it is: what the `init` of an Aggregator gets instead of a batch id.
 
     By count, `start` and `end` are numbers of tuples of the partition: the window holds all from
     number `start` on (the first is number 0) and before `end`. By time they are times in UTC: it
@@ -45,8 +45,8 @@ class WindowSpan:
 class WindowUpdater(StateUpdater[MapState[Any]]):
     """Adds a batch's tuples to the buffer and emits the results of the windows that are due.
 
-    A replay finds the buffer as the batch before it left it, and so emits what the batch's last
-    attempt says, no more and no less.
+    A replay finds the buffer as the batch before it left it, so every attempt emits the
+    results of the same windows.
     """
 
     def __init__(self, config: WindowConfig, inputs: Schema, aggregator: Any) -> None:
@@ -92,7 +92,7 @@ class WindowUpdater(StateUpdater[MapState[Any]]):
             buffer.store(now)
 
     def _arrived(self, buffer: StoredTuples, tuples: Sequence[TridentTuple]) -> tuple[Held, int]:
-        """Return the batch's tuples with their marks, and how far the line has come."""
+        """Return the batch's tuples with their marks, and the least mark of later tuples."""
         rows: list[Sequence[Any]] = [row.values for row in tuples]
         if not self.config.by_time:
             before = buffer.done or 0
@@ -105,7 +105,7 @@ class WindowUpdater(StateUpdater[MapState[Any]]):
     def _due(self, buffer: StoredTuples, now: int) -> list[int]:
         if not self.config.by_time:
             return list(ends_due(self.config, buffer.done or 0, now, now))
-        # The batch's own tuples are in no window that ends by now.
+        # By time, the tuples of this batch are in none of the windows that end now.
         if buffer.done is None or buffer.last_mark is None:
             return []
         return list(ends_due(self.config, buffer.done, now, buffer.last_mark))
