@@ -21,8 +21,8 @@ SURFACE = {
     module: names.split()
     for module, names in {
         "waterspout": """
-            BasicBolt Bolt Config Direct FailedException Fields Run Spout TopologyBuilder
-            Tuple submit
+            BasicBolt Bolt Config DeadLetter Direct FailedException Fields Run Spout
+            TopologyBuilder Tuple submit
         """,
         "waterspout.topology": """
             BasicBolt BasicCollector Bolt CustomGrouping Direct Fields LogSpout

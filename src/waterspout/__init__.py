@@ -2,6 +2,7 @@
 
 from waterspout.config import Config
 from waterspout.errors import FailedException
+from waterspout.letters import DeadLetter
 from waterspout.run import Run, submit
 from waterspout.topology import BasicBolt, Bolt, Direct, Fields, Spout, TopologyBuilder, Tuple
 
@@ -9,6 +10,7 @@ __all__ = [
     "BasicBolt",
     "Bolt",
     "Config",
+    "DeadLetter",
     "Direct",
     "FailedException",
     "Fields",

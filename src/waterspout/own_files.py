@@ -9,11 +9,11 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from waterspout.errors import DamagedStoreError, ForeignStoreError, NewerFormatError, StoreError
 
@@ -53,10 +53,22 @@ class OwnFile:
         with self._lock, self._errors():
             return in_transaction(self._open(create=create), work)
 
-    def query(self, sql: str, *parameters: object) -> list[tuple[object, ...]]:
-        """Return the rows of a statement."""
+    def query(self, sql: str, *parameters: object) -> list[tuple[Any, ...]]:
+        """Return the rows of a statement; none if nothing was ever written."""
+        if not self.exists:
+            return []
         with self._lock, self._errors():
             return self._open().execute(sql, parameters).fetchall()
+
+    def change(self, sql: str, rows: Sequence[tuple[object, ...]]) -> int:
+        """Execute a statement once for each row of parameters, all or none; return what changed.
+
+        Nothing does if nothing was ever written.
+        """
+        if not rows or not self.exists:
+            return 0
+        # Once for each: SQLite takes only so many parameters in a statement.
+        return self.transaction(lambda db: db.executemany(sql, rows).rowcount)
 
     def close(self) -> None:
         """Close the file; what is in memory only is gone."""

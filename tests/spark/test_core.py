@@ -135,7 +135,7 @@ def test_one_bad_record_is_set_aside_and_nothing_else_is_repeated(spark, tmp_pat
 
     run = finish(submit(builder.create_topology("one-bad"), spark, Config(wave_secs=5)))
 
-    (letter,) = DeadLetters(home / "one-bad").all()
+    (letter,) = run.dead_letters()
     assert (letter.spout, letter.failed_in, letter.values) == ("numbers", "log", (12_345,))
     assert letter.error == "ValueError: cannot do 12345"
     assert letter.failures == 4

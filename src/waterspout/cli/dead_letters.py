@@ -31,6 +31,9 @@ __all__ = ["dead_letters"]
 _CELL_MAX = 60
 _NAMED_MAX = 20
 _VALUE_MAX = 10_000
+_FACTS = ("id", "failed_in", "error", "failures", "can_be_replayed")
+_MESSAGE_FACTS = ("spout", "stream", "task", "message_id")
+_ROW_FACTS = ("position", "txid", "attempt", "trace")
 
 dead_letters = typer.Typer(
     name="dead-letters",
@@ -310,22 +313,16 @@ def _about_row(letter: DeadLetter) -> Iterator[tuple[str, ...]]:
     yield "failed in", letter.failed_in
     yield "position", letter.position or "(not known)"
     yield "batch", f"{letter.txid}, attempt {letter.attempt}"
-    row = letter.row
-    if row is None:
-        yield "row", letter.shown
-    else:
-        fields = letter.schema
-        yield "row", *(f"{name} {kind} = {shown(row[name], _VALUE_MAX)}" for name, kind in fields)
+    values = zip(letter.schema, letter.values or (), strict=False)
+    row = [f"{name} {kind} = {shown(value, _VALUE_MAX)}" for (name, kind), value in values]
+    yield "row", *(row or [letter.shown])
 
 
 def _cells(letter: DeadLetter) -> dict[str, str]:
     """Return a line of the table, by column."""
-    if letter.is_row:
-        about = {"position": letter.position or "", "batch": str(letter.txid)}
-        about = {"failed in": letter.failed_in, **about}
-    else:
-        about = {"spout": letter.spout, "message": letter.message_id}
-        about = {**about, "failed in": letter.failed_in}
+    message = {} if letter.is_row else {"spout": letter.spout, "message": letter.message_id}
+    row = {"position": letter.position or "", "batch": str(letter.txid)} if letter.is_row else {}
+    about = {**message, "failed in": letter.failed_in, **row}
     return {
         "id": letter.id,
         **{column: _short(text) for column, text in about.items()},
@@ -359,34 +356,12 @@ def _when(seconds: float) -> str:
 
 
 def _facts(letter: DeadLetter) -> dict[str, Any]:
-    """Return everything about a letter for JSON: values are texts, as Python shows them."""
-    facts = {
-        "failed_in": letter.failed_in,
-        "error": letter.error,
-        "failures": letter.failures,
-        "first_failed": _when(letter.first_failed),
-        "last_failed": _when(letter.last_failed),
-        "can_be_replayed": letter.can_be_replayed,
-    }
+    """Return everything about a letter for JSON; its values are texts, as Python shows them."""
+    names = _ROW_FACTS if letter.is_row else _MESSAGE_FACTS
+    facts = {name: getattr(letter, name) for name in (*names, *_FACTS)}
+    facts |= {"first_failed": _when(letter.first_failed), "last_failed": _when(letter.last_failed)}
     if not letter.is_row:
-        return {
-            "id": int(letter.id),
-            "spout": letter.spout,
-            "stream": letter.stream,
-            "task": letter.task,
-            "message_id": letter.message_id,
-            "values": letter.shown,
-            **facts,
-            "wanted": letter.is_asked_for,
-        }
-    row = letter.row
-    return {
-        "id": letter.id,
-        "position": letter.position,
-        "txid": letter.txid,
-        "attempt": letter.attempt,
-        "trace": letter.trace,
-        "row": letter.shown if row is None else {name: shown(v) for name, v in row.items()},
-        **facts,
-        "request": None if letter.asked is None else asdict(letter.asked),
-    }
+        asked = letter.is_asked_for
+        return {**facts, "id": int(letter.id), "values": letter.shown, "wanted": asked}
+    row = letter.shown if letter.row is None else {f: shown(v) for f, v in letter.row.items()}
+    return {**facts, "row": row, "request": letter.asked and asdict(letter.asked)}

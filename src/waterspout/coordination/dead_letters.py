@@ -81,18 +81,18 @@ class DeadLetters:
 
     def remove(self, ids: Sequence[str]) -> int:
         """Remove letters that were replayed or are not wanted any more; return how many."""
-        return self._for_each("DELETE FROM letters WHERE id = ?", ids)
+        return self._change("DELETE FROM letters WHERE id = ?", ids)
 
     def want(self, ids: Sequence[str] | None = None) -> int:
         """Ask for letters to be replayed (None: all); return how many of them can be."""
         if ids is None:
             ids = [letter.id for letter in self.all()]
         mark = "UPDATE letters SET wanted = 1 WHERE content IS NOT NULL AND id = ?"
-        return self._for_each(mark, ids)
+        return self._change(mark, ids)
 
     def unwant(self, ids: Sequence[str]) -> None:
         """Take back that letters are to be replayed."""
-        self._for_each("UPDATE letters SET wanted = 0 WHERE id = ?", ids)
+        self._change("UPDATE letters SET wanted = 0 WHERE id = ?", ids)
 
     def wanted(self) -> list[DeadLetter]:
         """Return the letters that are to be replayed, oldest first."""
@@ -103,25 +103,16 @@ class DeadLetters:
         return self._read("")
 
     def __len__(self) -> int:
-        if not self._file.exists:
-            return 0
-        ((count,),) = self._file.query("SELECT count(*) FROM letters")
-        return int(str(count))
+        return sum(count for (count,) in self._file.query("SELECT count(*) FROM letters"))
 
     def close(self) -> None:
         """Close the file."""
         self._file.close()
 
-    def _for_each(self, statement: str, ids: Sequence[str]) -> int:
-        if not self._file.exists:
-            return 0
-        # One by one: SQLite takes only so many parameters in a statement.
-        numbers = [(int(id),) for id in ids]
-        return self._file.transaction(lambda db: db.executemany(statement, numbers).rowcount)
+    def _change(self, statement: str, ids: Sequence[str]) -> int:
+        return self._file.change(statement, [(id,) for id in ids])
 
     def _read(self, which: str) -> list[DeadLetter]:
-        if not self._file.exists:
-            return []
         rows = self._file.query(f"SELECT {_NAMES} FROM letters {which} ORDER BY id")
         return [_from_row(row) for row in rows]
 

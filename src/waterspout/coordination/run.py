@@ -11,6 +11,7 @@ from waterspout.config import Config
 from waterspout.coordination.recording import Recorder
 from waterspout.coordination.store import CoordinationStore
 from waterspout.errors import LeaseLostError, RunFailedError
+from waterspout.letters import DeadLetter
 
 __all__ = ["Drivable", "Run"]
 
@@ -49,6 +50,7 @@ class Run:
         *,
         explain: Callable[[], str],
         close: Callable[[], None],
+        letters: Callable[[], list[DeadLetter]] = list,
     ) -> None:
         self.name = name
         self._loop = loop
@@ -57,6 +59,7 @@ class Run:
         self._config = config
         self._explain = explain
         self._close = close
+        self._letters = letters
         self._stopping = threading.Event()
         self._changed = threading.Condition()
         self._ended = False
@@ -106,6 +109,14 @@ class Run:
     def explain(self) -> str:
         """Return the plan, the phases, and the guarantee of each state."""
         return self._explain()
+
+    def dead_letters(self) -> list[DeadLetter]:
+        """Return what could not be processed and is kept, of earlier runs as well, oldest first.
+
+        These are messages of a core topology, or rows of a Trident topology; a transactional
+        topology has none. May be called when the run has ended.
+        """
+        return self._letters()
 
     def activate(self) -> None:
         """Let the spouts go on."""

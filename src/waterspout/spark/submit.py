@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from waterspout.coordination.run import Run
 from waterspout.coordination.store import CoordinationStore, refuse_changed_graph
 from waterspout.coordination.wave_loop import WaveLoop, WaveSetup
 from waterspout.errors import TopologyError
+from waterspout.letters import DeadLetter
 from waterspout.spark.batch_bolts import BatchBoltEngine
 from waterspout.spark.checks import dry_compile
 from waterspout.spark.engine import SparkEngine
@@ -34,6 +35,7 @@ from waterspout.spouts.emitters import EmittedSpout
 from waterspout.topology.graph import Topology
 from waterspout.transactional.builder import TransactionalTopology
 from waterspout.transactional.explain import explain as explain_transactions
+from waterspout.trident.isolation.rewriting import letters_of
 from waterspout.trident.plan.explain import explain as explain_plan
 from waterspout.trident.topology import TridentTopology
 from waterspout.trident.windowing.build import windows_by_time
@@ -55,6 +57,7 @@ class _Launch:
     recorder: Recorder
     store: CoordinationStore
     explain: Callable[[], str]
+    letters: Callable[[], list[DeadLetter]] = list
 
 
 def start(topology: Topology | TridentTopology, spark: SparkSession | None, conf: Config) -> Run:
@@ -82,6 +85,7 @@ def start(topology: Topology | TridentTopology, spark: SparkSession | None, conf
             conf,
             explain=launch.explain,
             close=opened.pop_all().close,
+            letters=launch.letters,
         )
 
 
@@ -108,6 +112,11 @@ def _core(topology: Topology, conf: Config, opened: ExitStack, session: _Session
     engine = SparkWaves(session(), topology.name, cancel_wait_s=conf.cancel_wait_secs)
     opened.callback(engine.close)
     letters = DeadLetters(folder, limit=conf.dead_letters_max)
+
+    def read_letters() -> list[DeadLetter]:
+        with closing(DeadLetters(folder)) as stored:  # those of the loop end with it
+            return stored.all()
+
     recorder = WaveRecorder(topology.name)
     setup = WaveSetup(topology, engine, store, letters, conf)
     return _Launch(
@@ -115,6 +124,7 @@ def _core(topology: Topology, conf: Config, opened: ExitStack, session: _Session
         recorder,
         store,
         lambda: explain_waves(topology, conf, engine.workers),
+        read_letters,
     )
 
 
@@ -183,4 +193,5 @@ def _trident(
         recorder,
         prepared.store,
         lambda: explain_plan(plan, conf),
+        lambda: letters_of(plan),
     )

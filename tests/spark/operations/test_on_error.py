@@ -139,6 +139,7 @@ def test_a_running_topology_takes_a_replay_up(spark, tmp_path):
     try:
         run.process_all_available(timeout=60)
         place, letters = letters_of(home, "amounts")
+        assert run.dead_letters() == letters
 
         mended = [replace(letter, content='["b","10"]') for letter in letters]
         place.requests().add("replay", mended)
@@ -147,7 +148,7 @@ def test_a_running_topology_takes_a_replay_up(spark, tmp_path):
         run.process_all_available(timeout=60)
     finally:
         run.stop()
-    assert letters_of(home, "amounts")[1] == []
+    assert letters_of(home, "amounts")[1] == run.dead_letters() == []
 
 
 def test_positions_in_files_chains_and_other_readers(spark, tmp_path):

@@ -1,3 +1,3 @@
-"""Rows that an operation cannot take: put aside as dead letters, and sent through again."""
+"""Rows that an operation fails on are put aside as dead letters, and can be replayed."""
 
 __all__: list[str] = []

@@ -1,4 +1,4 @@
-"""Which rows make a call over many rows fail: halves, and halves of halves. No I/O."""
+"""Which rows make a call over many rows fail: found by halves, and halves of halves. No I/O."""
 
 from __future__ import annotations
 
@@ -7,25 +7,18 @@ from typing import TypeVar
 
 from waterspout.errors import FailedException
 
-__all__ = ["ROW_ERRORS", "bisect", "is_of_a_row"]
+__all__ = ["bisect"]
 
 T = TypeVar("T")
 
-ROW_ERRORS = Exception
-"""What a row may be blamed for; see `is_of_a_row` for what of it is no row's fault."""
-
-
-def is_of_a_row(error: Exception) -> bool:
-    """Whether an error tells of the row at hand, not of the whole batch or of the machine."""
-    return not isinstance(error, (FailedException, MemoryError))
-
 
 def bisect(call: Callable[[int, int], T], rows: int) -> tuple[list[T], list[tuple[int, Exception]]]:
-    """Call for all rows at once, or for parts of them where that fails.
+    """Call for all rows at once; where that fails, for each half of them, and so on.
 
-    `call(start, stop)` works on a range of rows. Returns the results of the parts that
+    `call(start, stop)` works on a range of rows. Returns the results of the ranges that
     succeeded, in order, and each row that fails alone, with its error. With k bad rows among n
-    these are at most about 2 k (1 + log2 n) calls; with none, one.
+    these are at most about 2 k (1 + log2 n) calls; with none, one. An error that tells of the
+    whole batch or of the machine, not of a row, is raised at once.
     """
     results: list[T] = []
     bad: list[tuple[int, Exception]] = []
@@ -34,13 +27,15 @@ def bisect(call: Callable[[int, int], T], rows: int) -> tuple[list[T], list[tupl
         start, stop = todo.pop()
         try:
             results.append(call(start, stop))
-        except ROW_ERRORS as error:
-            if not is_of_a_row(error) or stop == start:
+        except (FailedException, MemoryError):
+            raise
+        except Exception as error:
+            if stop == start:
                 raise
             if stop - start == 1:
                 bad.append((start, error))
             else:
                 middle = (start + stop) // 2
-                # The first half comes next: results are to be in the order of the rows.
+                # The first half comes next, so that results are in the order of the rows.
                 todo += [(middle, stop), (start, middle)]
     return results, bad

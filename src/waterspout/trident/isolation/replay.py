@@ -1,4 +1,4 @@
-"""The hidden source that feeds requests for dead letters into a topology, under new txids."""
+"""The hidden spout that feeds requests for dead letters into a topology, in new batches."""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ _BATCH_MAX = 1_000
 
 
 class ReplaySpout(BatchSpout):
-    """Requests by number. A batch's metadata pins its requests, so it is transactional.
+    """Emits requests in the order of their numbers.
 
-    `nodes` are the operations that put rows aside, with the fields of their input: a letter of
-    any other cannot be replayed.
+    It is transactional: the metadata of a batch names its requests. `nodes` are the operations
+    that put rows aside, with the fields of their input. A letter of any other operation cannot
+    be replayed.
     """
 
     kind = SpoutKind.TRANSACTIONAL
@@ -40,7 +41,10 @@ class ReplaySpout(BatchSpout):
         return Schema(((ASIDE, "string"),))
 
     def open(self, context: SpoutContext) -> BatchPlanner:
-        """Finish what a driver left that died behind a mark; see that no letters were lost."""
+        """Note as done what the last committed batch did, and check that the letters are there.
+
+        A driver may have died when that batch was committed, before it could note this.
+        """
         letters, requests = self._location.open(), self._location.requests()
         try:
             before = context.known.get(context.current - 1)
@@ -52,7 +56,7 @@ class ReplaySpout(BatchSpout):
                         "topology's folder under the waterspout home."
                     )
                 requests.done(before["ids"])
-            # The letters are settled now: who asks for one that is gone will be found out.
+            # The letters are settled now: a late request for one that is gone is seen as such.
             requests.forget_done()
         finally:
             letters.close()
@@ -75,7 +79,7 @@ class ReplaySpout(BatchSpout):
         return RowsRead(self.schema, [(to_aside(request),) for request in found])
 
     def so_far(self, metadata: Any, folder: Path | None, spout_id: str) -> Any | None:
-        """Tell only if nothing was ever asked for: rows that were mended are not kept."""
+        """Return it if nothing was ever asked for: the rows that were replayed are not kept."""
         return metadata if metadata["upto"] == 0 else None
 
 
@@ -94,7 +98,7 @@ class _ReplayPlanner(BatchPlanner):
         for request in self._requests.after(upto, _BATCH_MAX):
             upto = request.id
             if not self._letters.has(request.letter.id):
-                # Asked for by somebody who still saw it when it had just been replayed.
+                # Somebody asked for it who had seen it before it was replayed.
                 self._requests.done([request.id])
             elif reason := self._why_not(request):
                 self._requests.refuse(request.id, reason)
@@ -132,10 +136,10 @@ def fit_row(letter: DeadLetter, inputs: Schema) -> dict[str, Any]:
         raise ValueError("its values could not be stored, only what they look like")
     for name in inputs.names:
         if name not in stored:
-            raise ValueError(f"{node} now reads field {name!r}, which the letter has not")
+            raise ValueError(f"{node} now reads field {name!r}, which the letter does not have")
     for name in stored:
         if name not in inputs.names:
-            raise ValueError(f"the letter has field {name!r}, which {node} has no more")
+            raise ValueError(f"the letter has field {name!r}, which {node} does not read any more")
     return {
         name: make_array([stored[name]], arrow_type(kind or "?"), field=name, where=node)
         for name, kind in inputs

@@ -84,27 +84,22 @@ class Requests:
 
     def asked(self) -> dict[str, Asked]:
         """Return what was asked for, by the ids of the letters."""
-        if not self._file.exists:
-            return {}
-        rows: Sequence[Any] = self._file.query("SELECT letter, action, state, reason FROM requests")
+        rows = self._file.query("SELECT letter, action, state, reason FROM requests")
         return {letter: Asked(*rest) for letter, *rest in rows}
 
     def refuse(self, id: int, reason: str) -> None:
         """Note why a request cannot be carried out; the letter stays."""
         mark = "UPDATE requests SET state = 'refused', reason = ? WHERE id = ?"
-        self._file.transaction(lambda db: db.execute(mark, (reason, id)))
+        self._file.change(mark, [(reason, id)])
 
     def done(self, ids: Sequence[int]) -> None:
         """Note that requests were carried out; may be said again."""
-        if ids and self._file.exists:
-            mark = "UPDATE requests SET state = 'done', row = NULL WHERE id = ?"
-            self._file.transaction(lambda db: db.executemany(mark, [(id,) for id in ids]))
+        mark = "UPDATE requests SET state = 'done', row = NULL WHERE id = ?"
+        self._file.change(mark, [(id,) for id in ids])
 
     def forget_done(self) -> None:
         """Remove what was carried out: called where the letters are known to be settled."""
-        if self._file.exists:
-            forget = "DELETE FROM requests WHERE state = 'done'"
-            self._file.transaction(lambda db: db.execute(forget))
+        self._file.change("DELETE FROM requests WHERE state = ?", [("done",)])
 
     def close(self) -> None:
         """Close the file; requests in memory stay."""
@@ -112,14 +107,10 @@ class Requests:
             self._file.close()
 
     def _read(self, which: str, *parameters: Any) -> list[LetterRequest]:
-        if not self._file.exists:
-            return []
-        rows: Sequence[Any] = self._file.query(
-            f"SELECT id, action, {_NAMES} FROM requests {which}", *parameters
-        )
-        return [_request(*row) for row in rows]
-
-
-def _request(id: int, action: Literal["replay", "drop"], *columns: Any) -> LetterRequest:
-    facts = dict(zip(_COLUMNS, columns, strict=True))
-    return LetterRequest(id, action, DeadLetter(**facts, last_failed=facts["first_failed"]))
+        select = f"SELECT id, action, first_failed, {_NAMES} FROM requests {which}"
+        return [
+            LetterRequest(
+                id, action, DeadLetter(last_failed=failed, **dict(zip(_COLUMNS, rest, strict=True)))
+            )
+            for id, action, failed, *rest in self._file.query(select, *parameters)
+        ]

@@ -1,8 +1,8 @@
-"""A plan with its dead letters in it: hidden nodes, so that engines need to know little. Pure.
+"""Adds the dead letters to a plan, as hidden nodes like any others. No I/O.
 
-Every run of neighbouring row operations in Python of which one puts rows aside becomes one
-`Isolated` node. What it puts aside, and the requests for letters that somebody made, are the
-input of one more state, the letters: batch by batch, exactly as often as the batch counts.
+Neighbouring row operations in Python, of which at least one puts rows aside, become one
+`Isolated` node. What it puts aside, and the requests that somebody made for letters, go into one
+more state, the letters. So letters are committed with the batch, exactly once.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from waterspout.config import Config
+from waterspout.letters import DeadLetter
 from waterspout.schema import Schema
 from waterspout.spouts.reads import POSITION
 from waterspout.trident.isolation.letters import ASIDE
@@ -37,7 +38,7 @@ from waterspout.trident.plan.nodes import (
 )
 from waterspout.trident.plan.plan import Phase, Plan, Shape, StateSpec
 
-__all__ = ["LETTERS_STATE", "isolates", "letters_location", "with_letters"]
+__all__ = ["LETTERS_STATE", "isolates", "letters_location", "letters_of", "with_letters"]
 
 LETTERS_STATE = "dead letters"
 _ASIDES = Schema(((ASIDE, "string"),))
@@ -63,15 +64,26 @@ def letters_location(plan: Plan, conf: Config) -> LettersLocation:
 
 
 def with_letters(plan: Plan, conf: Config, location: LettersLocation) -> Plan:
-    """Return the plan with its letters; as it is if it has none and never had."""
+    """Return the plan with its letters; unchanged if it puts nothing aside and never did."""
     chains = _chains(plan, conf)
     if not chains and not location.exists:
         return plan
     return _Rewriting(plan, conf, location, chains).plan()
 
 
+def letters_of(plan: Plan) -> list[DeadLetter]:
+    """Return the letters of a plan that may have some, oldest first."""
+    factories = [spec.factory for spec in plan.states.values()]
+    return [
+        letter
+        for factory in factories
+        if isinstance(factory, LettersFactory)
+        for letter in factory.letters.letters()
+    ]
+
+
 def _chains(plan: Plan, conf: Config) -> list[list[Node]]:
-    """Return the runs of neighbours in Python that hold a node which isolates."""
+    """Return the runs of neighbouring operations in Python of which at least one isolates."""
     chains: list[list[Node]] = []
     by_last: dict[Node, list[Node]] = {}
     for node in plan.nodes:
@@ -85,7 +97,7 @@ def _chains(plan: Plan, conf: Config) -> list[list[Node]]:
         by_last[node] = before
     found = [chain for chain in chains if any(isolates(node, conf) for node in chain)]
     for chain in found:
-        while isinstance(chain[0], Project):  # Spark does that better, and reads less
+        while isinstance(chain[0], Project):  # left to Spark, which then reads fewer fields
             chain.pop(0)
     return found
 
@@ -119,7 +131,7 @@ class _Rewriting:
         self._wanting = self._wanting_positions()
 
     def plan(self) -> Plan:
-        """Make every node again, on top of what its parents have become."""
+        """Make every node again, with the new nodes of its parents as its parents."""
         inputs = {address: node.parents[0].schema for node, address in self._addresses.items()}
         self._requests = self._add(
             Source(
@@ -144,7 +156,7 @@ class _Rewriting:
         return replace(self._old, nodes=tuple(self._nodes), states=states, hints=self._hints)
 
     def _again(self, node: Node) -> Node:
-        """Return a node on top of its new parents, with the position where somebody wants it."""
+        """Return a node with its new parents; with the hidden position if a letter may need it."""
         parents = tuple(self._new[parent] for parent in node.parents)
         if node not in self._wanting or not all(parent in self._positioned for parent in parents):
             return replace(node, parents=tuple(map(self._without_position, parents)))
@@ -171,7 +183,7 @@ class _Rewriting:
         return made
 
     def _isolate(self, chain: Sequence[Node]) -> Node:
-        """Put a chain's node and what becomes of it in place of the chain."""
+        """Replace a chain by one node; return the node of its good rows."""
         first, last = chain[0], chain[-1]
         parent = self._new[first.parents[0]]
         positioned = parent in self._positioned
@@ -226,9 +238,9 @@ class _Rewriting:
         self._write_first(merged, update)
 
     def _write_first(self, merged: Node, update: Node) -> None:
-        """Put the letters before all other states: too many of them must reach none.
+        """Put the letters before all other states: too many letters must stop the batch early.
 
-        Those of the commit phase follow from an update, and have to wait for it.
+        Letters that arise in the commit phase, behind another update, have to wait for that.
         """
         phases = replace(self._old, nodes=tuple(self._nodes)).phases
         if phases[merged] is Phase.PROCESSING:
@@ -241,7 +253,7 @@ class _Rewriting:
         self._nodes[known:known] = [merged, update]
 
     def _wanting_positions(self) -> set[Node]:
-        """Return the nodes from whose rows a letter may come, one by one."""
+        """Return the nodes whose rows need a position, because a letter may come of one row."""
         wanting: set[Node] = set()
         for node in reversed(self._old.nodes):
             for child in self._old.children[node]:
@@ -282,9 +294,9 @@ class _Rewriting:
 
 
 def _carries(node: Node) -> bool:
-    """Whether each row of a node comes from one row, so that it has a position if that has."""
+    """Whether each row comes from one row of a parent, so that it can keep its position."""
     if isinstance(node, Repartition):
-        return node.route is not Route.CUSTOM  # whose grouping is shown whole rows
+        return node.route is not Route.CUSTOM  # a grouping of the user's own sees whole rows
     return isinstance(node, (Source, Each, Keep, Mapped, Project, Merge))
 
 
@@ -293,7 +305,7 @@ def _with_position(schema: Schema) -> Schema:
 
 
 def _addresses(plan: Plan, conf: Config) -> dict[Node, str]:
-    """Return how letters name the nodes that isolate: by title, counted where it is not unique."""
+    """Return the names of the nodes in letters: the title, with a number if it is not unique."""
     times = Counter[str]()
     found: dict[Node, str] = {}
     for node in plan.nodes:

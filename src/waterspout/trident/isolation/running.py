@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,7 +16,7 @@ from waterspout.errors import DeadLettersFullError
 from waterspout.letters import DeadLetter
 from waterspout.schema import Schema
 from waterspout.spouts.reads import POSITION
-from waterspout.trident.isolation.bisection import bisect, is_of_a_row
+from waterspout.trident.isolation.bisection import bisect
 from waterspout.trident.isolation.letters import (
     ASIDE,
     LetterRequest,
@@ -27,34 +26,18 @@ from waterspout.trident.isolation.letters import (
     to_aside,
 )
 from waterspout.trident.isolation.replay import fit_row
-from waterspout.trident.operations.contracts import (
-    Consumer,
-    Filter,
-    FlatMapFunction,
-    MapFunction,
-    Operation,
-    OperationContext,
-    TridentCollector,
-)
+from waterspout.trident.operations.contracts import Operation, OperationContext
 from waterspout.trident.plan.nodes import Isolated
-from waterspout.trident.runtime.rows import (
-    RowStep,
-    append_made,
-    apply_step,
-    as_tuples,
-    row_step,
-    rows_to_batch,
-)
-from waterspout.tuples import TridentTuple
+from waterspout.trident.runtime.rows import RowStep, apply_step, as_tuples, row_step
 
 __all__ = ["IsolatedStep", "isolated_steps", "run_isolated"]
 
 
 @dataclass(frozen=True, slots=True)
 class IsolatedStep:
-    """One operation of a chain; picklable. `node` is the address of its letters.
+    """One operation of a chain; picklable.
 
-    Without an address its errors fail the batch, as usual.
+    `node` is its name in letters; without one its errors fail the batch, as usual.
     """
 
     step: RowStep
@@ -82,8 +65,8 @@ def run_isolated(
 ) -> Iterator[pa.RecordBatch]:
     """Run a chain over a partition.
 
-    What comes out has the fields of the last step (and the position, if that came in) and the
-    hidden column: null in good rows, and at the end rows that have nothing but that.
+    What comes out has the fields of the last step, the position if that came in, and the hidden
+    column, which is null in the good rows. Last come rows in which only that column is set.
     """
     operations = [s.step.operation for s in steps if isinstance(s.step.operation, Operation)]
     for operation in operations:
@@ -107,7 +90,7 @@ class _Chain:
         self._positions = POSITION in steps[0].step.beside
 
     def run(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """Pass rows through, and rows that are replayed from where they were put aside."""
+        """Pass rows through all steps; replayed rows begin at the step where they failed."""
         rows, replayed = _sorted_out(batch)
         if rows.num_rows:
             yield _with_aside(self._pass(rows, 0, None))
@@ -118,7 +101,7 @@ class _Chain:
                     yield _with_aside(self._pass(one, number, letter))
 
     def asides(self) -> Iterator[pa.RecordBatch]:
-        """Give the letters, and how many rows there were."""
+        """Yield the letters, and how many rows there were."""
         texts = [to_aside(letter) for letter in self._letters]
         if self._seen:
             texts.append(to_aside(Seen(dict(self._seen))))
@@ -135,7 +118,7 @@ class _Chain:
                 batch = apply_step(step.step, batch)
             else:
                 batch = self._guarded(step, step.node, batch, origin)
-            # Hidden fields last, wherever a step has left them.
+            # A step may leave hidden fields anywhere; they belong last.
             batch = batch.select(self._schema(step.outputs).names)
         return batch
 
@@ -146,8 +129,11 @@ class _Chain:
             self._seen[node] += batch.num_rows
         good: list[pa.RecordBatch] = []
         bad: list[tuple[int, Exception]] = []
-        if batch.num_rows:  # a function that cannot take nothing has no row to blame
-            good, bad = _isolate(step.step, batch)
+        if batch.num_rows:  # no row can be blamed if a function fails on none
+            good, bad = bisect(
+                lambda start, stop: apply_step(step.step, batch.slice(start, stop - start)),
+                batch.num_rows,
+            )
         if bad:
             self._put_aside(step, node, batch, bad, origin)
         if good:
@@ -213,91 +199,3 @@ def _sorted_out(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, list[DeadLetter]
 def _with_aside(batch: pa.RecordBatch) -> pa.RecordBatch:
     nothing = pa.nulls(batch.num_rows, pa.string())
     return pa.RecordBatch.from_arrays([*batch.columns, nothing], names=[*batch.schema.names, ASIDE])
-
-
-def _isolate(
-    step: RowStep, batch: pa.RecordBatch
-) -> tuple[list[pa.RecordBatch], list[tuple[int, Exception]]]:
-    """Apply a step; return what came of the good rows, and the bad ones with their errors."""
-    if not isinstance(step.operation, Operation):
-        return bisect(
-            lambda start, stop: apply_step(step, batch.slice(start, stop - start)), len(batch)
-        )
-    try:
-        return [apply_step(step, batch)], []
-    except Exception as error:
-        if not is_of_a_row(error):
-            raise
-    good, bad = _row_by_row(step, batch)
-    return [good], bad
-
-
-def _row_by_row(
-    step: RowStep, batch: pa.RecordBatch
-) -> tuple[pa.RecordBatch, list[tuple[int, Exception]]]:
-    """Call an operation once for each row, each on its own."""
-    call = _call_of(step.operation)
-    made: list[Sequence[Sequence[Any]]] = []
-    bad: list[tuple[int, Exception]] = []
-    for number, row in enumerate(as_tuples(batch, step.fields)):
-        try:
-            made.append(call(row))
-        except Exception as error:
-            if not is_of_a_row(error):
-                raise
-            made.append(())
-            bad.append((number, error))
-    if step.out is None:
-        return batch.filter(pa.array(map(bool, made), pa.bool_())), bad
-    bad += _unfit(step, step.out, made, {number for number, _ in bad})
-    rows = rows_to_batch([row for some in made for row in some], step.out, step.title)
-    return append_made(step, batch, [len(some) for some in made], rows), sorted(bad, key=_number)
-
-
-def _unfit(
-    step: RowStep, out: Schema, made: list[Sequence[Sequence[Any]]], known: set[int]
-) -> list[tuple[int, Exception]]:
-    """Take out what rows gave that does not fit the declared fields; return their errors.
-
-    A row that gave several is bad as a whole: none of its tuples stays without the others.
-    """
-    todo = [number for number in range(len(made)) if number not in known]
-
-    def convert(start: int, stop: int) -> None:
-        rows = [row for number in todo[start:stop] for row in made[number]]
-        rows_to_batch(rows, out, step.title)
-
-    if not todo:
-        return []
-    _, bad = bisect(convert, len(todo))
-    for index, _ in bad:
-        made[todo[index]] = ()
-    return [(todo[index], error) for index, error in bad]
-
-
-def _call_of(operation: Any) -> Callable[[TridentTuple], Sequence[Any]]:
-    """Return what makes rows of one tuple; for a filter, one row that says it stays."""
-    if isinstance(operation, Filter):
-        return lambda row: ((),) if operation.is_keep(row) else ()
-    if isinstance(operation, Consumer):
-
-        def accept(row: TridentTuple) -> Sequence[Any]:
-            operation.accept(row)
-            return ((),)
-
-        return accept
-    if isinstance(operation, MapFunction):
-        return lambda row: (operation.execute(row),)
-    if isinstance(operation, FlatMapFunction):
-        return lambda row: list(operation.execute(row))
-
-    def execute(row: TridentTuple) -> Sequence[Any]:
-        collector = TridentCollector()
-        operation.execute(row, collector)
-        return collector.rows
-
-    return execute
-
-
-def _number(entry: tuple[int, Exception]) -> int:
-    return entry[0]

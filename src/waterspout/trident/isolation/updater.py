@@ -1,4 +1,4 @@
-"""What a batch does to the dead letters: new ones in, those that were asked for out."""
+"""What a batch does to the dead letters: adds new ones, removes those that were asked for."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class LettersUpdater(StateUpdater[Letters]):
     def _refuse_too_many(
         self, letters: Sequence[DeadLetter], seen: Counter[str], state: Letters
     ) -> None:
-        # Those that were replayed do not count: they were known to be bad.
+        # Rows that were replayed do not count: they were known to be bad.
         fresh = [letter for letter in letters if letter.failures == 1]
         for node, bad in Counter(letter.failed_in for letter in fresh).items():
             if bad > self._max_bad_ratio * seen[node]:
