@@ -13,29 +13,25 @@ from waterspout.cli import screen as screens
 from waterspout.cli.logs import logging_to
 from waterspout.cli.screen import Screen
 from waterspout.cli.watching import BatchWatcher, ErrorLines, WaveWatcher
+from waterspout.coordination.progress import (
+    BatchInFlight,
+    BatchTotals,
+    ErrorSummary,
+    RunSnapshot,
+    WaveProgress,
+    WaveTotals,
+)
 
 
-def a_run(**parts: Any) -> Any:
-    given = {"name": "words", "recent_progress": [], "timeline": [], "errors": [], **parts}
-    return SimpleNamespace(**given)
+def a_run(errors: Any = (), **snapshot: Any) -> Any:
+    totals = snapshot.pop("totals", WaveTotals())
+    given = {"in_flight": (), "last_progress": None, "pausing_spouts": (), **snapshot}
+    now = RunSnapshot("words", "running", 0.0, totals=totals, errors=tuple(errors), **given)
+    return SimpleNamespace(name="words", errors=list(errors), snapshot=lambda: now)
 
 
-def a_wave(number: int, **facts: Any) -> dict[str, Any]:
-    return {
-        "wave": number,
-        "executed": {"split": 100, "count": 600},
-        "acked": 100,
-        "failed": 0,
-        "timed_out": 0,
-        "dead_letters": 0,
-        "pending": 0,
-        "throttled": False,
-        **facts,
-    }
-
-
-def an_error(text: str, count: int = 1, component: str = "count") -> dict[str, Any]:
-    return {"component": component, "error": text, "traceback": "...", "count": count}
+def an_error(text: str, count: int = 1, component: str = "count") -> ErrorSummary:
+    return ErrorSummary(component, text, "...", count, 0.0, 0.0)
 
 
 @pytest.fixture
@@ -45,15 +41,12 @@ def still(monkeypatch):
     monkeypatch.setattr("waterspout.cli.watching.time.monotonic", lambda: next(times, 1.0))
 
 
-def test_waves_are_added_up_though_the_run_forgets_the_old_ones(still):
-    run = a_run()
+def test_waves_are_told_with_all_that_is_worth_it(still):
+    run = a_run(
+        totals=WaveTotals(3, 2100, acked=288, failed=12, timed_out=3, dead_letters=1),
+        last_progress=WaveProgress("words", 0.0, 4, pending=3000, throttled=True),
+    )
     watcher = WaveWatcher(run)
-    run.recent_progress = [a_wave(1), a_wave(2)]
-    watcher.now()
-    run.recent_progress = [
-        a_wave(2),
-        a_wave(4, acked=88, failed=12, timed_out=3, dead_letters=1, pending=3000, throttled=True),
-    ]
 
     assert watcher.now() == (
         "3 waves, 2,100 tuples executed, 288 acked, 12 failed, 3 timed out, 1 dead letter, "
@@ -83,18 +76,12 @@ def test_letters_are_pointed_at_when_the_run_has_ended(count, line):
     assert WaveWatcher(a_run(), lambda: count).afterwards() == [line]
 
 
-def test_batches_are_told_as_before(still):
-    run = a_run()
+def test_batches_are_told_with_what_is_in_flight(still):
+    run = a_run(
+        totals=BatchTotals(2, last_txid=4, replayed=1, written_rows=1500),
+        in_flight=(BatchInFlight(5, 0, "processing", 0.0, "processing"),),
+    )
     watcher = BatchWatcher(run)
-    run.recent_progress = [
-        {"txid": 3, "replayed": 0, "written_rows": 500},
-        {"txid": 4, "replayed": 1, "written_rows": 1000},
-    ]
-    run.timeline = [
-        {"event": "processing starts", "txid": 4},
-        {"event": "processing starts", "txid": 5},
-        {"event": "commit ends", "txid": 4},
-    ]
 
     assert watcher.now() == (
         "2 batches committed (up to 4), 1 replayed, 1,500 rows written, 1 in flight, 1,500 rows/s"
@@ -108,8 +95,8 @@ def test_each_kind_of_error_is_told_once():
     bad = an_error("ValueError: bad word", 3)
 
     assert lines.new(a_run(errors=[bad])) == ["count: ValueError: bad word (3 times)"]
-    bad["count"] = 70
-    again = [bad, an_error("KeyError: 'x'"), an_error("ValueError: bad word")]
+    more = an_error("ValueError: bad word", 70)
+    again = [more, an_error("KeyError: 'x'"), an_error("ValueError: bad word")]
     assert lines.new(a_run(errors=again)) == ["count: KeyError: 'x'"]
     assert lines.new(a_run(errors=again), last=True) == []
 

@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from waterspout import Config, FailedException, faults
-from waterspout.coordination.engine import Committed
-from waterspout.coordination.loop import LoopListener
+from waterspout.coordination.events import BatchCommitted, BatchEmitted, Event
 from waterspout.coordination.store import MemoryCoordinationStore, SharedMemory
 from waterspout.spouts.base import SpoutKind
 from waterspout.state import MemoryMapState, StateFactory, StateKind
@@ -194,17 +193,21 @@ class World:
         return {key: sorted(ids) for key, ids in zip(KEYS, values, strict=True) if ids}
 
 
-class Watcher(LoopListener):
+class Watcher:
     """Checks the promises at every mark."""
 
     def __init__(self, world: World) -> None:
         self._world = world
         self.run: LocalRun | None = None
 
-    def emitted(self, attempt, replay):
-        self._world.attempts.append((attempt.txid, attempt.attempt_id))
+    def __call__(self, event: Event) -> None:
+        match event:
+            case BatchEmitted(attempt=attempt):
+                self._world.attempts.append((attempt.txid, attempt.attempt_id))
+            case BatchCommitted():
+                self._check(event)
 
-    def committed(self, event: Committed) -> None:
+    def _check(self, event: BatchCommitted) -> None:
         world = self._world
         world.marks.append(event.attempt.txid)
         assert self.run is not None

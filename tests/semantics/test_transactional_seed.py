@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from waterspout import Config, FailedException
-from waterspout.coordination.loop import LoopListener
+from waterspout.coordination.events import BatchCommitted, BatchEmitted, BatchFailed
 from waterspout.state import OpaqueMap, OpaqueValue
 from waterspout.state.base import ValueUpdater
 from waterspout.state.memory import MemoryMap
@@ -104,11 +104,11 @@ def test_man_dog_apple():
     builder.set_bolt("counts", committer).global_grouping("spout")
     seen = {}
 
-    class Look(LoopListener):
-        def failed(self, attempt, error):
-            seen[str(attempt)] = dict(words)
+    def look(event):
+        if isinstance(event, BatchFailed):
+            seen[str(event.attempt)] = dict(words)
 
-    local = LocalBatches(builder.build_topology(), listener=Look())
+    local = LocalBatches(builder.build_topology(), listener=look)
     local.finish()
 
     assert seen == {"3:0": {"man": (3, 1), "dog": (4, 3), "apple": (10, 2)}}
@@ -178,12 +178,12 @@ def test_value_4_previous_1_txid_2_with_a_partial_of_2_for_txid_2():
     topology = builder.build_topology()
     store = {}
 
-    class Look(LoopListener):
-        def failed(self, attempt, error):
-            store[str(attempt)] = MAPS["opaque-2"].multi_get([("count",)])[0]
+    def look(event):
+        if isinstance(event, BatchFailed):
+            store[str(event.attempt)] = MAPS["opaque-2"].multi_get([("count",)])[0]
             spout.set_disabled(3)
 
-    local = LocalBatches(topology, listener=Look())
+    local = LocalBatches(topology, listener=look)
     local.finish()
     spout.set_disabled(1, False)
     spout.set_disabled(3, False)
@@ -226,21 +226,20 @@ def test_transactions_a_b_c_after_a_failure_nothing_is_skipped():
     builder.set_bolt("ranges", Ranges(fails=["1:0"])).global_grouping("spout")
     emitted, ranges = [], []
 
-    class Look(LoopListener):
-        def emitted(self, attempt, replay):
-            _, pinned = local.loop.ledger.emitted[attempt.txid].metadata["spout"][0]
-            emitted.append((str(attempt), pinned[0] + 1, pinned[0] + pinned[1]))
-            if str(attempt) == "1:1":
-                spout.take = 50
-
-        def failed(self, attempt, error):
-            spout.take = 40
-
-        def committed(self, event):
-            ranges.append(str(event.attempt))
+    def look(event):
+        match event:
+            case BatchEmitted(attempt=attempt):
+                _, pinned = local.loop.ledger.emitted[attempt.txid].metadata["spout"][0]
+                emitted.append((str(attempt), pinned[0] + 1, pinned[0] + pinned[1]))
+                if str(attempt) == "1:1":
+                    spout.take = 50
+            case BatchFailed():
+                spout.take = 40
+            case BatchCommitted(attempt=attempt):
+                ranges.append(str(attempt))
 
     config = Config(max_spout_pending=2)
-    local = LocalBatches(builder.build_topology(), config, listener=Look())
+    local = LocalBatches(builder.build_topology(), config, listener=look)
     local.finish()
 
     assert emitted == [
@@ -295,14 +294,14 @@ def counts_after_an_outage(name, **how):
     committer = OpaqueCounts(name, fail_after=["1:0"], **how)
     builder.set_bolt("counts", committer).global_grouping("spout")
 
-    class Outage(LoopListener):
-        def failed(self, attempt, error):
-            spout.set_disabled(0)
+    def outage(event):
+        match event:
+            case BatchFailed():
+                spout.set_disabled(0)
+            case BatchCommitted():
+                spout.set_disabled(0, False)
 
-        def committed(self, event):
-            spout.set_disabled(0, False)
-
-    local = LocalBatches(builder.build_topology(), listener=Outage())
+    local = LocalBatches(builder.build_topology(), listener=outage)
     local.finish()
     local.finish()
     return [record.value for record in MAPS[name].multi_get([("x",), ("y",)])]

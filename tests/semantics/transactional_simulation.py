@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from waterspout import BasicBolt, Config, FailedException, faults
-from waterspout.coordination.loop import LoopListener
+from waterspout.coordination.events import BatchCommitted, BatchEmitted, Event
 from waterspout.coordination.store import MemoryCoordinationStore, SharedMemory
 from waterspout.state import OpaqueMap, OpaqueValue
 from waterspout.state.base import BackingMap, ValueUpdater
@@ -333,17 +333,21 @@ def ends_of(metadata: Any, partitions: int) -> list[int]:
     return ends
 
 
-class Watcher(LoopListener):
+class Watcher:
     """Checks the promises at every mark."""
 
     def __init__(self, world: World) -> None:
         self._world = world
         self.run: LocalBatches | None = None
 
-    def emitted(self, attempt, replay):
-        self._world.attempts.append((attempt.txid, attempt.attempt_id))
+    def __call__(self, event: Event) -> None:
+        match event:
+            case BatchEmitted(attempt=attempt):
+                self._world.attempts.append((attempt.txid, attempt.attempt_id))
+            case BatchCommitted():
+                self._check(event)
 
-    def committed(self, event):
+    def _check(self, event: BatchCommitted) -> None:
         world = self._world
         world.marks.append(event.attempt.txid)
         assert self.run is not None

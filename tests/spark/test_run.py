@@ -106,6 +106,7 @@ def test_progress_has_an_entry_for_every_batch(spark, path):
         assert set(entry) == {
             "name", "txid", "attempt", "timestamp", "in_flight", "replayed", "failures",
             "processing_s", "staged_rows", "commit_s", "written_rows",
+            "executed_tuples", "committed_tuples",
         }  # fmt: skip
         assert entry["name"] == "word-count"
         assert (entry["attempt"], entry["replayed"], entry["failures"]) == (0, 0, 0)

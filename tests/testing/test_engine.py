@@ -6,7 +6,7 @@ import pytest
 
 from tests.trident.support import capture
 from waterspout import Config, faults
-from waterspout.coordination.loop import LoopListener
+from waterspout.coordination.events import BatchCommitted, BatchCommitting, BatchEmitted
 from waterspout.coordination.store import MemoryCoordinationStore, SharedMemory
 from waterspout.errors import ForeignStoreError
 from waterspout.state import MemoryMapState
@@ -15,18 +15,18 @@ from waterspout.testing import FixedBatchSpout, LocalRun, SimulatedCrash, run_in
 from waterspout.trident import Count, TridentTopology
 
 
-class Listener(LoopListener):
+class Listener:
     def __init__(self):
         self.heard = []
 
-    def emitted(self, attempt, replay):
-        self.heard.append(("emitted", attempt.txid))
-
-    def committing(self, attempt):
-        self.heard.append(("committing", attempt.txid))
-
-    def committed(self, event):
-        self.heard.append(("committed", event.attempt.txid))
+    def __call__(self, event):
+        match event:
+            case BatchEmitted(attempt=attempt):
+                self.heard.append(("emitted", attempt.txid))
+            case BatchCommitting(attempt=attempt):
+                self.heard.append(("committing", attempt.txid))
+            case BatchCommitted(attempt=attempt):
+                self.heard.append(("committed", attempt.txid))
 
 
 def counting(rows="abcabc", state=None, size=2):

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from waterspout import Config, FailedException
 from waterspout.coordination.dead_letters import DeadLetters
+from waterspout.coordination.events import ErrorReported, EventBus, WaveFinished
 from waterspout.coordination.store import MemoryCoordinationStore
-from waterspout.coordination.wave_loop import WaveListener, WaveLoop, WaveSetup
+from waterspout.coordination.wave_loop import WaveLoop, WaveSetup
 from waterspout.errors import BoltCrash
 from waterspout.testing.feeder import FeederSpout
 from waterspout.testing.waves import InProcessWaves
@@ -58,13 +59,13 @@ class Remember(BasicBolt):
             raise FailedException("not that one")
 
 
-class Driven(WaveListener):
+class Driven:
     """A topology of feeders, a windowed bolt and a sink, driven by hand."""
 
     def __init__(self, bolt, engine, *, spouts=1, tasks=1, **options):
         keep_alive, collapse = engine
         self.feeders = [FeederSpout(("n", "ts"), replay=True) for _ in range(spouts)]
-        self.errors, self.facts = [], []
+        self.errors, self.progress = [], []
         builder = TopologyBuilder()
         windows = builder.set_bolt("windows", bolt, tasks)
         for number, feeder in enumerate(self.feeders):
@@ -80,14 +81,15 @@ class Driven(WaveListener):
             self.letters,
             Config(wave_collapse_tuples=collapse, **options),
         )
-        self.loop = WaveLoop(setup, world_time, self)
+        self.loop = WaveLoop(setup, world_time, EventBus(self._hear))
         self.loop.start()
 
-    def wave(self, facts):
-        self.facts.append(facts)
-
-    def error(self, note):
-        self.errors.append((note.component, note.error, note.count))
+    def _hear(self, event):
+        match event:
+            case WaveFinished(progress=progress):
+                self.progress.append(progress)
+            case ErrorReported(component=component, error=error, count=count):
+                self.errors.append((component, error, count))
 
     def feed(self, *messages, spout=0):
         """Feed numbers, or (number, timestamp); a number is its message's id. Run the waves."""
@@ -291,7 +293,7 @@ def test_what_has_expired_is_not_kept(engine):
 
     for start in range(0, 600, 10):
         driven.feed(*range(start, start + 10))
-        sizes.append(driven.facts[-1]["state_bytes"])
+        sizes.append(driven.progress[-1].state_bytes)
 
     assert max(sizes[5:]) <= sizes[4] + 100
     assert len(driven.acked) == 600

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from waterspout import Config, FailedException
-from waterspout.coordination.loop import LoopListener
+from waterspout.coordination.events import BatchEmitted, BatchFailed
 from waterspout.coordination.store import MemoryCoordinationStore, SharedMemory
 from waterspout.errors import SourceError, TopologyError
 from waterspout.spouts.base import SpoutContext, SpoutKind
@@ -393,15 +393,15 @@ def test_an_opaque_answer_that_differs_from_the_pinned_one_fails_the_attempt():
     source = broker([1, 2, 3])
     failures = []
 
-    class Look(LoopListener):
-        def emitted(self, attempt, replay):
-            source.drift = 1 if str(attempt) == "1:0" else 0
+    def look(event):
+        match event:
+            case BatchEmitted(attempt=attempt):
+                source.drift = 1 if str(attempt) == "1:0" else 0
+            case BatchFailed(attempt=attempt, error=error):
+                source.drift = 0
+                failures.append((str(attempt), str(error)))
 
-        def failed(self, attempt, error):
-            source.drift = 0
-            failures.append((str(attempt), str(error)))
-
-    run = local(Opaque("b", StormOpaque), listener=Look())
+    run = local(Opaque("b", StormOpaque), listener=look)
 
     run.finish()
 

@@ -20,7 +20,7 @@ from tests.trident.spout_kinds import (
     run_to_the_end,
 )
 from tests.trident.support import Capture, capture
-from waterspout.coordination.loop import LoopListener
+from waterspout.coordination.events import BatchCommitted
 from waterspout.errors import SourceError
 from waterspout.spouts import EmittingSpout
 from waterspout.testing import FixedBatchSpout, LocalRun
@@ -33,16 +33,6 @@ def _from_the_beginning():
     forget()
 
 
-class Attempts(LoopListener):
-    """Notes the attempts that committed."""
-
-    def __init__(self):
-        self.committed_attempts = []
-
-    def committed(self, event):
-        self.committed_attempts.append(str(event.attempt))
-
-
 def stumbling(spout, out=None) -> tuple[TridentTopology, Capture]:
     topology = TridentTopology("replays")
     stream = topology.new_stream("words", spout, out=out)
@@ -51,10 +41,11 @@ def stumbling(spout, out=None) -> tuple[TridentTopology, Capture]:
 
 def committed_batches(spout, out=None, config=AT_ONCE):
     topology, kept = stumbling(spout, out)
-    attempts = Attempts()
-    run_to_the_end(topology, config, listener=attempts)
+    heard = []
+    run_to_the_end(topology, config, listener=heard.append)
+    attempts = [str(event.attempt) for event in heard if isinstance(event, BatchCommitted)]
     batches = {txid: [word for (word,) in rows] for txid, rows in kept.batches.items()}
-    return batches, attempts.committed_attempts
+    return batches, attempts
 
 
 # --- a rich spout ------------------------------------------------------------------------------

@@ -7,12 +7,19 @@ from typing import Any
 
 from waterspout import Config
 from waterspout.coordination.dead_letters import DeadLetters
+from waterspout.coordination.events import (
+    ErrorReported,
+    Event,
+    EventBus,
+    ProgressBetweenWaves,
+    WaveFinished,
+)
+from waterspout.coordination.progress import WaveProgress
 from waterspout.coordination.store import MemoryCoordinationStore, SharedMemory
-from waterspout.coordination.wave_loop import WaveListener, WaveLoop, WaveSetup
+from waterspout.coordination.wave_loop import WaveLoop, WaveSetup
 from waterspout.testing import InProcessWaves
 from waterspout.topology import BasicBolt, Bolt, Topology
 from waterspout.topology.log import LogSpout
-from waterspout.waves.bolts import ErrorNote
 from waterspout.waves.engine import WaveEngine
 
 SPREAD = 0
@@ -46,18 +53,19 @@ class FakeClock:
         self.now += seconds
 
 
-class Heard(WaveListener):
+class Heard:
     """Everything a loop has said."""
 
     def __init__(self) -> None:
-        self.waves: list[dict[str, Any]] = []
-        self.errors: list[ErrorNote] = []
+        self.waves: list[WaveProgress] = []
+        self.errors: list[ErrorReported] = []
 
-    def wave(self, facts: dict[str, Any]) -> None:
-        self.waves.append(facts)
-
-    def error(self, note: ErrorNote) -> None:
-        self.errors.append(note)
+    def __call__(self, event: Event) -> None:
+        match event:
+            case WaveFinished(progress=progress) | ProgressBetweenWaves(progress=progress):
+                self.waves.append(progress)
+            case ErrorReported():
+                self.errors.append(event)
 
 
 class Driven:
@@ -82,7 +90,7 @@ class Driven:
         self.letters = DeadLetters(None) if letters is None else letters
         self.store = MemoryCoordinationStore(topology.name, shared or SharedMemory())
         setup = WaveSetup(topology, self.engine, self.store, self.letters, Config(**options))
-        self.loop = WaveLoop(setup, self.clock, self.heard)
+        self.loop = WaveLoop(setup, self.clock, EventBus(self.heard))
         self.loop.start()
 
     @property

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import logging
 import sys
-from dataclasses import asdict
 from pathlib import Path
 
 from waterspout.cli.demo_layout import (
@@ -22,9 +21,9 @@ from waterspout.cli.demo_layout import (
     SENTENCES,
     TABLE,
 )
-from waterspout.cli.watching import BatchWatcher, start_waiting
+from waterspout.cli.watching import start_waiting
 from waterspout.config import Config
-from waterspout.run import submit
+from waterspout.run import Run, submit
 from waterspout.spark.starting import open_session
 from waterspout.spouts.files import FileSpout
 from waterspout.state.sqlite import SQLiteState
@@ -56,13 +55,13 @@ def main(folder: Path) -> int:
     session = open_session(folder / LOG)
     try:
         run = submit(word_count(folder), session, conf)
-        watcher, done = BatchWatcher(run), start_waiting(run)
+        done = start_waiting(run)
         _tell("started")
         while not done.wait(_LOOK_EVERY_S):
-            _tell("progress", **asdict(watcher.look()))
+            _tell_progress("progress", run)
         run.stop()
         run.await_termination()
-        _tell("done", **asdict(watcher.look()))
+        _tell_progress("done", run)
     except Exception as error:
         logging.exception("the demo's run failed")
         _tell("failed", error=str(error))
@@ -70,6 +69,12 @@ def main(folder: Path) -> int:
     finally:
         session.stop()
     return 0
+
+
+def _tell_progress(event: str, run: Run) -> None:
+    now = run.snapshot()
+    txid, replayed = now.totals["last_txid"], now.totals["replayed"]
+    _tell(event, txid=txid, replayed=replayed, in_flight=len(now.in_flight))
 
 
 def _tell(event: str, **facts: object) -> None:

@@ -103,7 +103,7 @@ class _Transactional(Kind):
         return explain_transactions(self._topology, conf, os.cpu_count() or 2)
 
     def watch(self, run: Run, conf: Config) -> Watcher:
-        return BatchWatcher(run, fact="executed_tuples", noun="tuple")
+        return BatchWatcher(run, key="executed_tuples", noun="tuple")
 
 
 def kind_of(topology: Topology | TridentTopology) -> Kind:

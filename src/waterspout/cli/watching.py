@@ -7,27 +7,25 @@ import time
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from waterspout.cli.failures import one_line
 from waterspout.cli.screen import counted
 from waterspout.cli.throttling import Throttle
+from waterspout.coordination.progress import BatchTotals, RunSnapshot, WaveTotals
 from waterspout.run import Run
 
 __all__ = [
     "BatchWatcher",
-    "BatchesSeen",
     "ErrorLines",
     "Rate",
     "Watcher",
     "WaveWatcher",
-    "WavesSeen",
     "start_waiting",
 ]
 
 
 class Watcher(ABC):
-    """Says in words how far a run is. Ask often: a run remembers only its latest progress."""
+    """Says in words how far a run is."""
 
     @abstractmethod
     def now(self) -> str:
@@ -46,110 +44,59 @@ class Watcher(ABC):
         return []
 
 
-@dataclass(frozen=True, slots=True)
-class BatchesSeen:
-    """How far a run of batches is."""
-
-    txid: int | None = None
-    """The batch committed last by this run; None before the first."""
-
-    batches: int = 0
-    """Batches committed by this run."""
-
-    in_flight: int = 0
-    replayed: int = 0
-    rows: int = 0
-    """Rows that went into states, or tuples that were executed."""
-
-
 class BatchWatcher(Watcher):
-    """Adds up the progress of a run of batches: of rows that are written, or tuples executed."""
+    """Tells of a run of batches: of rows that are written, or of tuples that are executed."""
 
-    def __init__(self, run: Run, *, fact: str = "written_rows", noun: str = "row") -> None:
+    def __init__(self, run: Run, *, key: str = "written_rows", noun: str = "row") -> None:
         self._run = run
-        self._fact = fact
+        self._key = key
         self._noun = noun
-        self._seen = BatchesSeen()
         self._rate = Rate()
 
     def now(self) -> str:
         """Return the batches and rows, what is in flight, and rows a second."""
-        seen = self.look()
-        speed = f"{seen.in_flight} in flight, {self._rate.at(seen.rows):,.0f} {self._noun}s/s"
-        return f"{self._sum(seen)}, {speed}"
+        snapshot = self._run.snapshot()
+        rate = self._rate.at(snapshot.totals[self._key])
+        return (
+            f"{self._sum(snapshot)}, {len(snapshot.in_flight)} in flight, "
+            f"{rate:,.0f} {self._noun}s/s"
+        )
 
     def total(self) -> str:
         """Return the batches and rows."""
-        return self._sum(self.look())
+        return self._sum(self._run.snapshot())
 
-    def look(self) -> BatchesSeen:
-        """Return how far the run is now, as numbers."""
-        before = self._seen
-        last = before.txid or 0
-        new = [entry for entry in self._run.recent_progress if entry["txid"] > last]
-        self._seen = BatchesSeen(
-            txid=new[-1]["txid"] if new else before.txid,
-            batches=before.batches + len(new),
-            in_flight=self._in_flight(),
-            replayed=new[-1]["replayed"] if new else before.replayed,
-            rows=before.rows + sum(entry.get(self._fact, 0) for entry in new),
-        )
-        return self._seen
-
-    def _sum(self, seen: BatchesSeen) -> str:
-        at = "" if seen.txid is None else f" (up to {seen.txid})"
-        replayed = f", {seen.replayed} replayed" if seen.replayed else ""
-        batches = counted(seen.batches, "batch", "batches")
+    def _sum(self, snapshot: RunSnapshot) -> str:
+        totals = snapshot.totals
+        assert isinstance(totals, BatchTotals)
+        at = "" if totals.last_txid is None else f" (up to {totals.last_txid})"
+        replayed = f", {totals.replayed} replayed" if totals.replayed else ""
+        batches = counted(totals.committed, "batch", "batches")
         done = "written" if self._noun == "row" else "executed"
-        return f"{batches} committed{at}{replayed}, {counted(seen.rows, self._noun)} {done}"
-
-    def _in_flight(self) -> int:
-        open_batches: set[int] = set()
-        for entry in self._run.timeline:
-            if entry["event"] == "processing starts":
-                open_batches.add(entry["txid"])
-            elif entry["event"] == "commit ends":
-                open_batches.discard(entry["txid"])
-        return len(open_batches)
-
-
-@dataclass(frozen=True, slots=True)
-class WavesSeen:
-    """How far a run of waves is."""
-
-    last: int = 0
-    """The number of the newest wave; one that broke up into pieces has left a gap."""
-
-    waves: int = 0
-    executed: int = 0
-    acked: int = 0
-    failed: int = 0
-    timed_out: int = 0
-    dead_letters: int = 0
-    pending: int = 0
-    throttled: bool = False
+        rows = counted(totals[self._key], self._noun)
+        return f"{batches} committed{at}{replayed}, {rows} {done}"
 
 
 class WaveWatcher(Watcher):
-    """Adds up the progress of a run of waves, and tells of each kind of error once."""
+    """Tells of a run of waves, and of each kind of error once."""
 
     def __init__(self, run: Run, letters: Callable[[], int] = lambda: 0) -> None:
         self._run = run
         self._letters = letters
-        self._seen = WavesSeen()
         self._rate = Rate()
         self._errors = ErrorLines()
 
     def now(self) -> str:
         """Return the waves, tuples and messages, what is pending, and tuples a second."""
-        seen = self.look()
-        speed = f"{seen.pending:,} pending, {self._rate.at(seen.executed):,.0f} tuples/s"
-        throttled = ", throttled: the bolts are behind" if seen.throttled else ""
-        return f"{_sum_of_waves(seen)}, {speed}{throttled}"
+        snapshot = self._run.snapshot()
+        last = snapshot.last_progress or {"pending": 0, "throttled": False}
+        speed = f"{last['pending']:,} pending, {self._rate.at(snapshot.totals['executed']):,.0f}"
+        throttled = ", throttled: the bolts are behind" if last["throttled"] else ""
+        return f"{_sum_of_waves(snapshot)}, {speed} tuples/s{throttled}"
 
     def total(self) -> str:
         """Return the waves, tuples and messages."""
-        return _sum_of_waves(self.look())
+        return _sum_of_waves(self._run.snapshot())
 
     def news(self, *, last: bool = False) -> list[str]:
         """Return a line for each new kind of error of a component."""
@@ -163,38 +110,21 @@ class WaveWatcher(Watcher):
         kept = counted(count, "dead letter is", "dead letters are")
         return [f"{name}: {kept} kept; see: waterspout dead-letters list {name}"]
 
-    def look(self) -> WavesSeen:
-        """Return how far the run is now, as numbers."""
-        before = self._seen
-        new = [entry for entry in self._run.recent_progress if entry["wave"] > before.last]
-        if new:
-            newest = new[-1]
-            self._seen = WavesSeen(
-                last=newest["wave"],
-                waves=before.waves + len(new),
-                executed=before.executed + sum(sum(e["executed"].values()) for e in new),
-                acked=before.acked + sum(entry["acked"] for entry in new),
-                failed=before.failed + sum(entry["failed"] for entry in new),
-                timed_out=newest["timed_out"],
-                dead_letters=newest["dead_letters"],
-                pending=newest["pending"],
-                throttled=newest["throttled"],
-            )
-        return self._seen
 
-
-def _sum_of_waves(seen: WavesSeen) -> str:
+def _sum_of_waves(snapshot: RunSnapshot) -> str:
+    totals = snapshot.totals
+    assert isinstance(totals, WaveTotals)
     parts = [
-        counted(seen.waves, "wave"),
-        f"{counted(seen.executed, 'tuple')} executed",
-        f"{seen.acked:,} acked",
+        counted(totals.waves, "wave"),
+        f"{counted(totals.executed, 'tuple')} executed",
+        f"{totals.acked:,} acked",
     ]
-    if seen.failed:
-        parts.append(f"{seen.failed:,} failed")
-    if seen.timed_out:
-        parts.append(f"{seen.timed_out:,} timed out")
-    if seen.dead_letters:
-        parts.append(counted(seen.dead_letters, "dead letter"))
+    if totals.failed:
+        parts.append(f"{totals.failed:,} failed")
+    if totals.timed_out:
+        parts.append(f"{totals.timed_out:,} timed out")
+    if totals.dead_letters:
+        parts.append(counted(totals.dead_letters, "dead letter"))
     return ", ".join(parts)
 
 

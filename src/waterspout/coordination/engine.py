@@ -4,30 +4,33 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 from waterspout.state.head import Writer
 from waterspout.transactional.attempt import TransactionAttempt
 from waterspout.transactional.ledger import Metadata
 
-__all__ = ["BatchEngine", "CommitOrder", "Committed", "Ended", "Event", "Failed", "Processed"]
+__all__ = ["BatchEngine", "CommitOrder", "Committed", "Ended", "Failed", "Processed", "Report"]
 
 
 @dataclass(frozen=True, slots=True)
 class Processed:
-    """The processing phase of an attempt succeeded."""
+    """The processing phase of an attempt succeeded; the numbers are those of `BatchProgress`."""
 
     attempt: TransactionAttempt
-    facts: Mapping[str, Any] = field(default_factory=dict)
+    processing_s: float = 0.0
+    staged_rows: int = 0
+    executed_tuples: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """All writes of an attempt's commit phase succeeded."""
+    """All writes of an attempt's commit phase succeeded; numbers as in `BatchProgress`."""
 
     attempt: TransactionAttempt
-    facts: Mapping[str, Any] = field(default_factory=dict)
+    commit_s: float = 0.0
+    written_rows: int = 0
+    committed_tuples: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +48,8 @@ class Ended:
     attempt: TransactionAttempt
 
 
-Event = Processed | Committed | Failed | Ended
+Report = Processed | Committed | Failed | Ended
+"""What an engine tells the loop, once for each phase that was started."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +67,7 @@ class CommitOrder:
 class BatchEngine(ABC):
     """Runs phases in the background and reports each outcome once, from any thread."""
 
-    report: Callable[[Event], None]
+    report: Callable[[Report], None]
     """Set by the loop before the first start."""
 
     def enroll(self, writer: Writer) -> None:  # noqa: B027  (optional hook)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import logging
 import queue
+import time
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -32,12 +33,24 @@ from waterspout.coordination.engine import (
     CommitOrder,
     Committed,
     Ended,
-    Event,
     Failed,
     Processed,
+    Report,
 )
+from waterspout.coordination.events import (
+    BatchCancelled,
+    BatchCommitted,
+    BatchCommitting,
+    BatchEmitted,
+    BatchFailed,
+    BatchProcessed,
+    EventBus,
+    SpoutPaused,
+)
+from waterspout.coordination.progress import BatchProgress
 from waterspout.coordination.store import CoordinationStore
 from waterspout.errors import BuildError, FailedException, LeaseLostError, OutsideError
+from waterspout.safe_repr import described
 from waterspout.spouts.base import BatchPlanner, PlannedSpout, SpoutContext, SpoutKind
 from waterspout.state.base import HeadedState
 from waterspout.state.head import Writer
@@ -54,30 +67,11 @@ from waterspout.transactional.coordinator import (
 )
 from waterspout.transactional.ledger import Ledger
 
-__all__ = ["BatchLoop", "BatchSetup", "LoopListener"]
+__all__ = ["BatchLoop", "BatchSetup"]
 
 log = logging.getLogger(__name__)
 
 _SETTLE_AGAIN_S = 1.0
-
-
-class LoopListener:
-    """Hears what a loop does; every method may be left out. Called in the loop's thread."""
-
-    def emitted(self, attempt: TransactionAttempt, replay: bool) -> None:
-        """A processing phase starts."""
-
-    def processed(self, event: Processed) -> None:
-        """A processing phase is over."""
-
-    def committing(self, attempt: TransactionAttempt) -> None:
-        """A commit phase starts."""
-
-    def committed(self, event: Committed) -> None:
-        """A batch was marked."""
-
-    def failed(self, attempt: TransactionAttempt, error: BaseException) -> None:
-        """An attempt failed and will be replayed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,26 +93,29 @@ class BatchLoop:
     """Drive one topology's batches. `start` takes the lease; `close` gives it up."""
 
     def __init__(
-        self, setup: BatchSetup, clock: Callable[[], float], listener: LoopListener | None = None
+        self, setup: BatchSetup, clock: Callable[[], float], events: EventBus | None = None
     ) -> None:
         self._setup = setup
+        self._name = setup.topology
         self._clock = clock
-        self._listener = listener or LoopListener()
-        self._events: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
+        self.events = events or EventBus()
+        self._reports: queue.SimpleQueue[Report | None] = queue.SimpleQueue()
         self._planners: dict[str, BatchPlanner] = {}
         self._ready_failures = 0
         self._ask_again_at: float | None = None
         """When to ask a spout again that could not be asked; None: all could."""
         self._found_data: set[int] = set()
         """The batches for which a spout has data, as far as that was asked."""
-        self._commit_facts: dict[TransactionAttempt, Committed] = {}
+        self._processed: dict[TransactionAttempt, Processed] = {}
+        self._committed: Committed | None = None
+        self._replayed = self._failures = 0
         self._abandoned: BaseException | None = None
         self._settle_at: float | None = None
         self.error: BaseException | None = None
         self.is_idle = False
         self.active = True
         self._told_active = True
-        setup.engine.report = self._events.put
+        setup.engine.report = self._reports.put
 
     def start(self) -> None:
         """Check everything, take the lease, and go on from the ledger."""
@@ -159,7 +156,7 @@ class BatchLoop:
         Whatever ends the run is raised and kept in `error`; nothing is lost by it.
         """
         try:
-            self._take_events(wait_s)
+            self._take_reports(wait_s)
             if self._abandoned is not None:
                 raise self._abandoned
             self._tell_active()
@@ -179,7 +176,7 @@ class BatchLoop:
 
     def wake(self) -> None:
         """Make a waiting `step` return."""
-        self._events.put(None)
+        self._reports.put(None)
 
     def close(self) -> None:
         """Cancel what runs, close the spouts, give up the lease."""
@@ -193,27 +190,28 @@ class BatchLoop:
 
     # --- events and actions ------------------------------------------------------------------
 
-    def _take_events(self, wait_s: float) -> None:
+    def _take_reports(self, wait_s: float) -> None:
         try:
-            event = self._events.get(timeout=wait_s) if wait_s > 0 else self._events.get_nowait()
+            report = self._reports.get(timeout=wait_s) if wait_s > 0 else self._reports.get_nowait()
             while True:
-                if event is not None:
-                    self._handle(event)
-                event = self._events.get_nowait()
+                if report is not None:
+                    self._handle(report)
+                report = self._reports.get_nowait()
         except queue.Empty:
             return
 
-    def _handle(self, event: Event) -> None:
+    def _handle(self, report: Report) -> None:
         now = self._clock()
-        match event:
+        match report:
             case Processed(attempt):
                 faults.point("processed", txid=attempt.txid)
-                self._listener.processed(event)
+                if self._is_in_flight(attempt):
+                    self._processed[attempt] = report
+                    self.events.publish(BatchProcessed(self._name, attempt))
                 self._carry_out(self._coordinator.processed(attempt, now))
             case Committed(attempt):
-                self._commit_facts[attempt] = event
+                self._committed = report
                 self._carry_out(self._coordinator.committed(attempt, now))
-                self._commit_facts.pop(attempt, None)
             case Failed(attempt, error):
                 self._fail(attempt, error)
             case Ended(attempt):
@@ -224,11 +222,23 @@ class BatchLoop:
             raise error
         actions = self._coordinator.failed(attempt, error, self._clock())
         if actions:
-            stops = any(isinstance(action, Stop) for action in actions)
-            what = "and the run stops" if stops else "and is replayed"
-            log.warning("batch %s failed %s: %s", attempt, what, error)
-            self._listener.failed(attempt, error)
+            self._tell_failed(attempt, error, actions)
         self._carry_out(actions)
+
+    def _tell_failed(
+        self, attempt: TransactionAttempt, error: BaseException, actions: list[Action]
+    ) -> None:
+        """Say that an attempt failed, and which others are cancelled with it."""
+        stops = any(isinstance(action, Stop) for action in actions)
+        what = "and the run stops" if stops else "and is replayed"
+        log.warning("batch %s failed %s: %s", attempt, what, error)
+        self._failures += 1
+        self.events.publish(BatchFailed(self._name, attempt, error, stops))
+        for action in actions:
+            if isinstance(action, Cancel):
+                self._processed.pop(action.attempt, None)
+                if action.attempt != attempt:
+                    self.events.publish(BatchCancelled(self._name, action.attempt, attempt))
 
     def _carry_out(self, actions: list[Action]) -> None:
         for action in actions:
@@ -247,6 +257,11 @@ class BatchLoop:
     def _do_what_is_due(self) -> bool:
         """Carry out one round of actions; True if a batch was emitted, so that the next may."""
         actions = self._coordinator.poll(self._clock(), self._ready, active=self.active)
+        late = [action.attempt for action in actions if isinstance(action, Cancel)]
+        if late:
+            limit = self._setup.config.batch_timeout_secs
+            error = FailedException(f"a phase of it took more than {limit:g} s")
+            self._tell_failed(late[0], error, actions)
         self._carry_out(actions)
         return any(isinstance(action, Emit) for action in actions)
 
@@ -264,12 +279,13 @@ class BatchLoop:
             self._fail(attempt, error)
             return
         self._keeper.emit(attempt, metadata)
-        self._listener.emitted(attempt, attempt.attempt_id > 0)
+        self._replayed += attempt.attempt_id > 0
+        self.events.publish(BatchEmitted(self._name, attempt))
         self._setup.engine.start_processing(attempt, metadata)
 
     def _begin_commit(self, attempt: TransactionAttempt) -> None:
         claim = self._commits.begin(attempt)
-        self._listener.committing(attempt)
+        self.events.publish(BatchCommitting(self._name, attempt))
         # The engine claims when it is about to write, on a thread of its own.
         order = CommitOrder(
             attempt,
@@ -288,7 +304,27 @@ class BatchLoop:
         for spout_id, planner in self._planners.items():
             planner.succeeded(attempt.txid, metadata[spout_id])
         self._setup.engine.release(attempt)
-        self._listener.committed(self._commit_facts.get(attempt, Committed(attempt)))
+        self.events.publish(BatchCommitted(self._name, attempt, self._progress(attempt)))
+
+    def _progress(self, attempt: TransactionAttempt) -> BatchProgress:
+        """Return what there is to know of a batch that was just marked."""
+        processed = self._processed.pop(attempt, Processed(attempt))
+        committed = self._committed or Committed(attempt)
+        return BatchProgress(
+            name=self._name,
+            txid=attempt.txid,
+            attempt=attempt.attempt_id,
+            timestamp=time.time(),
+            in_flight=len(self._coordinator.in_flight),
+            replayed=self._replayed,
+            failures=self._failures,
+            processing_s=processed.processing_s,
+            commit_s=committed.commit_s,
+            staged_rows=processed.staged_rows,
+            written_rows=committed.written_rows,
+            executed_tuples=processed.executed_tuples,
+            committed_tuples=committed.committed_tuples,
+        )
 
     def _settle(self) -> None:
         """Tell the states that the last batch was marked; they may know already."""
@@ -332,8 +368,11 @@ class BatchLoop:
         if self._ask_again_at is not None and self._clock() < self._ask_again_at:
             return False
         previous = self.ledger.metadata_before(txid) or {}
+        asked = ""
         try:
-            ready = any(p.is_ready(previous.get(i)) for i, p in self._planners.items())
+            ready = False
+            for asked, planner in self._planners.items():
+                ready = ready or planner.is_ready(previous.get(asked))
         except BuildError:
             raise  # asking again would not mend it
         except Exception as error:
@@ -343,6 +382,7 @@ class BatchLoop:
             log.warning("a spout could not be asked for data: %s", error)
             pause_s = self._setup.config.retry_backoff.pause_s(self._ready_failures)
             self._ask_again_at = self._clock() + pause_s
+            self.events.publish(SpoutPaused(self._name, asked, described(error), pause_s))
             return False
         self._ready_failures, self._ask_again_at = 0, None
         if ready:
@@ -383,7 +423,7 @@ class BatchLoop:
 
     def _looks_idle(self) -> bool:
         coordinator = self._coordinator
-        if coordinator.in_flight or not self._events.empty():
+        if coordinator.in_flight or not self._reports.empty():
             return False
         if not self.active:
             return True  # what is owed is replayed once the topology is activated

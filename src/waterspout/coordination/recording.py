@@ -1,17 +1,46 @@
-"""What a run remembers of itself: progress, a timeline, errors."""
+"""What a run remembers of its events: progress, a timeline, errors, and how it stands now."""
 
 from __future__ import annotations
 
 import logging
+import threading
 import time
+from abc import ABC, abstractmethod
 from collections import deque
-from typing import Any
+from dataclasses import replace
+from typing import Literal
 
-from waterspout.coordination.engine import Committed, Processed
-from waterspout.coordination.loop import LoopListener
-from waterspout.coordination.wave_loop import WaveListener
+from waterspout.coordination.events import (
+    BatchCancelled,
+    BatchCommitted,
+    BatchCommitting,
+    BatchEmitted,
+    BatchFailed,
+    BatchProcessed,
+    ErrorReported,
+    Event,
+    MessageDeadLettered,
+    ProgressBetweenWaves,
+    SpoutPaused,
+    TreesDecided,
+    WaveFinished,
+    WaveRetried,
+    WaveStarted,
+)
+from waterspout.coordination.progress import (
+    BatchInFlight,
+    BatchProgress,
+    BatchTotals,
+    ErrorSummary,
+    RunSnapshot,
+    SpoutPause,
+    TimelineEntry,
+    WaveInFlight,
+    WaveProgress,
+    WaveTotals,
+)
+from waterspout.safe_repr import described
 from waterspout.transactional.attempt import TransactionAttempt
-from waterspout.waves.bolts import ErrorNote
 
 __all__ = ["BatchRecorder", "Recorder", "WaveRecorder"]
 
@@ -25,110 +54,197 @@ _LOGGED_PER_INTERVAL = 5
 _INTERVAL_S = 10.0
 
 
-class Recorder:
-    """The newest entries of each kind."""
+class Recorder(ABC):
+    """Listens to a run and keeps the newest of each kind. May be asked from any thread."""
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self.recent: deque[dict[str, Any]] = deque(maxlen=_KEEP_PROGRESS)
-        self.timeline: deque[dict[str, Any]] = deque(maxlen=8 * _KEEP_PROGRESS)
-        self.errors: deque[dict[str, Any]] = deque(maxlen=_KEEP_ERRORS)
+        self._lock = threading.Lock()
+        self._recent: deque[BatchProgress | WaveProgress] = deque(maxlen=_KEEP_PROGRESS)
+        self._timeline: deque[TimelineEntry] = deque(maxlen=8 * _KEEP_PROGRESS)
+        self._errors: deque[ErrorSummary] = deque(maxlen=_KEEP_ERRORS)
+        self._pauses: dict[str, SpoutPause] = {}
 
-    def note_error(self, component: str, error: str, traceback: str, count: int) -> None:
+    def __call__(self, event: Event) -> None:
+        with self._lock:
+            if isinstance(event, SpoutPaused):
+                until = event.timestamp + event.pause_s
+                self._pauses[event.component] = SpoutPause(event.component, event.error, until)
+            else:
+                self._note(event)
+
+    @property
+    def recent(self) -> list[BatchProgress | WaveProgress]:
+        """The progress made last, oldest first."""
+        with self._lock:
+            return list(self._recent)
+
+    @property
+    def timeline(self) -> list[TimelineEntry]:
+        """The steps of the latest attempts, oldest first."""
+        with self._lock:
+            return list(self._timeline)
+
+    @property
+    def errors(self) -> list[ErrorSummary]:
+        """The latest errors, oldest first."""
+        with self._lock:
+            return list(self._errors)
+
+    def snapshot(self, status: str) -> RunSnapshot:
+        """Return how the run stands now."""
+        with self._lock:
+            now = time.time()
+            return RunSnapshot(
+                name=self._name,
+                status=status,
+                timestamp=now,
+                in_flight=self._in_flight_now(),
+                totals=self._totals_now(),
+                last_progress=self._recent[-1] if self._recent else None,
+                pausing_spouts=tuple(p for p in self._pauses.values() if p.until > now),
+                errors=tuple(self._errors),
+            )
+
+    @abstractmethod
+    def _note(self, event: Event) -> None: ...
+
+    @abstractmethod
+    def _in_flight_now(self) -> tuple[BatchInFlight, ...] | tuple[WaveInFlight, ...]: ...
+
+    @abstractmethod
+    def _totals_now(self) -> BatchTotals | WaveTotals: ...
+
+    def _note_error(self, component: str, error: str, traceback: str, count: int) -> None:
         """Remember an error; one like the last of its component only raises its count."""
-        for entry in reversed(self.errors):
-            if entry["component"] == component:
-                if entry["error"] == error:
-                    entry["count"] += count
-                    entry["last"] = time.time()
+        now = time.time()
+        for i in reversed(range(len(self._errors))):
+            entry = self._errors[i]
+            if entry.component == component:
+                if entry.error == error:
+                    self._errors[i] = replace(entry, count=entry.count + count, last=now)
                     return
                 break
-        now = time.time()
-        self.errors.append(
-            {
-                "component": component,
-                "error": error,
-                "traceback": traceback,
-                "count": count,
-                "first": now,
-                "last": now,
-            }
-        )
+        self._errors.append(ErrorSummary(component, error, traceback, count, now, now))
 
 
-class WaveRecorder(Recorder, WaveListener):
-    """Turns what a wave loop does into progress, and errors into log lines, not too many."""
+class WaveRecorder(Recorder):
+    """Listens to a run of waves; errors become log lines, not too many."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
+        self._totals = WaveTotals()
+        self._wave: WaveInFlight | None = None
         self._since: dict[str, float] = {}
         self._logged: dict[str, int] = {}
 
-    def wave(self, facts: dict[str, Any]) -> None:
-        self.recent.append({"name": self._name, "timestamp": time.time(), **facts})
+    def _note(self, event: Event) -> None:
+        totals = self._totals
+        match event:
+            case WaveStarted(wave=wave, attempt=attempt, tuples=tuples, timestamp=now):
+                self._wave = WaveInFlight(wave, attempt, tuples, now, "running")
+            case WaveRetried(timestamp=now) if self._wave is not None:
+                self._wave = replace(
+                    self._wave, since=now, waits_for="a pause before it runs again"
+                )
+            case WaveFinished(progress=progress):
+                self._wave = None
+                self._recent.append(progress)
+                executed = totals.executed + sum(progress.executed.values())
+                self._totals = replace(totals, waves=totals.waves + 1, executed=executed)
+            case ProgressBetweenWaves(progress=progress):
+                self._recent.append(progress)
+            case TreesDecided():
+                self._totals = replace(
+                    totals,
+                    acked=totals.acked + event.acked,
+                    failed=totals.failed + event.failed,
+                    timed_out=totals.timed_out + event.timed_out,
+                )
+            case MessageDeadLettered():
+                self._totals = replace(totals, dead_letters=totals.dead_letters + 1)
+            case ErrorReported():
+                self._note_error(event.component, event.error, event.traceback, event.count)
+                self._log(event)
 
-    def error(self, note: ErrorNote) -> None:
-        self.note_error(note.component, note.error, note.traceback, note.count)
-        now = time.monotonic()
-        if now - self._since.get(note.component, -_INTERVAL_S) >= _INTERVAL_S:
-            self._since[note.component] = now
-            self._logged[note.component] = 0
-        self._logged[note.component] += 1
-        if self._logged[note.component] <= _LOGGED_PER_INTERVAL:
-            more = f" ({note.count} times in this wave)" if note.count > 1 else ""
+    def _in_flight_now(self) -> tuple[WaveInFlight, ...]:
+        return () if self._wave is None else (self._wave,)
+
+    def _totals_now(self) -> WaveTotals:
+        return self._totals
+
+    def _log(self, event: ErrorReported) -> None:
+        now, component = time.monotonic(), event.component
+        if now - self._since.get(component, -_INTERVAL_S) >= _INTERVAL_S:
+            self._since[component], self._logged[component] = now, 0
+        self._logged[component] += 1
+        if self._logged[component] <= _LOGGED_PER_INTERVAL:
+            more = f" ({event.count} times in this wave)" if event.count > 1 else ""
             log.error(
-                "%s, task %d%s: %s\n%s",
-                *(note.component, note.task, more, note.error, note.traceback),
+                "%s, task %d%s: %s\n%s", component, event.task, more, event.error, event.traceback
             )
 
 
-class BatchRecorder(Recorder, LoopListener):
-    """Turns what a batch loop does into progress and a timeline."""
+class BatchRecorder(Recorder):
+    """Listens to a run of batches."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
-        self._processed: dict[TransactionAttempt, Processed] = {}
-        self._replayed = 0
-        self._failures = 0
-        self._in_flight: set[int] = set()
+        self._totals = BatchTotals()
+        self._batches: dict[int, BatchInFlight] = {}
 
-    def emitted(self, attempt: TransactionAttempt, replay: bool) -> None:
-        self._replayed += replay
-        self._in_flight.add(attempt.txid)
-        self._note("processing starts", attempt)
+    def _note(self, event: Event) -> None:
+        totals = self._totals
+        match event:
+            case BatchEmitted(attempt=attempt):
+                self._totals = replace(totals, replayed=totals.replayed + event.is_replay)
+                self._enter("processing", "processing", attempt, event)
+                self._mark("processing starts", attempt)
+            case BatchProcessed(attempt=attempt):
+                turn = f"its turn to commit after {attempt.txid - 1}"
+                self._enter("processed", turn, attempt, event)
+                self._mark("processing ends", attempt)
+            case BatchCommitting(attempt=attempt):
+                self._enter("committing", "writing", attempt, event)
+                self._mark("commit starts", attempt)
+            case BatchCommitted(attempt=attempt, progress=progress):
+                self._batches.pop(attempt.txid, None)
+                self._mark("commit ends", attempt)
+                self._recent.append(progress)
+                self._totals = replace(
+                    totals,
+                    committed=totals.committed + 1,
+                    last_txid=attempt.txid,
+                    written_rows=totals.written_rows + progress.written_rows,
+                    executed_tuples=totals.executed_tuples + progress.executed_tuples,
+                )
+            case BatchFailed(attempt=attempt, error=error):
+                self._totals = replace(totals, failures=totals.failures + 1)
+                self._enter("failed", "a pause before its replay", attempt, event)
+                text = described(error)
+                self._note_error(f"batch {attempt}", text, "", 1)
+                self._mark("failed", attempt, text)
+            case BatchCancelled(attempt=attempt, failed=failed):
+                self._enter("failed", f"the replay of {failed.txid}", attempt, event)
 
-    def processed(self, event: Processed) -> None:
-        self._processed[event.attempt] = event
-        self._note("processing ends", event.attempt)
+    def _in_flight_now(self) -> tuple[BatchInFlight, ...]:
+        return tuple(batch for _, batch in sorted(self._batches.items()))
 
-    def committing(self, attempt: TransactionAttempt) -> None:
-        self._note("commit starts", attempt)
+    def _totals_now(self) -> BatchTotals:
+        return self._totals
 
-    def committed(self, event: Committed) -> None:
-        attempt = event.attempt
-        self._note("commit ends", attempt)
-        self._in_flight.discard(attempt.txid)
-        processed = self._processed.pop(attempt, Processed(attempt))
-        self._processed = {a: p for a, p in self._processed.items() if a.txid > attempt.txid}
-        self.recent.append(
-            {
-                "name": self._name,
-                "txid": attempt.txid,
-                "attempt": attempt.attempt_id,
-                "timestamp": time.time(),
-                "in_flight": len(self._in_flight),
-                "replayed": self._replayed,
-                "failures": self._failures,
-                **processed.facts,
-                **event.facts,
-            }
+    def _enter(
+        self,
+        phase: Literal["processing", "processed", "committing", "failed"],
+        waits_for: str,
+        attempt: TransactionAttempt,
+        event: Event,
+    ) -> None:
+        self._batches[attempt.txid] = BatchInFlight(
+            attempt.txid, attempt.attempt_id, phase, event.timestamp, waits_for
         )
 
-    def failed(self, attempt: TransactionAttempt, error: BaseException) -> None:
-        self._failures += 1
-        self.note_error(f"batch {attempt}", f"{type(error).__name__}: {error}", "", 1)
-        self._note("failed", attempt, error=f"{type(error).__name__}: {error}")
-
-    def _note(self, what: str, attempt: TransactionAttempt, **more: Any) -> None:
-        entry = {"event": what, "txid": attempt.txid, "attempt": attempt.attempt_id}
-        self.timeline.append({**entry, "time": time.monotonic(), **more})
+    def _mark(self, what: str, attempt: TransactionAttempt, error: str | None = None) -> None:
+        self._timeline.append(
+            TimelineEntry(what, attempt.txid, attempt.attempt_id, time.monotonic(), error)
+        )

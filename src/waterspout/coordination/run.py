@@ -5,9 +5,17 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Protocol
 
 from waterspout.config import Config
+from waterspout.coordination.events import EventBus, Listener, RunEnded
+from waterspout.coordination.progress import (
+    BatchProgress,
+    ErrorSummary,
+    RunSnapshot,
+    TimelineEntry,
+    WaveProgress,
+)
 from waterspout.coordination.recording import Recorder
 from waterspout.coordination.store import CoordinationStore
 from waterspout.errors import LeaseLostError, RunFailedError
@@ -23,6 +31,7 @@ class Drivable(Protocol):
 
     active: bool
     is_idle: bool
+    events: EventBus
 
     def step(self, wait_s: float = 0.0) -> None:
         """Do what is due; raise what ends the run."""
@@ -82,25 +91,36 @@ class Run:
         return "idle" if self._loop.is_idle else "running"
 
     @property
-    def last_progress(self) -> dict[str, Any] | None:
+    def last_progress(self) -> BatchProgress | WaveProgress | None:
         """The newest progress; None before the first batch has committed."""
-        recent = self._recorder.recent
-        return dict(recent[-1]) if recent else None
+        return self.snapshot().last_progress
 
     @property
-    def recent_progress(self) -> list[dict[str, Any]]:
+    def recent_progress(self) -> list[BatchProgress | WaveProgress]:
         """The progress of the batches committed last, oldest first."""
-        return [dict(entry) for entry in list(self._recorder.recent)]
+        return self._recorder.recent
 
     @property
-    def timeline(self) -> list[dict[str, Any]]:
+    def timeline(self) -> list[TimelineEntry]:
         """When phases of recent batches started and ended, in seconds of one clock."""
-        return [dict(entry) for entry in list(self._recorder.timeline)]
+        return self._recorder.timeline
 
     @property
-    def errors(self) -> list[dict[str, Any]]:
+    def errors(self) -> list[ErrorSummary]:
         """The latest errors of components and batches, oldest first, each with its count."""
-        return [dict(entry) for entry in list(self._recorder.errors)]
+        return self._recorder.errors
+
+    def snapshot(self) -> RunSnapshot:
+        """Return how the run stands now: what is in flight, totals, the last errors."""
+        return self._recorder.snapshot(self.status)
+
+    def subscribe(self, listener: Listener) -> Callable[[], None]:
+        """Call `listener` with every event from now on; return a function that ends that.
+
+        It is called in the thread that drives the run, which waits for it. What it raises is
+        logged and harms nobody.
+        """
+        return self._loop.events.subscribe(listener)
 
     def exception(self) -> BaseException | None:
         """Return what stopped the run, if it stopped by itself."""
@@ -157,8 +177,6 @@ class Run:
         self._loop.wake()
         self._thread.join(timeout)
 
-    # --- the threads -------------------------------------------------------------------------
-
     def _drive(self) -> None:
         poll_s = self._config.idle_poll_millis / 1000
         try:
@@ -184,6 +202,7 @@ class Run:
             with self._changed:
                 self._ended = True
                 self._changed.notify_all()
+            self._loop.events.publish(RunEnded(self.name, self._failure))
 
     def _keep_lease(self) -> None:
         interval = self._config.lease_secs / 3

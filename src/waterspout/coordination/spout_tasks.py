@@ -19,16 +19,23 @@ from waterspout.acking import AckTracker, TreeReport, Trees
 from waterspout.acking.xor import combine, generator, no_ids
 from waterspout.config import Config
 from waterspout.coordination.dead_letters import DeadLetters
+from waterspout.coordination.events import (
+    ErrorReported,
+    Event,
+    MessageDeadLettered,
+    SpoutPaused,
+    TreesDecided,
+)
 from waterspout.coordination.store import CoordinationStore
 from waterspout.errors import EmitError, SpoutCrash
 from waterspout.letters import DeadLetter
 from waterspout.topology.graph import Topology
 from waterspout.transactional.ledger import Ledger
-from waterspout.waves.bolts import ErrorNote, Failure
+from waterspout.waves.bolts import Failure
 from waterspout.waves.frames import Frame
 from waterspout.waves.log_spouts import LogTask
 from waterspout.waves.logs import LogRead
-from waterspout.waves.over_waves import ShardResult
+from waterspout.waves.part import PartResult
 from waterspout.waves.spouts import PulledSpout, SpoutTask
 
 __all__ = ["Counts", "SpoutTasks"]
@@ -62,14 +69,14 @@ class SpoutTasks:
         ledger: Ledger,
         letters: DeadLetters,
         clock: Callable[[], float],
-        report: Callable[[ErrorNote], None],
+        publish: Callable[[Event], None],
     ) -> None:
         self._topology = topology
         self._conf = conf
         self._ledger = ledger
         self._letters = letters
         self._clock = clock
-        self._report = report
+        self._publish = publish
         self._tracked = conf.ackers > 0
         self._ids = generator([secrets.randbits(128)])
         timeout = conf.message_timeout_secs if conf.enable_message_timeouts else None
@@ -211,13 +218,15 @@ class SpoutTasks:
         cause = crash.__cause__
         assert cause is not None
         text = "".join(traceback.format_exception(cause))
-        self._report(ErrorNote(each.component, each.task, str(crash), text))
+        self._report(each.component, each.task, str(crash), text)
         # By method: that it can be asked says nothing about a spout whose `ack` raises.
         key = (each.task, crash.method)
         crashes = self._crashes[key] = self._crashes.get(key, 0) + 1
         if crashes > self._conf.max_retries:
             raise crash
-        self._asleep_until[each.task] = self._clock() + self._conf.retry_backoff.pause_s(crashes)
+        pause_s = self._conf.retry_backoff.pause_s(crashes)
+        self._asleep_until[each.task] = self._clock() + pause_s
+        self._publish(SpoutPaused(self._topology.name, each.component, str(crash), pause_s))
 
     def _is_awake(self, each: SpoutTask) -> bool:
         """Whether a spout may be asked; one whose pause is over is started anew first."""
@@ -235,7 +244,7 @@ class SpoutTasks:
 
     # --- telling -------------------------------------------------------------------------------
 
-    def settle(self, results: Iterable[ShardResult]) -> None:
+    def settle(self, results: Iterable[PartResult]) -> None:
         """Apply what a wave has done to the trees, and tell the spouts of those that ended."""
         self.dry = False  # a spout that is told of a failure may have something to emit again
         failures: dict[int, Failure] = {}
@@ -271,7 +280,7 @@ class SpoutTasks:
         assert isinstance(each, LogTask)
         ((partition, offset, _),) = read.ranges
         self.dry = False
-        self.counts.failed += 1
+        self._count_failed(each, 1)
         letter = self._guarded(each, lambda: each.failed_unread(partition, offset, "", why))
         if letter is not None:
             self._put_aside([letter])
@@ -281,13 +290,15 @@ class SpoutTasks:
         trees = self.tracker.expire(self._clock())
         if len(trees):
             self.counts.timed_out += len(trees)
-            self._fail(trees, lambda root: Failure(root, "", "timed out"))
+            self._fail(trees, lambda root: Failure(root, "", "timed out"), timed_out=True)
 
     def _ack(self, trees: Trees) -> None:
         replayed: list[DeadLetter] = []
         for task, roots in _by_task(trees):
-            self.counts.acked += len(roots)
             each = self._tasks[task]
+            self.counts.acked += len(roots)
+            name = self._topology.name
+            self._publish(TreesDecided(name, each.component, acked=len(roots)))
             replayed += each.replayed(roots)
             if self._is_down(each):
                 continue  # its source will give these messages again
@@ -298,14 +309,16 @@ class SpoutTasks:
             self._letters.remove(ids)
             self._replaying.difference_update(ids)
 
-    def _fail(self, trees: Trees, reason: Callable[[int], Failure]) -> None:
+    def _fail(
+        self, trees: Trees, reason: Callable[[int], Failure], *, timed_out: bool = False
+    ) -> None:
         if not len(trees):
             return
         self.dry = False
         letters: list[DeadLetter] = []
         for task, roots in _by_task(trees):
-            self.counts.failed += len(roots)
             each = self._tasks[task]
+            self._count_failed(each, len(roots), timed_out=timed_out)
             for root in roots:
                 if self._is_down(each) and not each.is_replay(root):
                     continue  # its source will give this message again
@@ -318,6 +331,12 @@ class SpoutTasks:
         if letters:
             self._put_aside(letters)
 
+    def _count_failed(self, each: SpoutTask, count: int, *, timed_out: bool = False) -> None:
+        self.counts.failed += count
+        late = count if timed_out else 0
+        name = self._topology.name
+        self._publish(TreesDecided(name, each.component, failed=count, timed_out=late))
+
     def _is_down(self, each: SpoutTask) -> bool:
         """Whether a spout has crashed and will be started anew; a log's is not, it only pauses."""
         return isinstance(each, PulledSpout) and each.task in self._asleep_until
@@ -328,7 +347,10 @@ class SpoutTasks:
         self._letters.add(letters)
         faults.point("letters.after", count=len(letters))
         self._replaying.difference_update(letter.id for letter in letters)
-        self.counts.dead_letters += sum(not letter.id for letter in letters)
+        for letter in letters:
+            if not letter.id:  # else it was one before, and its replay failed
+                self.counts.dead_letters += 1
+                self._publish(MessageDeadLettered(self._topology.name, letter))
         for letter in letters[:10]:
             log.warning(
                 "message %s of spout %r failed %d times and is now a dead letter: %s%s",
@@ -356,7 +378,7 @@ class SpoutTasks:
                     # It does not fit the topology as it is now; it stays where it is.
                     self._letters.unwant([letter.id])
                     text = f"dead letter {letter.id} cannot be replayed: {error}"
-                    self._report(ErrorNote(letter.spout, each.task, text, text))
+                    self._report(letter.spout, each.task, text, text)
 
     def store_positions(self, store: CoordinationStore, *, now: bool = False) -> None:
         """Store up to where logs are done, not too often."""
@@ -378,11 +400,14 @@ class SpoutTasks:
                 if self._guarded(each, lambda e=each, s=stored: e.tell_committed(s)):  # type: ignore[misc]
                     self._works_again(each, "committed")
 
+    def _report(self, component: str, task: int, error: str, trace: str) -> None:
+        self._publish(ErrorReported(self._topology.name, component, task, error, trace))
+
     def _reporter(self, component: str, task: int) -> Callable[[BaseException], None]:
         def report(error: BaseException) -> None:
             name = f"{type(error).__name__}: {error}"
             text = "".join(traceback.format_exception(error))
-            self._report(ErrorNote(component, task, name, text))
+            self._report(component, task, name, text)
 
         return report
 

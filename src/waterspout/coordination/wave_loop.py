@@ -13,14 +13,23 @@ from __future__ import annotations
 
 import logging
 import secrets
+import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 from waterspout import faults
 from waterspout.acking import AckTracker
 from waterspout.config import Config
 from waterspout.coordination.dead_letters import DeadLetters
+from waterspout.coordination.events import (
+    ErrorReported,
+    EventBus,
+    ProgressBetweenWaves,
+    WaveFinished,
+    WaveRetried,
+    WaveStarted,
+)
+from waterspout.coordination.progress import WaveProgress
 from waterspout.coordination.spout_tasks import Counts, SpoutTasks
 from waterspout.coordination.store import CoordinationStore
 from waterspout.errors import BoltCrash, LeaseLostError, WorkerLostError
@@ -30,27 +39,16 @@ from waterspout.waves.bolts import ErrorNote
 from waterspout.waves.engine import Wave, WaveDone, WaveEngine, WaveFailed, assemble
 from waterspout.waves.frames import Frame, anchored, halves
 from waterspout.waves.logs import LogRead, halved
-from waterspout.waves.over_waves import WaveHeader
 from waterspout.waves.pacing import Pacing
+from waterspout.waves.part import TaskState, WaveHeader
 from waterspout.waves.shape import collapsed, spread
-from waterspout.waves.shards import TaskState
 
-__all__ = ["WaveListener", "WaveLoop", "WaveSetup"]
+__all__ = ["WaveLoop", "WaveSetup"]
 
 log = logging.getLogger(__name__)
 
 # How long the first tuple at hand waits for company while no wave runs.
 _GATHER_S = 0.02
-
-
-class WaveListener:
-    """Hears what a loop does; every method may be left out. Called in the loop's thread."""
-
-    def wave(self, facts: dict[str, Any]) -> None:
-        """A wave is over and its messages were told."""
-
-    def error(self, note: ErrorNote) -> None:
-        """A component raised."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,12 +95,13 @@ class WaveLoop:
     """Drives one core topology. `start` takes the lease; `close` gives it up."""
 
     def __init__(
-        self, setup: WaveSetup, clock: Callable[[], float], listener: WaveListener | None = None
+        self, setup: WaveSetup, clock: Callable[[], float], events: EventBus | None = None
     ) -> None:
         self._setup = setup
         self._conf = setup.config
         self._clock = clock
-        self._listener = listener or WaveListener()
+        self._name = setup.topology.name
+        self.events = events or EventBus()
         self._engine = setup.engine
         self._pacing = Pacing(setup.config)
         outline = setup.topology.outline()
@@ -140,7 +139,7 @@ class WaveLoop:
                 setup.store.load(),
                 setup.letters,
                 self._clock,
-                self._listener.error,
+                self.events.publish,
             )
             self.spouts.open(self._header.components)
         except BaseException:
@@ -251,7 +250,12 @@ class WaveLoop:
         small = load.tuples <= self._conf.wave_collapse_tuples
         shape = self._shapes[0 if small else 1]
         wave = Wave(shape, header, assemble(shape, load.frames, self._states, load.reads))
+        self._run(wave, load)
+
+    def _run(self, wave: Wave, load: _Load) -> None:
         self._running = (wave, load)
+        number, attempt = wave.header.number, wave.header.attempt
+        self.events.publish(WaveStarted(self._name, number, attempt, load.tuples))
         self._engine.start(wave)
 
     def _due_ticks(self, now: float) -> list[Frame]:
@@ -276,15 +280,14 @@ class WaveLoop:
         for result in ended.results:
             self._states.update(result.states)
             self._waiting += result.waiting
-            for note in result.errors:
-                self._listener.error(note)
+            self._report(result.errors)
         self.spouts.settle(ended.results)
         undone = sum(result.undone for result in ended.results)
         self._pacing.finished(load.tuples, ended.seconds, undone=undone)
         backlog = sum(map(len, self._waiting))
         self._pacing.look(backlog)
-        self._tell(
-            wave=wave.header.number,
+        progress = replace(
+            self._progress(wave.header.number),
             tuples=load.tuples,
             executed=_summed(result.executed for result in ended.results),
             emitted=_summed(result.emitted for result in ended.results),
@@ -293,34 +296,38 @@ class WaveLoop:
             wave_s=ended.seconds,
             busy_s=sum(result.busy_s for result in ended.results),
         )
+        self.events.publish(WaveFinished(self._name, progress))
 
-    def _tell(self, **facts: Any) -> None:
-        """Report progress; acks and fails are those since the last report."""
+    def _progress(self, wave: int) -> WaveProgress:
+        """Return how far the run is; acks and fails are those since the last call."""
         counts, before = self.spouts.counts, self._told
         self._told = replace(counts)
-        self._listener.wave(
-            {
-                **facts,
-                "acked": counts.acked - before.acked,
-                "failed": counts.failed - before.failed,
-                "timed_out": counts.timed_out,
-                "dead_letters": counts.dead_letters,
-                "pending": self.spouts.pending,
-                "throttled": self._pacing.throttled,
-                "next_wave_tuples": self._pacing.size,
-                "state_bytes": sum(len(state.data) for state in self._states.values()),
-            }
+        return WaveProgress(
+            name=self._name,
+            timestamp=time.time(),
+            wave=wave,
+            acked=counts.acked - before.acked,
+            failed=counts.failed - before.failed,
+            timed_out=counts.timed_out,
+            dead_letters=counts.dead_letters,
+            pending=self.spouts.pending,
+            throttled=self._pacing.throttled,
+            next_wave_tuples=self._pacing.size,
+            state_bytes=sum(len(state.data) for state in self._states.values()),
         )
 
     def _tell_if_changed(self) -> None:
         """Report what happened between waves, where no wave follows: timeouts, as a rule."""
         if self.is_idle and self.spouts.counts != self._told:
-            nothing: dict[str, int] = {}
-            times = {"wave_s": 0.0, "busy_s": 0.0}
-            self._tell(
-                wave=self.waves, tuples=0, executed=nothing, emitted=nothing, backlog=0, stages=0,
-                **times,
-            )  # fmt: skip
+            self.events.publish(ProgressBetweenWaves(self._name, self._progress(self.waves)))
+
+    def _report(self, notes: Iterable[ErrorNote]) -> None:
+        for note in notes:
+            self.events.publish(
+                ErrorReported(
+                    self._name, note.component, note.task, note.error, note.traceback, note.count
+                )
+            )
 
     def _fail(self, error: BaseException) -> None:
         """Run the wave again, after a pause: its inputs are still here, no state has changed."""
@@ -335,7 +342,9 @@ class WaveLoop:
             self._break_up(load, error)
             return
         log.warning("wave %d failed and is run again: %s", wave.header.number, error)
-        self._run_again_at = self._clock() + self._conf.retry_backoff.pause_s(self._failures)
+        pause_s = self._conf.retry_backoff.pause_s(self._failures)
+        self.events.publish(WaveRetried(self._name, wave.header.number, error, pause_s))
+        self._run_again_at = self._clock() + pause_s
 
     def _start_again_if_due(self) -> None:
         if self._run_again_at is None or self._clock() < self._run_again_at:
@@ -345,8 +354,7 @@ class WaveLoop:
         wave, load = self._running
         # New ids: late tasks of the lost attempt must not be able to meet those of this one.
         header = replace(wave.header, attempt=wave.header.attempt + 1, seed=secrets.randbits(128))
-        self._running = (replace(wave, header=header), load)
-        self._engine.start(self._running[0])
+        self._run(replace(wave, header=header), load)
 
     def _break_up(self, load: _Load, error: BaseException) -> None:
         """Look for the tuple that kills its worker by halving; fail it when it is alone."""
@@ -365,13 +373,13 @@ class WaveLoop:
             (read,) = load.reads
             component = self._setup.topology.component_of[read.task]
             log.error("a message of %r kills its worker and is failed: %s", component, error)
-            self._listener.error(ErrorNote(component, read.task, str(error), ""))
+            self._report([ErrorNote(component, read.task, str(error), "")])
             self.spouts.fail_unread(read, f"its worker died: {error}")
             return
         (frame,) = load.frames
         component = self._setup.topology.component_of[frame.target]
         log.error("a tuple for %r kills its worker and is failed: %s", component, error)
-        self._listener.error(ErrorNote(component, frame.target, str(error), ""))
+        self._report([ErrorNote(component, frame.target, str(error), "")])
         self.spouts.fail(anchored(frame)[0], component, f"its worker died: {error}")
 
     # --- around it -----------------------------------------------------------------------------
@@ -392,8 +400,7 @@ class WaveLoop:
             ended = self._engine.poll(left)  # may return early: it was woken
         if isinstance(ended, WaveDone):
             for result in ended.results:
-                for note in result.errors:
-                    self._listener.error(note)
+                self._report(result.errors)
 
     def _make_header(self) -> WaveHeader:
         return WaveHeader(

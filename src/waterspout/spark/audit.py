@@ -11,18 +11,19 @@ import math
 import queue
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from waterspout.config import Config
 from waterspout.coordination.commit_protocol import CommitProtocol, LedgerKeeper
-from waterspout.coordination.engine import CommitOrder, Committed, Event, Failed, Processed
+from waterspout.coordination.engine import CommitOrder, Committed, Failed, Processed, Report
 from waterspout.errors import ConfigError, StateMismatchError
 from waterspout.spark.engine import SparkEngine
 from waterspout.spark.preflight import Prepared, prepare
 from waterspout.spark.session import SparkRuntime
-from waterspout.state.base import StateKind
+from waterspout.state.base import HeadedState, StateKind
 from waterspout.state.batched import BatchedMap
 from waterspout.state.head import Claim, Writer
 from waterspout.state.sqlite import SQLiteState
@@ -32,7 +33,7 @@ from waterspout.transactional.ledger import Ledger, Metadata
 from waterspout.trident.isolation.store import LettersFactory, LettersLocation
 from waterspout.trident.plan.nodes import NewValues, Query, UpdateWith
 from waterspout.trident.plan.plan import Plan, ancestors
-from waterspout.trident.runtime.states import open_headed_states, open_state
+from waterspout.trident.runtime.states import open_state
 from waterspout.trident.topology import TridentTopology
 
 __all__ = ["Difference", "StateAudit", "audit"]
@@ -133,37 +134,50 @@ def _scratch_plan(plan: Plan, folder: Path) -> Plan:
 def _count_again(plan: Plan, metadata: Metadata, runtime: SparkRuntime, conf: Config) -> None:
     # Nothing else runs on this Spark, and the result may be large.
     engine = SparkEngine(runtime, plan, conf.replace(max_spout_pending=1, commit_in="auto"))
-    events: queue.SimpleQueue[Event] = queue.SimpleQueue()
-    engine.report = events.put
+    reports: queue.SimpleQueue[Report] = queue.SimpleQueue()
+    engine.report = reports.put
     keeper = LedgerKeeper(Ledger(plan.name), lambda ledger: None)
-    states = open_headed_states(plan, conf)
-    commits = CommitProtocol(states, keeper)
-    writer = Writer(plan.name, 1)
-    commits.enroll(writer)
-    engine.enroll(writer)
+    with _open_states(plan, conf) as states:
+        commits = CommitProtocol(states, keeper)
+        writer = Writer(plan.name, 1)
+        commits.enroll(writer)
+        engine.enroll(writer)
 
-    def write(claim: Claim) -> None:
-        order = CommitOrder(_FIRST, claim.resolved, claim=lambda: None, batch_time=0.0)
-        engine.start_commit(order)
-        _await(events, Committed)
+        def write(claim: Claim) -> None:
+            order = CommitOrder(_FIRST, claim.resolved, claim=lambda: None, batch_time=0.0)
+            engine.start_commit(order)
+            _await(reports, Committed)
 
+        try:
+            keeper.emit(_FIRST, metadata)
+            engine.start_processing(_FIRST, metadata)
+            _await(reports, Processed)
+            commits.commit(_FIRST, write)
+            engine.release(_FIRST)
+        finally:
+            engine.close()
+
+
+@contextmanager
+def _open_states(plan: Plan, conf: Config) -> Iterator[dict[str, HeadedState]]:
+    states: dict[str, HeadedState] = {}
     try:
-        keeper.emit(_FIRST, metadata)
-        engine.start_processing(_FIRST, metadata)
-        _await(events, Processed)
-        commits.commit(_FIRST, write)
-        engine.release(_FIRST)
+        for name, spec in plan.states.items():
+            if not spec.static:
+                state = open_state(spec, conf, 0, None)
+                assert isinstance(state, HeadedState)
+                states[name] = state
+        yield states
     finally:
-        engine.close()
         for state in states.values():
             state.close()
 
 
-def _await(events: queue.SimpleQueue[Event], wanted: type[Event]) -> None:
-    event = events.get()
-    if isinstance(event, Failed):
-        raise event.error
-    assert isinstance(event, wanted)
+def _await(reports: queue.SimpleQueue[Report], wanted: type[Report]) -> None:
+    report = reports.get()
+    if isinstance(report, Failed):
+        raise report.error
+    assert isinstance(report, wanted)
 
 
 def _compare(name: str, plan: Plan, scratch: Plan, conf: Config, most: int) -> StateAudit:

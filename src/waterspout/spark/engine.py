@@ -80,7 +80,7 @@ class SparkEngine(PhaseEngine):
             else:
                 self._stage(node, made, attempt, work, small)
         rows = sum(r.rows for r in work.results.values() if isinstance(r, (Collected, Kept)))
-        return Processed(attempt, {"processing_s": time.monotonic() - began, "staged_rows": rows})
+        return Processed(attempt, processing_s=time.monotonic() - began, staged_rows=rows)
 
     def _share(
         self,
@@ -139,9 +139,7 @@ class SparkEngine(PhaseEngine):
         began = time.monotonic()
         order.claim()
         written = self._commit_phase.run(order, work.results, work.staging)
-        return Committed(
-            order.attempt, {"commit_s": time.monotonic() - began, "written_rows": written}
-        )
+        return Committed(order.attempt, commit_s=time.monotonic() - began, written_rows=written)
 
 
 def _placement(spec: StateSpec, conf: Config) -> Placement:

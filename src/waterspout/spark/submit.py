@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 from waterspout.config import Config
 from waterspout.coordination.batch_clock import clock_for
 from waterspout.coordination.dead_letters import DeadLetters
+from waterspout.coordination.events import EventBus
 from waterspout.coordination.factory import coordination_store
 from waterspout.coordination.loop import BatchLoop, BatchSetup
 from waterspout.coordination.recording import BatchRecorder, Recorder, WaveRecorder
@@ -120,7 +121,7 @@ def _core(topology: Topology, conf: Config, opened: ExitStack, session: _Session
     recorder = WaveRecorder(topology.name)
     setup = WaveSetup(topology, engine, store, letters, conf)
     return _Launch(
-        WaveLoop(setup, time.monotonic, recorder),
+        WaveLoop(setup, time.monotonic, EventBus(recorder)),
         recorder,
         store,
         lambda: explain_waves(topology, conf, engine.workers),
@@ -157,7 +158,7 @@ def _transactional(
         folder=folder,
     )
     return _Launch(
-        BatchLoop(setup, time.monotonic, recorder),
+        BatchLoop(setup, time.monotonic, EventBus(recorder)),
         recorder,
         store,
         lambda: explain_transactions(topology, conf, runtime.cores or 2),
@@ -189,7 +190,7 @@ def _trident(
         clock=clock_for(windows_by_time(plan)),
     )
     return _Launch(
-        BatchLoop(setup, time.monotonic, recorder),
+        BatchLoop(setup, time.monotonic, EventBus(recorder)),
         recorder,
         prepared.store,
         lambda: explain_plan(plan, conf),

@@ -10,13 +10,16 @@ from typing import Any, overload
 from waterspout.config import Config
 from waterspout.coordination.batch_clock import clock_for
 from waterspout.coordination.dead_letters import DeadLetters
-from waterspout.coordination.loop import BatchLoop, BatchSetup, LoopListener
+from waterspout.coordination.events import EventBus, Listener
+from waterspout.coordination.loop import BatchLoop, BatchSetup
+from waterspout.coordination.progress import ErrorSummary
 from waterspout.coordination.recording import WaveRecorder
 from waterspout.coordination.store import CoordinationStore, MemoryCoordinationStore
 from waterspout.coordination.wave_loop import WaveLoop, WaveSetup
 from waterspout.errors import TopologyError
 from waterspout.letters import DeadLetter
 from waterspout.serde import encode_value
+from waterspout.state.base import HeadedState
 from waterspout.testing.batch_bolts import LocalBatches
 from waterspout.testing.capture import Capture
 from waterspout.testing.engine import InProcessEngine
@@ -26,7 +29,7 @@ from waterspout.transactional.builder import TransactionalTopology
 from waterspout.trident.isolation.rewriting import letters_location, with_letters
 from waterspout.trident.isolation.store import LettersLocation
 from waterspout.trident.plan.plan import Plan
-from waterspout.trident.runtime.states import open_headed_states
+from waterspout.trident.runtime.states import open_state
 from waterspout.trident.topology import TridentTopology
 from waterspout.trident.windowing.build import windows_by_time
 
@@ -51,7 +54,7 @@ class LocalRun:
         store: CoordinationStore | None = None,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
-        listener: LoopListener | None = None,
+        listener: Listener | None = None,
         letters: LettersLocation | None = None,
     ) -> None:
         if isinstance(topology, Topology):
@@ -64,18 +67,25 @@ class LocalRun:
         self._location = letters
         self.plan: Plan = with_letters(bare, conf, letters)
         self.engine = InProcessEngine(self.plan, conf)
-        self._states = open_headed_states(self.plan, conf)
+        states: dict[str, HeadedState] = {}
+        for name, spec in self.plan.states.items():
+            state = open_state(spec, conf, 0, None)
+            if not spec.static and isinstance(state, HeadedState):
+                states[name] = state
+            else:
+                state.close()
+        self._states = states
         setup = BatchSetup(
             topology=self.plan.name,
             fingerprint=self.plan.fingerprint(),
             spouts={i: node.spout for i, node in self.plan.sources.items()},
-            states=self._states,
+            states=states,
             store=store or MemoryCoordinationStore(self.plan.name),
             engine=self.engine,
             config=conf,
             clock=clock_for(windows_by_time(self.plan), wall),
         )
-        self.loop = BatchLoop(setup, clock, listener)
+        self.loop = BatchLoop(setup, clock, EventBus(listener))
         self.loop.start()
 
     @property
@@ -155,7 +165,7 @@ class LocalWaves:
             self._letters,
             conf,
         )
-        self.loop = WaveLoop(setup, lambda: self._now, self._recorder)
+        self.loop = WaveLoop(setup, lambda: self._now, EventBus(self._recorder))
         self.loop.start()
 
     def emitted(self, component: str, stream: str = "default") -> list[tuple[Any, ...]]:
@@ -171,9 +181,9 @@ class LocalWaves:
         return self._letters.all() if self._kept is None else list(self._kept)
 
     @property
-    def errors(self) -> list[dict[str, Any]]:
+    def errors(self) -> list[ErrorSummary]:
         """The errors of components, oldest first, each with its count, as `Run.errors`."""
-        return [dict(entry) for entry in self._recorder.errors]
+        return self._recorder.errors
 
     def replay_letters(self, *letters: DeadLetter) -> int:
         """Ask for dead letters to be sent through again (all, if none is given); return how many.

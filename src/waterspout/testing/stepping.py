@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 
-from waterspout.coordination.engine import BatchEngine, Ended, Event, Failed
+from waterspout.coordination.engine import BatchEngine, Ended, Failed, Report
 from waterspout.transactional.attempt import TransactionAttempt
 
 __all__ = ["SteppedEngine", "Steps"]
 
-Steps = Generator[None, None, Event]
+Steps = Generator[None, None, Report]
 """A phase that stops wherever a crash or another batch could come between."""
 
 
@@ -56,6 +56,6 @@ class SteppedEngine(BatchEngine):
         if not running:
             self.report(Ended(attempt))
 
-    def _finish(self, job: _Job, event: Event) -> None:
+    def _finish(self, job: _Job, report: Report) -> None:
         self._jobs.remove(job)
-        self.report(Ended(job.attempt) if job.cancelled else event)
+        self.report(Ended(job.attempt) if job.cancelled else report)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from waterspout.waves.frames import Frame
+from waterspout.waves.frames import Frame, pack
 from waterspout.waves.logs import LogRead
-from waterspout.waves.over_waves import ShardResult, WaveHeader
+from waterspout.waves.part import PartInput, PartResult, TaskState, WaveHeader
 from waterspout.waves.shape import WaveShape
-from waterspout.waves.shards import Row, ShardInput, TaskState
 
 __all__ = ["Wave", "WaveDone", "WaveEngine", "WaveFailed", "assemble"]
 
@@ -21,19 +20,15 @@ class Wave:
 
     shape: WaveShape
     header: WaveHeader
-    inputs: Mapping[int, ShardInput]
-    """By shard of the first stage."""
-
-    def rows(self) -> list[Row]:
-        """Return the first rows: one for each shard, so that a row needs no other."""
-        return [given.row(0, shard) for shard, given in sorted(self.inputs.items())]
+    inputs: Mapping[int, PartInput]
+    """By part of the first stage."""
 
 
 @dataclass(frozen=True, slots=True)
 class WaveDone:
     """A wave went through."""
 
-    results: Sequence[ShardResult]
+    results: Sequence[PartResult]
     seconds: float
 
 
@@ -50,7 +45,7 @@ class WaveEngine(ABC):
     @property
     @abstractmethod
     def workers(self) -> int:
-        """How many shards can run at once."""
+        """How many parts can run at once."""
 
     @abstractmethod
     def start(self, wave: Wave) -> None:
@@ -72,30 +67,37 @@ class WaveEngine(ABC):
         """Give up threads and connections."""
 
 
+@dataclass(slots=True)
+class _Parts:
+    inputs: dict[tuple[int, int], PartInput] = field(default_factory=dict)
+
+    def at(self, stage: int, part: int) -> PartInput:
+        return self.inputs.setdefault((stage, part), PartInput())
+
+
 def assemble(
     shape: WaveShape,
     frames: Iterable[Frame],
     states: Mapping[int, TaskState],
     reads: Iterable[LogRead] = (),
-) -> dict[int, ShardInput]:
+) -> dict[int, PartInput]:
     """Return the inputs of the first stage; what is meant for later stages rides along."""
-    inputs: dict[tuple[int, int], ShardInput] = {}
-
-    def at(task: int) -> ShardInput:
-        slot = shape.slots[task]
-        return inputs.setdefault((slot.stage, slot.shard), ShardInput())
-
+    parts = _Parts()
     for frame in frames:
-        at(frame.target).frames.append(frame)
+        place = shape.places[frame.target]
+        parts.at(place.stage, place.part).frames.append(frame)
     for read in reads:
-        at(read.task).reads.append(read)
+        place = shape.places[read.task]
+        parts.at(place.stage, place.part).reads.append(read)
     for task, state in states.items():
-        at(task).states[task] = state
-    first = {shard: given for (stage, shard), given in inputs.items() if stage == 0}
-    later = [given.row(*where) for where, given in inputs.items() if where[0] > 0]
+        place = shape.places[task]
+        parts.at(place.stage, place.part).states[task] = state
+    first = {part: given for (stage, part), given in parts.inputs.items() if stage == 0}
+    later = [(stage, part) for stage, part in parts.inputs if stage > 0]
     if later and not first:
-        first[0] = ShardInput()
+        first[0] = PartInput()
     hosts = sorted(first)
-    for number, row in enumerate(later):
-        first[hosts[number % len(hosts)]].passengers.append(row)
+    for number, (stage, part) in enumerate(later):
+        host = first[hosts[number % len(hosts)]]
+        host.passengers.append((stage, part, pack(parts.inputs[stage, part])))
     return first

@@ -288,7 +288,8 @@ class HeadSuite(StoreHooks):
         batches.claim()
         assert batches.values("x") == [1]
         batches.write({"x": 2})
-        batches.finish()
+        batches.mark()
+        batches.settle()
 
         assert batches.values("x") == [3]
 
@@ -297,6 +298,7 @@ class HeadSuite(StoreHooks):
         batches = self.batches(kind, self.fenced(kind))
         batches.lose({"a": 1})
         batches.state.claim(Claim(TransactionAttempt(1, 0)))
-        batches.finish()
+        batches.mark()
+        batches.settle()
 
         assert batches.values("a") == [1]

@@ -96,7 +96,8 @@ class SemanticsSuite(StoreHooks):
         batches.claim()
         for _ in range(3):
             batches.write({"x": 10, "new": 10})
-        batches.finish()
+        batches.mark()
+        batches.settle()
 
         assert batches.found("x", "new") == [11, 10]
 

@@ -76,7 +76,8 @@ class ZombieSuite(StoreHooks):
         stored = self._late_put(fence, read, [*late, record(OPAQUE, 100, 2, 0)])
 
         assert stored == [False, True, True]
-        batches.finish()
+        batches.mark()
+        batches.settle()
         assert batches.values("both", "zombies", "new") == [2, 1, None]
         batches.commit({"zombies": 1, "new": 1})
         assert batches.values("both", "zombies", "new") == [2, 2, 1]
@@ -93,7 +94,8 @@ class ZombieSuite(StoreHooks):
         stored = self._late_put(fence, read, late)
 
         assert stored == [False, False, False]
-        batches.finish()
+        batches.mark()
+        batches.settle()
         assert batches.values("both", "zombies", "new") == [2, 2, 1]
 
     @staticmethod

@@ -1,0 +1,223 @@
+"""What happens in a run, told to any number of listeners as it happens."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from waterspout.coordination.progress import BatchProgress, WaveProgress
+from waterspout.letters import DeadLetter
+from waterspout.transactional.attempt import TransactionAttempt
+
+__all__ = [
+    "BatchCancelled",
+    "BatchCommitted",
+    "BatchCommitting",
+    "BatchEmitted",
+    "BatchFailed",
+    "BatchProcessed",
+    "ErrorReported",
+    "Event",
+    "EventBus",
+    "Listener",
+    "MessageDeadLettered",
+    "ProgressBetweenWaves",
+    "RunEnded",
+    "SpoutPaused",
+    "TreesDecided",
+    "WaveFinished",
+    "WaveRetried",
+    "WaveStarted",
+]
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happened in a run."""
+
+    run: str
+    """The name of the topology."""
+    timestamp: float = field(default_factory=time.time, kw_only=True)
+    """When, in seconds since 1970."""
+
+
+Listener = Callable[[Event], object]
+"""Is called with each event, in the thread that drives the run: it must not take long."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunEnded(Event):
+    """A run has stopped; nothing of it happens any more."""
+
+    error: BaseException | None
+    """What stopped it; None if it was told to stop."""
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorReported(Event):
+    """A component raised, or reported an error; like ones of a wave are one event."""
+
+    component: str
+    task: int
+    error: str
+    traceback: str
+    count: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class SpoutPaused(Event):
+    """A spout raised and is not asked for a while."""
+
+    component: str
+    error: str
+    pause_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class BatchEmitted(Event):
+    """The metadata of an attempt is stored; its processing phase starts."""
+
+    attempt: TransactionAttempt
+
+    @property
+    def is_replay(self) -> bool:
+        """Whether the batch was emitted before, by this run or an earlier one."""
+        return self.attempt.attempt_id > 0
+
+
+@dataclass(frozen=True, slots=True)
+class BatchProcessed(Event):
+    """The processing phase of an attempt is over; it commits when all batches before it have."""
+
+    attempt: TransactionAttempt
+
+
+@dataclass(frozen=True, slots=True)
+class BatchCommitting(Event):
+    """An attempt is stored as begun; its commit phase starts."""
+
+    attempt: TransactionAttempt
+
+
+@dataclass(frozen=True, slots=True)
+class BatchCommitted(Event):
+    """A batch is written and marked as committed; states and spouts were told."""
+
+    attempt: TransactionAttempt
+    progress: BatchProgress
+
+
+@dataclass(frozen=True, slots=True)
+class BatchFailed(Event):
+    """An attempt failed; its batch is replayed, or the run stops."""
+
+    attempt: TransactionAttempt
+    error: BaseException
+    stops: bool
+    """Whether the run stops because of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchCancelled(Event):
+    """An attempt was cancelled because a batch before it failed; both are replayed."""
+
+    attempt: TransactionAttempt
+    failed: TransactionAttempt
+    """The attempt that failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class WaveStarted(Event):
+    """A wave starts, or starts again after it failed as a whole."""
+
+    wave: int
+    attempt: int
+    tuples: int
+    """Tuples and messages that it begins with."""
+
+
+@dataclass(frozen=True, slots=True)
+class WaveRetried(Event):
+    """A wave failed as a whole and has changed nothing; it is run again after a pause."""
+
+    wave: int
+    error: BaseException
+    pause_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class WaveFinished(Event):
+    """A wave is over, and the spouts were told of their messages."""
+
+    progress: WaveProgress
+
+
+@dataclass(frozen=True, slots=True)
+class ProgressBetweenWaves(Event):
+    """Messages were decided while no wave ran: they timed out, as a rule."""
+
+    progress: WaveProgress
+
+
+@dataclass(frozen=True, slots=True)
+class TreesDecided(Event):
+    """Messages of a spout were acked or failed with all that was emitted because of them."""
+
+    component: str
+    acked: int = 0
+    failed: int = 0
+    timed_out: int = 0
+    """Those of the failed whose time was over."""
+
+
+@dataclass(frozen=True, slots=True)
+class MessageDeadLettered(Event):
+    """A message failed too often; it is stored among the dead letters."""
+
+    letter: DeadLetter
+
+
+class EventBus:
+    """Hands the events of one run to its listeners; one that raises is logged, no more.
+
+    >>> bus, heard = EventBus(), []
+    >>> unsubscribe = bus.subscribe(heard.append)
+    >>> bus.publish(RunEnded("words", None))
+    >>> unsubscribe()
+    >>> bus.publish(RunEnded("words", None))
+    >>> len(heard)
+    1
+    """
+
+    def __init__(self, *listeners: Listener | None) -> None:
+        self._lock = threading.Lock()
+        # Replaced as a whole: `publish` goes through it without the lock.
+        self._listeners: dict[object, Listener] = {}
+        for listener in listeners:
+            if listener is not None:
+                self.subscribe(listener)
+
+    def subscribe(self, listener: Listener) -> Callable[[], None]:
+        """Let a listener hear every event from now on; return what ends that."""
+        key = object()
+        with self._lock:
+            self._listeners = {**self._listeners, key: listener}
+
+        def unsubscribe() -> None:
+            with self._lock:
+                self._listeners = {k: v for k, v in self._listeners.items() if k is not key}
+
+        return unsubscribe
+
+    def publish(self, event: Event) -> None:
+        """Call every listener, in the order in which they came."""
+        for listener in self._listeners.values():
+            try:
+                listener(event)
+            except Exception:
+                log.exception("a listener of run %s raised at %s", event.run, event)
