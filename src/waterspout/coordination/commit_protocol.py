@@ -168,7 +168,8 @@ class CommitProtocol:
 class LedgerKeeper(MarkKeeper):
     """Keeps the mark of a topology in its ledger: one durable record for all its states.
 
-    `save` stores a ledger, and returns only when it is durable.
+    `save` stores a ledger, and returns only when it is durable. What a batch holds is recorded
+    too, by `emit`, before it is processed: [metadata.before] [metadata.after].
     """
 
     def __init__(self, ledger: Ledger, save: Callable[[Ledger], None]) -> None:
