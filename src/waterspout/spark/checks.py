@@ -13,8 +13,9 @@ from waterspout.spark.compiler import Compiler
 from waterspout.spark.session import SparkRuntime
 from waterspout.topology.pickling import require_picklable
 from waterspout.transactional.attempt import TransactionAttempt
+from waterspout.trident.operations.coercion import is_expression
 from waterspout.trident.plan.explain import refuse_weak
-from waterspout.trident.plan.native import is_expression, is_native
+from waterspout.trident.plan.native import is_native
 from waterspout.trident.plan.nodes import (
     Each,
     Keep,

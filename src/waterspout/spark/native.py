@@ -11,9 +11,9 @@ from pyspark.sql import functions as F
 from waterspout.schema import Schema
 from waterspout.trident.operations.adapters import SqlExpression
 from waterspout.trident.operations.aggregators import Average, Columns, Count, Max, Min, Sum
+from waterspout.trident.operations.coercion import is_expression
 from waterspout.trident.operations.collecting import EMPTY_TEXT, CollectSet, CountDistinct
 from waterspout.trident.operations.native_forms import has_native_form
-from waterspout.trident.plan.native import is_expression
 from waterspout.trident.plan.nodes import Aggregate
 
 __all__ = ["native_aggregate", "native_aggregates", "native_columns", "native_finish"]

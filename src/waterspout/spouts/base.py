@@ -12,13 +12,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from waterspout.config import Config
 from waterspout.schema import Schema
 from waterspout.spouts.reads import Read
 
-__all__ = ["BatchPlanner", "BatchSpout", "PlannedSpout", "SpoutContext", "SpoutKind"]
+__all__ = [
+    "AdaptedSource",
+    "BatchPlanner",
+    "BatchSpout",
+    "PlannedSpout",
+    "SpoutContext",
+    "SpoutKind",
+]
+
+
+S = TypeVar("S")
 
 
 class SpoutKind(Enum):
@@ -121,3 +131,24 @@ class BatchSpout(PlannedSpout):
 
     def check(self) -> None:
         """Raise if the source cannot be used as it is. Called before a run."""
+
+
+class AdaptedSource(BatchSpout, Generic[S]):
+    """Recipe of the stream of a spout that is not itself a `BatchSpout`."""
+
+    def __init__(self, spout: S, spout_id: str, schema: Schema, kind: SpoutKind) -> None:
+        self.original = spout
+        self.kind = kind
+        self._spout_id = spout_id
+        self._schema = schema
+        self._where = f"spout {spout_id!r}"
+
+    @property
+    def schema(self) -> Schema:
+        """The fields of the stream."""
+        return self._schema
+
+    def identity(self) -> Mapping[str, Any]:
+        """The class of the spout, its kind and its fields."""
+        name = type(self.original).__qualname__
+        return {"spout": name, "kind": self.kind.value, "fields": str(self._schema)}

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from waterspout.errors import TopologyError
 from waterspout.safe_repr import shown
 from waterspout.schema import FieldNames, Schema
-from waterspout.spouts.base import BatchPlanner, BatchSpout, SpoutContext, SpoutKind
+from waterspout.spouts.base import AdaptedSource, BatchPlanner, SpoutContext, SpoutKind
 from waterspout.spouts.reads import FrameRead, Read
 
 __all__ = ["DataFrameSource", "DataFrameSpout"]
@@ -95,7 +95,7 @@ class _OfFunctions(DataFrameSpout):
         return self._read(spark, range)
 
 
-class DataFrameSource(BatchSpout):
+class DataFrameSource(AdaptedSource[DataFrameSpout]):
     """Recipe of the stream of a `DataFrameSpout`.
 
     Metadata of a batch: the range before it, and its own (None: it has nothing in this batch).
@@ -107,15 +107,7 @@ class DataFrameSource(BatchSpout):
                 f"spout {spout_id!r}: kind is SpoutKind.TRANSACTIONAL or SpoutKind.OPAQUE, not "
                 f"{spout.kind!r}"
             )
-        self.original = spout
-        self.kind = spout.kind
-        self._schema = schema
-        self._spout_id = spout_id
-
-    @property
-    def schema(self) -> Schema:
-        """The fields given."""
-        return self._schema
+        super().__init__(spout, spout_id, schema, spout.kind)
 
     def open(self, context: SpoutContext) -> BatchPlanner:
         """Go on behind the last range that is known."""
@@ -126,13 +118,7 @@ class DataFrameSource(BatchSpout):
         """Describe the range."""
         _, pinned = metadata
         make = None if pinned is None else partial(_read, self.original, pinned)
-        where = f"spout {self._spout_id!r}"
-        return FrameRead(self._schema, make, json.dumps(pinned), where)
-
-    def identity(self) -> Mapping[str, Any]:
-        """The class of the spout, its kind and its fields."""
-        name = type(self.original).__qualname__
-        return {"spout": name, "kind": self.kind.value, "fields": str(self._schema)}
+        return FrameRead(self._schema, make, json.dumps(pinned), self._where)
 
 
 def _read(spout: DataFrameSpout, pinned: Any, spark: Any) -> Any:

@@ -9,7 +9,13 @@ from typing import Any
 
 from waterspout.errors import FailedException, SourceError, TopologyError
 from waterspout.schema import Schema
-from waterspout.spouts.base import BatchPlanner, BatchSpout, PlannedSpout, SpoutContext, SpoutKind
+from waterspout.spouts.base import (
+    AdaptedSource,
+    BatchPlanner,
+    PlannedSpout,
+    SpoutContext,
+    SpoutKind,
+)
 from waterspout.spouts.emission import emitting_context
 from waterspout.spouts.reads import EmitRead, Read
 from waterspout.topology.builder import SpoutDeclarer
@@ -50,24 +56,16 @@ class EmittedSpout(PlannedSpout):
         return _ByPartition(self._spout, conf, self._context, following, opaque=opaque)
 
 
-class EmittedSource(BatchSpout):
+class EmittedSource(AdaptedSource[Any]):
     """Recipe of the stream of a transactional spout: planned here, emitted on the executors."""
 
     def __init__(self, spout: Any, topology: str, spout_id: str, schema: Schema) -> None:
-        self.original = spout
-        self._schema = schema
         self._topology = topology
-        self._spout_id = spout_id
         self._pickled = require_picklable(spout, f"spout {spout_id!r}")
         self._options = SpoutDeclarer(spout_id, spout, 1).spec(is_spout=True).configuration
         context = emitting_context(topology, spout_id, ("tx", *schema.names), 0, 1)
         self._planned = EmittedSpout(spout, context, self._options)
-        self.kind = self._planned.kind
-
-    @property
-    def schema(self) -> Schema:
-        """The fields of the stream: those that the spout declares, without the attempt."""
-        return self._schema
+        super().__init__(spout, spout_id, schema, self._planned.kind)
 
     def open(self, context: SpoutContext) -> BatchPlanner:
         """Ask the spout for its coordinator."""
@@ -84,11 +82,6 @@ class EmittedSource(BatchSpout):
             metadata=metadata,
             is_partitioned=not isinstance(self.original, TransactionalSpout),
         )
-
-    def identity(self) -> Mapping[str, Any]:
-        """The class of the spout, its kind and its fields."""
-        name = type(self.original).__qualname__
-        return {"spout": name, "kind": self.kind.value, "fields": str(self._schema)}
 
 
 class _EmitterPlanner(BatchPlanner):

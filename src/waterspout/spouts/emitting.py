@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from waterspout.errors import SourceError
 from waterspout.safe_repr import described
 from waterspout.schema import FieldNames, Schema
-from waterspout.spouts.base import BatchPlanner, BatchSpout, SpoutContext, SpoutKind
+from waterspout.spouts.base import AdaptedSource, BatchPlanner, SpoutContext, SpoutKind
 from waterspout.spouts.emission import emitting_context
 from waterspout.spouts.reads import Read, RowsRead
 from waterspout.topology.collector import Emitter, Outlet
@@ -81,44 +81,31 @@ class EmittingSpout(ABC):
         """Give up connections; not called if the process dies."""
 
 
-class EmittingSource(BatchSpout):
+class EmittingSource(AdaptedSource[EmittingSpout]):
     """Recipe of the stream of an `EmittingSpout`."""
 
     def __init__(self, spout: EmittingSpout, topology: str, spout_id: str, schema: Schema) -> None:
-        self.original = spout
-        self._schema = schema
+        is_exact = spout.transactional
+        kind = SpoutKind.TRANSACTIONAL if is_exact else SpoutKind.NON_TRANSACTIONAL
+        super().__init__(spout, spout_id, schema, kind)
         self._topology = topology
-        self._spout_id = spout_id
-        self.kind = SpoutKind.TRANSACTIONAL if spout.transactional else SpoutKind.NON_TRANSACTIONAL
         self._planner: _EmittingPlanner | None = None
-
-    @property
-    def schema(self) -> Schema:
-        """The fields of the stream."""
-        return self._schema
 
     def open(self, context: SpoutContext) -> BatchPlanner:
         """Open the spout."""
         names = self._schema.names
         where = emitting_context(self._topology, self._spout_id, names, 0, 1)
         self.original.open({**context.conf.to_dict(), **self.original.configuration}, where)
-        planner = self._planner = _EmittingPlanner(
-            self.original, self._spout_id, names, context.current
-        )
-        return planner
+        self._planner = _EmittingPlanner(self.original, self._spout_id, names, context.current)
+        return self._planner
 
     def read(self, metadata: Any) -> Read:
         """Return the rows of the batch; a transactional spout is asked for them again."""
         if self._planner is None:
-            raise SourceError(f"spout {self._spout_id!r} is not open: only a run can read it")
+            raise SourceError(f"{self._where} is not open: only a run can read it")
         rows = self._planner.rows_of(metadata)
         prefix = f"batch {metadata['txid']}, row "
-        return RowsRead(self._schema, rows, prefix=prefix, where=f"spout {self._spout_id!r}")
-
-    def identity(self) -> Mapping[str, Any]:
-        """The class of the spout, its kind and its fields."""
-        name = type(self.original).__qualname__
-        return {"spout": name, "kind": self.kind.value, "fields": str(self._schema)}
+        return RowsRead(self._schema, rows, prefix=prefix, where=self._where)
 
 
 class _EmittingPlanner(BatchPlanner):

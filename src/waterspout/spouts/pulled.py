@@ -17,7 +17,7 @@ from typing import Any
 from waterspout.errors import SourceError, SpoutCrash
 from waterspout.safe_repr import described, shown
 from waterspout.schema import Schema
-from waterspout.spouts.base import BatchPlanner, BatchSpout, SpoutContext, SpoutKind
+from waterspout.spouts.base import AdaptedSource, BatchPlanner, SpoutContext, SpoutKind
 from waterspout.spouts.reads import Read, RowsRead
 from waterspout.topology.builder import SpoutDeclarer
 from waterspout.topology.collector import Outlet
@@ -35,26 +35,17 @@ _PENDING_KEY = "topology.max.spout.pending"
 _HERE = (0,)
 
 
-class PulledSource(BatchSpout):
+class PulledSource(AdaptedSource[Spout]):
     """Recipe of the stream of a core spout."""
 
-    kind = SpoutKind.NON_TRANSACTIONAL
-
     def __init__(self, spout: Spout, topology: str, spout_id: str, schema: Schema) -> None:
-        self.original = spout
-        self._schema = schema
-        self._spout_id = spout_id
+        super().__init__(spout, spout_id, schema, SpoutKind.NON_TRANSACTIONAL)
         spec = SpoutDeclarer(spout_id, spout, 1).spec()
         spec = replace(spec, streams={DEFAULT_STREAM: StreamSchema(Fields(*schema.names))})
         self._topology = Topology(topology, {spout_id: spec})
-        self._pickled = require_picklable(spout, f"spout {spout_id!r}")
+        self._pickled = require_picklable(spout, self._where)
         spout._check_place(self._topology.context(1), spec.configuration)
         self._planner: _PulledPlanner | None = None
-
-    @property
-    def schema(self) -> Schema:
-        """The fields of its default stream."""
-        return self._schema
 
     def open(self, context: SpoutContext) -> BatchPlanner:
         """Open the spout: the user's own object, as the first task of a core topology is."""
@@ -70,24 +61,19 @@ class PulledSource(BatchSpout):
             report=lambda error: log.warning("spout %r: %s", self._spout_id, described(error)),
         )
         limits = (context.conf.spout_max_batch_size, context.conf.max_retries)
-        planner = self._planner = _PulledPlanner(task, *limits)
-        return planner
+        self._planner = _PulledPlanner(task, *limits)
+        return self._planner
 
     def read(self, metadata: Any) -> Read:
         """Return the rows that were pulled for this attempt; they are here and nowhere else."""
         batch = None if self._planner is None else self._planner.batches.get(metadata["batch"])
         if batch is None:
             raise SourceError(
-                f"spout {self._spout_id!r}: the rows of this attempt were in the memory of a "
+                f"{self._where}: the rows of this attempt were in the memory of a "
                 "driver that gave them up; the source gives its messages again"
             )
-        where = f"spout {self._spout_id!r}"
-        return RowsRead(self._schema, batch.rows, positions=batch.positions(), where=where)
-
-    def identity(self) -> Mapping[str, Any]:
-        """The class of the spout and its fields."""
-        name = type(self.original).__qualname__
-        return {"spout": name, "kind": self.kind.value, "fields": str(self._schema)}
+        positions = batch.positions()
+        return RowsRead(self._schema, batch.rows, positions=positions, where=self._where)
 
 
 @dataclass(slots=True)

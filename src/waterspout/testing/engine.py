@@ -33,8 +33,8 @@ from waterspout.transactional.attempt import TransactionAttempt
 from waterspout.transactional.ledger import Metadata
 from waterspout.trident.isolation.letters import ASIDE
 from waterspout.trident.isolation.running import isolated_steps, run_isolated
+from waterspout.trident.operations.coercion import is_expression
 from waterspout.trident.operations.contracts import OperationContext
-from waterspout.trident.plan.native import is_expression
 from waterspout.trident.plan.nodes import (
     Aggregate,
     Isolated,

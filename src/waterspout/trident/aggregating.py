@@ -7,10 +7,9 @@ from typing import Any
 
 from waterspout.errors import TopologyError
 from waterspout.schema import FieldNames, Schema, field_names
-from waterspout.trident.operations.coercion import as_aggregator, typed
+from waterspout.trident.operations.coercion import as_aggregator, is_expression, typed
 from waterspout.trident.operations.contracts import Aggregator, CombinerAggregator, describe
 from waterspout.trident.operations.extremes import MaxBy, MinBy
-from waterspout.trident.plan.native import is_expression
 from waterspout.trident.plan.nodes import AggregatePart
 
 __all__ = ["arguments", "make_part", "value_schema"]

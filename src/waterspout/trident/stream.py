@@ -32,6 +32,7 @@ from waterspout.trident.operations.coercion import (
     as_map,
     as_query,
     as_updater,
+    is_expression,
     typed,
 )
 from waterspout.trident.operations.contracts import (
@@ -41,7 +42,6 @@ from waterspout.trident.operations.contracts import (
     describe,
 )
 from waterspout.trident.operations.extremes import MaxBy, MinBy
-from waterspout.trident.plan.native import is_expression
 from waterspout.trident.plan.nodes import (
     Aggregate,
     AggregatePart,

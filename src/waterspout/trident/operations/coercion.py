@@ -49,6 +49,7 @@ __all__ = [
     "as_query",
     "as_updater",
     "is_column",
+    "is_expression",
     "typed",
 ]
 
@@ -57,7 +58,7 @@ _VECTORISED = (ArrowFunction, PandasFunction)
 
 def as_function(operation: Any, width: int, where: str) -> Any:
     """Return a Function, a vectorised function or an expression."""
-    if isinstance(operation, (Function, *_VECTORISED)) or _is_expression(operation):
+    if isinstance(operation, (Function, *_VECTORISED)) or is_expression(operation):
         return operation
     _require_function(operation, f"{where} has output fields, so it needs a Function")
     return PlainFunction(operation, width)
@@ -65,7 +66,7 @@ def as_function(operation: Any, width: int, where: str) -> Any:
 
 def as_filter(operation: Any, where: str) -> Any:
     """Return a Filter, a vectorised function or an expression."""
-    if isinstance(operation, (Filter, *_VECTORISED)) or _is_expression(operation):
+    if isinstance(operation, (Filter, *_VECTORISED)) or is_expression(operation):
         return operation
     if isinstance(operation, Function):
         raise TopologyError(f'{where} is a Function, so it needs output fields: out="name type"')
@@ -75,7 +76,7 @@ def as_filter(operation: Any, where: str) -> Any:
 
 def as_map(operation: Any, width: int, where: str) -> Any:
     """Return a MapFunction, a vectorised function or an expression."""
-    if isinstance(operation, (MapFunction, *_VECTORISED)) or _is_expression(operation):
+    if isinstance(operation, (MapFunction, *_VECTORISED)) or is_expression(operation):
         return operation
     _require_function(operation, f"{where} needs a MapFunction or a function of the field values")
     return PlainMap(operation, width)
@@ -83,7 +84,7 @@ def as_map(operation: Any, width: int, where: str) -> Any:
 
 def as_flat_map(operation: Any, width: int, where: str) -> Any:
     """Return a FlatMapFunction, a vectorised function or an expression."""
-    if isinstance(operation, (FlatMapFunction, *_VECTORISED)) or _is_expression(operation):
+    if isinstance(operation, (FlatMapFunction, *_VECTORISED)) or is_expression(operation):
         return operation
     wanted = f"{where} needs a FlatMapFunction or a function that yields"
     _require_function(operation, wanted)
@@ -188,9 +189,10 @@ def _or_annotate(operation: Any, width: int) -> str:
     )
 
 
-def _is_expression(operation: Any) -> bool:
+def is_expression(operation: Any) -> bool:
+    """Whether an operation is a Spark expression, or several of them."""
     if isinstance(operation, (list, tuple)):
-        return bool(operation) and all(map(_is_expression, operation))
+        return bool(operation) and all(map(is_expression, operation))
     return isinstance(operation, SqlExpression) or is_column(operation)
 
 
@@ -198,6 +200,6 @@ def _require_function(operation: Any, wanted: str) -> None:
     """Refuse what is no plain function, such as an operation of another kind or a class."""
     if isinstance(operation, type) and issubclass(operation, Operation):
         raise TopologyError(f"{wanted}; got the class, write {operation.__name__}()")
-    other = isinstance(operation, (Operation, *_VECTORISED)) or _is_expression(operation)
+    other = isinstance(operation, (Operation, *_VECTORISED)) or is_expression(operation)
     if other or not callable(operation) or isinstance(operation, type):
         raise TopologyError(f"{wanted}; got {operation!r}")

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from waterspout.trident.operations.adapters import SqlExpression
-from waterspout.trident.operations.coercion import is_column
+from waterspout.trident.operations.coercion import is_expression
 from waterspout.trident.operations.functions import Split
 from waterspout.trident.operations.native_forms import has_native_form
 from waterspout.trident.plan.nodes import (
@@ -23,7 +20,7 @@ from waterspout.trident.plan.nodes import (
     Update,
 )
 
-__all__ = ["is_expression", "is_native"]
+__all__ = ["is_native"]
 
 
 def is_native(node: Node) -> bool:
@@ -41,10 +38,3 @@ def is_native(node: Node) -> bool:
         case Query() | Update() | MultiReduce() | Isolated():
             return False
     return True
-
-
-def is_expression(operation: Any) -> bool:
-    """Whether an operation is a Spark expression, or several of them."""
-    if isinstance(operation, (list, tuple)):
-        return bool(operation) and all(map(is_expression, operation))
-    return isinstance(operation, SqlExpression) or is_column(operation)

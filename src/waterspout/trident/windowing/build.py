@@ -9,8 +9,8 @@ from waterspout.schema import FieldNames
 from waterspout.state.base import StateFactory, StateKind
 from waterspout.trident.aggregating import make_part
 from waterspout.trident.operations.aggregators import Count
+from waterspout.trident.operations.coercion import is_expression
 from waterspout.trident.operations.contracts import describe
-from waterspout.trident.plan.native import is_expression
 from waterspout.trident.plan.nodes import Update, UpdateWith
 from waterspout.trident.plan.plan import Plan, Shape
 from waterspout.trident.windowing.buffer import KEYS, VALUES
