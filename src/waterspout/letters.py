@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from waterspout.errors import SerdeError
+from waterspout.errors import DeadLettersFullError, SerdeError
 from waterspout.safe_repr import shown
 from waterspout.schema import Schema
 from waterspout.serde import decode_value, encode_value
 
-__all__ = ["Asked", "DeadLetter", "stored_form"]
+__all__ = ["Asked", "DeadLetter", "refuse_when_full", "stored_form"]
 
 _SHOWN_MAX = 10_000
 
@@ -112,6 +112,18 @@ class DeadLetter:
         """The values as text, for people."""
         values = self.values
         return self.looks or "" if values is None else shown(list(values), _SHOWN_MAX)
+
+
+def refuse_when_full(count: int, new: Sequence[DeadLetter], limit: int, then: str) -> None:
+    """Raise DeadLettersFullError if there is no room for new letters beside `count` others."""
+    if new and count + len(new) > limit:
+        where = f" from {new[0].failed_in}" if new[0].failed_in else ""
+        raise DeadLettersFullError(
+            f"there are {count:,} dead letters, and {limit:,} are kept at most (dead_letters_max); "
+            f"{len(new):,} more have come{where}: {new[0].error}. None is dropped: the run stops "
+            f"before {then}. Replay or drop some (waterspout dead-letters), or raise the limit, "
+            "and run the same command again."
+        )
 
 
 def stored_form(values: Sequence[Any]) -> tuple[str | None, str | None]:

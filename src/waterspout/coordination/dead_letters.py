@@ -12,8 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from waterspout.errors import DeadLettersFullError
-from waterspout.letters import Asked, DeadLetter
+from waterspout.letters import Asked, DeadLetter, refuse_when_full
 from waterspout.own_files import FileKind, OwnFile
 
 __all__ = ["DeadLetters"]
@@ -64,17 +63,11 @@ class DeadLetters:
 
     def add(self, letters: Sequence[DeadLetter]) -> None:
         """Store letters, all or none of them. One that has an id replaces what is stored there."""
-        new = sum(not letter.id for letter in letters)
+        new = [letter for letter in letters if not letter.id]
 
         def write(db: sqlite3.Connection) -> None:
             (count,) = db.execute("SELECT count(*) FROM letters").fetchone()
-            if count + new > self._limit:
-                raise DeadLettersFullError(
-                    f"there are {count:,} dead letters, and {self._limit:,} are kept at most "
-                    f"(dead_letters_max); {new} more have come. None is dropped: the run stops "
-                    "before it acks them. Replay or drop some (waterspout dead-letters), or raise "
-                    "the limit, and run the same command again."
-                )
+            refuse_when_full(count, new, self._limit, "it acks them")
             db.executemany(_INSERT, map(_to_row, letters))
 
         self._file.transaction(write, create=True)

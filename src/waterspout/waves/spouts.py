@@ -46,18 +46,11 @@ class Message(NamedTuple):
     """The task it was sent to directly."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True)
 class ReplayId:
     """The message id of a dead letter that is sent through again."""
 
     letter: DeadLetter
-
-    # Whatever has changed in it since: the failures of a letter are counted under its id.
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, ReplayId) and other.letter.id == self.letter.id
-
-    def __hash__(self) -> int:
-        return hash(("letter", self.letter.id))
 
 
 @dataclass(slots=True)

@@ -73,13 +73,8 @@ def with_letters(plan: Plan, conf: Config, location: LettersLocation) -> Plan:
 
 def letters_of(plan: Plan) -> list[DeadLetter]:
     """Return the letters of a plan that may have some, oldest first."""
-    factories = [spec.factory for spec in plan.states.values()]
-    return [
-        letter
-        for factory in factories
-        if isinstance(factory, LettersFactory)
-        for letter in factory.letters.letters()
-    ]
+    factory = plan.states[LETTERS_STATE].factory if LETTERS_STATE in plan.states else None
+    return factory.letters.letters() if isinstance(factory, LettersFactory) else []
 
 
 def _chains(plan: Plan, conf: Config) -> list[list[Node]]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from waterspout.errors import DeadLettersFullError, TooManyBadRowsError
-from waterspout.letters import DeadLetter
+from waterspout.errors import TooManyBadRowsError
+from waterspout.letters import DeadLetter, refuse_when_full
 from waterspout.safe_repr import shown
 from waterspout.trident.isolation.letters import LetterRequest, Seen, read_aside
 from waterspout.trident.isolation.store import Letters
@@ -38,7 +38,9 @@ class LettersUpdater(StateUpdater[Letters]):
         self._refuse_too_many(letters, seen, state)
         gone = [each.letter.id for each in asides if isinstance(each, LetterRequest)]
         state.remove(gone)
-        self._refuse_when_full(letters, len(gone), state)
+        if letters:  # otherwise there is nothing to count for
+            before = state.count() - len(gone)
+            refuse_when_full(before, letters, self._limit, "the batch is committed")
         state.add(letters)
 
     def _refuse_too_many(
@@ -60,16 +62,3 @@ class LettersUpdater(StateUpdater[Letters]):
                     f"operation or the source, or raise max_bad_ratio, and run the same command "
                     f"again. Errors: {examples}"
                 )
-
-    def _refuse_when_full(self, letters: Sequence[DeadLetter], gone: int, state: Letters) -> None:
-        if not letters:
-            return
-        count = state.count() - gone
-        if count + len(letters) > self._limit:
-            raise DeadLettersFullError(
-                f"there are {count:,} dead letters, and {self._limit:,} are kept at most "
-                f"(dead_letters_max); {len(letters):,} more have come from {letters[0].failed_in}: "
-                f"{letters[0].error}. None is dropped: the run stops before the batch is "
-                "committed. Replay or drop some (waterspout dead-letters), or raise the limit, and "
-                "run the same command again."
-            )

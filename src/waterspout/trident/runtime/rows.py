@@ -36,7 +36,6 @@ from waterspout.tuples import TridentTuple, field_index
 
 __all__ = [
     "RowStep",
-    "append_made",
     "append_repeated",
     "apply_step",
     "as_tuples",
@@ -157,10 +156,10 @@ def apply_step(step: RowStep, batch: pa.RecordBatch) -> pa.RecordBatch:
         return _vectorised(step, operation, batch)
     assert step.out is not None, operation
     counts, made = _called(step, operation, step.out, batch)
-    return append_made(step, batch, counts, made)
+    return _append_made(step, batch, counts, made)
 
 
-def append_made(
+def _append_made(
     step: RowStep, batch: pa.RecordBatch, counts: Sequence[int], made: pa.RecordBatch
 ) -> pa.RecordBatch:
     """Return what a step gives: as many tuples for each row as its count says."""
