@@ -7,12 +7,9 @@
 PYTHON ?= python3
 ARGS ?=
 
-# Tests that need no Spark run in two processes, each with servers of its own.
-PARALLEL ?= -n 2 --dist loadscope
-
-# Those on Spark too, by file, each process with a Spark of its own: most of their time is waiting.
-# In order: files with few tests, which would come last otherwise, have the longest.
-SPARK_PARALLEL ?= -n 2 --dist loadfile --no-loadscope-reorder
+# Tests run in two processes, each with servers and a Spark of its own, by file, the longest first
+# (tests/budget.py knows them).
+PARALLEL ?= -n 2 --dist loadfile --no-loadscope-reorder
 
 PY := .venv/bin/python
 PYTEST := $(PY) -m pytest
@@ -49,16 +46,19 @@ demo: check-java $(STAMP) ## Count words, kill -9 in the middle of a commit, res
 test: check-java $(STAMP) ## Run the tests, fast ones first, then those on Spark (ARGS='-k name')
 	@$(PYTEST) -m 'not spark and not soak' $(PARALLEL) $(ARGS); fast=$$?; \
 	case $$fast in 0|$(NONE_OK)) ;; *) exit $$fast ;; esac; \
-	$(PYTEST) -m 'spark and not soak' $(SPARK_PARALLEL) $(ARGS); spark=$$?; \
+	$(PY) -m tests.spark.jvm; \
+	$(PYTEST) -m 'spark and not soak' $(PARALLEL) $(ARGS); spark=$$?; \
 	case $$spark in $(NONE_OK)) exit $$fast ;; *) exit $$spark ;; esac
 
 test-fast: $(STAMP) ## Run the tests that need no Spark
 	@$(PYTEST) -m 'not spark and not soak' $(PARALLEL) $(ARGS)
 
-soak: check-java $(STAMP) ## Run the long random tests, half an hour at most
+soak: export WATERSPOUT_TEST_PROFILE = soak
+soak: check-java $(STAMP) ## Run the long random tests, forty minutes at most
 	@$(PYTEST) -m 'soak and not spark' --timeout=2100 $(PARALLEL) $(ARGS); quick=$$?; \
 	case $$quick in 0|$(NONE_OK)) ;; *) exit $$quick ;; esac; \
-	$(PYTEST) -m 'soak and spark' --timeout=2100 $(SPARK_PARALLEL) $(ARGS); spark=$$?; \
+	$(PY) -m tests.spark.jvm; \
+	$(PYTEST) -m 'soak and spark' --timeout=2100 $(PARALLEL) $(ARGS); spark=$$?; \
 	case $$spark in $(NONE_OK)) exit $$quick ;; *) exit $$spark ;; esac
 
 check: $(STAMP) ## Lint, check the format, check the types

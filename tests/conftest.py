@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import shutil
+import tempfile
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.spark.jvm import set_environment
 from waterspout import faults
 
 # In this order: a module that another one has imported is a plugin too late.
@@ -15,13 +18,33 @@ pytest_plugins = (
     "tests.services.cassandra",
     "tests.services.zookeeper",
     "tests.services.rabbitmq",
+    "tests.budget",
 )
 
+set_environment()
+
+# Files of tests in memory, where there is plenty of it: what a killed process has written stays,
+# as on a disk, and nobody waits for fsync. Only a loss of power would tell the difference.
+MEMORY = "/dev/shm"  # open to all users: PostgreSQL runs as another one
+if os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > 6 << 30:
+    os.environ.setdefault("TMPDIR", MEMORY)
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", os.environ["TMPDIR"])
+    tempfile.tempdir = None  # to be looked up again
+
 # Whatever else the machine is doing: a slow example is not a wrong one.
-settings.register_profile(
-    "waterspout", deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow]
-)
-settings.load_profile("waterspout")
+SLOW_IS_FINE = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+settings.register_profile("test", max_examples=30, **SLOW_IS_FINE)
+settings.register_profile("soak", max_examples=300, **SLOW_IS_FINE)
+settings.load_profile(os.environ.get("WATERSPOUT_TEST_PROFILE", "test"))
+
+
+@pytest.hookimpl(tryfirst=True)  # before `-m` selects
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Random tests are part of `make soak` too, with the many examples of its profile."""
+    if os.environ.get("WATERSPOUT_TEST_PROFILE") == "soak":
+        for item in items:
+            if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
+                item.add_marker(pytest.mark.soak)
 
 
 @pytest.fixture(autouse=True)
@@ -43,7 +66,6 @@ def spark(tmp_path_factory):
     """The embedded session, started once for all tests."""
     from waterspout.spark.starting import embedded_session
 
-    os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
     # Cancelled tasks are left alone: they are the zombies that some tests need.
     settings = {"spark.python.task.killTimeout": "60s"}
     session = embedded_session(tmp_path_factory.mktemp("spark") / "spark.log", settings)

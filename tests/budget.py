@@ -1,0 +1,95 @@
+"""What each test file takes, printed at the end of a run, so that a slow newcomer is seen.
+
+Times are those of all processes together, set-up and tear-down included. A file over its budget
+is a warning, not a failure: machines differ, and so does what else they do.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+from xdist.scheduler import LoadFileScheduling
+
+SHOWN = 15
+
+# Seconds on two idle cores, generously; without Spark, with Spark. Soaking files may take more.
+FAST_S, SPARK_S, SOAK_S = 6.0, 15.0, 300.0
+
+# Files that are worth more: what they find needs real servers, kills or many system calls.
+BUDGETS_S: dict[str, float] = {}
+
+SLOW_SERVERS = ("cassandra", "rabbitmq", "zookeeper")
+
+
+class Budget:
+    """Sums up the time of each file; with xdist, in the process that prints."""
+
+    def __init__(self) -> None:
+        self.spent: dict[str, float] = defaultdict(float)
+        self.counts: dict[str, int] = defaultdict(int)
+        self.spark: set[str] = set()
+        self.soak: set[str] = set()
+
+    @pytest.hookimpl
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        name = Path(report.nodeid.partition("::")[0]).as_posix()
+        self.spent[name] += report.duration
+        self.counts[name] += report.when == "call"
+        if "spark" in report.keywords:
+            self.spark.add(name)
+        if "soak" in report.keywords:
+            self.soak.add(name)
+
+    def of(self, name: str) -> float:
+        """Return the budget of a file."""
+        if name in self.soak:
+            return SOAK_S
+        return BUDGETS_S.get(name, SPARK_S if name in self.spark else FAST_S)
+
+    @pytest.hookimpl
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        slowest = sorted(self.spent, key=lambda name: -self.spent[name])[:SHOWN]
+        over = [name for name in self.spent if self.spent[name] > self.of(name)]
+        if len(self.spent) < 2 and not over:
+            return
+        terminalreporter.section("time by file")
+        total = sum(self.spent.values())
+        terminalreporter.write_line(f"{total:7.1f} s in {len(self.spent)} files; the slowest:")
+        for name in slowest:
+            line = f"{self.spent[name]:7.1f} s of {self.of(name):4.0f}  {name}"
+            terminalreporter.write_line(f"{line} ({self.counts[name]} tests)")
+        for name in sorted(over, key=lambda name: -self.spent[name]):
+            terminalreporter.write_line(
+                f"OVER BUDGET: {name} took {self.spent[name]:.0f} s, "
+                f"{self.of(name):.0f} s at most: make it cheaper, or give it a budget of its own "
+                "in tests/budget.py",
+                yellow=True,
+                bold=True,
+            )
+
+
+class ByServer(LoadFileScheduling):
+    """Files go to processes whole, and all those to one that need a server slow to start."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        name = nodeid.partition("::")[0]
+        return next((server for server in SLOW_SERVERS if server in name), name)
+
+
+@pytest.hookimpl
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    return ByServer(config, log) if config.getoption("dist") == "loadfile" else None
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the long files: one that comes last would have a core to itself."""
+    items.sort(key=lambda item: -BUDGETS_S.get(item.nodeid.partition("::")[0], 0.0))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):  # not in a process of xdist, which prints nothing
+        config.pluginmanager.register(Budget(), "waterspout-budget")
