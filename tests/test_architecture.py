@@ -71,8 +71,8 @@ NOT_IN_THE_TREE = {
 
 # Class names that stand for two things today. The set only shrinks.
 DUPLICATES_KNOWN = {
-    *("Address", "BatchContext", "Client", "Node", "Phase", "Place", "Shape", "Source"),
-    *("_Counting", "_Link", "_Part", "_Staged"),
+    *("Address", "BatchContext", "Client", "Node", "Shape", "Source"),
+    "_Link",
 }
 
 

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from waterspout.errors import DamagedStoreError, ForeignStoreError, NewerFormatError, StoreError
 
-__all__ = ["FileKind", "OwnFile"]
+__all__ = ["FileKind", "OwnFile", "in_transaction"]
 
 T = TypeVar("T")
 
@@ -51,16 +51,7 @@ class OwnFile:
     def transaction(self, work: Callable[[sqlite3.Connection], T], *, create: bool = False) -> T:
         """Do some work durably, or not at all."""
         with self._lock, self._errors():
-            db = self._open(create=create)
-            db.execute("BEGIN IMMEDIATE")
-            try:
-                result = work(db)
-                db.execute("COMMIT")
-            except BaseException:
-                if db.in_transaction:
-                    db.execute("ROLLBACK")
-                raise
-            return result
+            return in_transaction(self._open(create=create), work)
 
     def query(self, sql: str, *parameters: object) -> list[tuple[Any, ...]]:
         """Return the rows of a statement; none if nothing was ever written."""
@@ -134,3 +125,16 @@ class OwnFile:
             raise StoreError(f"the {self._kind.holds} in {self._path}: {error}") from error
         except sqlite3.DatabaseError as error:
             raise DamagedStoreError(f"the {self._kind.holds} in {self._path}: {error}") from error
+
+
+def in_transaction(db: sqlite3.Connection, work: Callable[[sqlite3.Connection], T]) -> T:
+    """Do some work in one transaction, all or nothing; waits for others that write."""
+    try:
+        db.execute("BEGIN IMMEDIATE")
+        result = work(db)
+        db.execute("COMMIT")
+    except BaseException:
+        if db.in_transaction:
+            db.execute("ROLLBACK")
+        raise
+    return result

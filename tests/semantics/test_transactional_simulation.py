@@ -162,11 +162,11 @@ def test_mutant_that_forgets_where_a_partition_without_rows_was_is_found_out(mon
 
 
 def test_mutant_that_begins_the_commit_phase_with_new_bolts_is_found_out(monkeypatch):
-    run = runtime._Part._run_bolt
+    run = runtime._PerAttempt._run_bolt
 
-    def forgetful(self, task, component, staged):
-        run(self, task, component, None)
+    def forgetful(self, task, component, frames, half_done):
+        run(self, task, component, frames, None)
 
-    monkeypatch.setattr(runtime._Part, "_run_bolt", forgetful)
+    monkeypatch.setattr(runtime._PerAttempt, "_run_bolt", forgetful)
 
     assert is_found_out(10, opaque=False)

@@ -19,7 +19,7 @@ from pyspark.errors import StreamingQueryException
 from tests.spark.sink_child import query, sink_of
 from waterspout import Config, faults, submit
 from waterspout.errors import SourceError
-from waterspout.faults import ENVIRONMENT_VARIABLE, Fault, FaultPlan
+from waterspout.faults import ENVIRONMENT_VARIABLE, Fault, FaultPlan, InjectedError
 from waterspout.schema import Schema
 from waterspout.sinks import adopt, exactly_once
 from waterspout.spouts.files import FileSpout
@@ -86,7 +86,15 @@ def forget_last_commit(folder: Path) -> None:
 
 def test_counts_are_exact_and_a_batch_that_spark_repeats_is_not_counted_again(spark, tmp_path):
     write_files(tmp_path, range(3))
+    passed = []
+    faults.install(lambda name, context: passed.append((context["txid"], name)))
     run_query(spark, tmp_path)
+    faults.install(None)
+    # The steps of the commit protocol, once for each of the two states; one write a partition.
+    steps = [name for txid, name in passed if txid == 1 and name != "processing"]
+    once = [s for i, s in enumerate(steps) if s[:5] != "write" or s not in steps[i - 2 : i]]
+    assert once == [point for point in faults.BATCH_POINTS if point in steps] * 2
+    assert {"commit.before_record", "head.after", "write.after", "settle.after"} <= set(steps)
     assert_exact(tmp_path)
     before = rows(tmp_path)
 
@@ -260,8 +268,14 @@ def test_a_topology_adopts_the_query_and_goes_on_where_it_stopped(spark, tmp_pat
     write_files(tmp_path, range(3))
     run_query(spark, tmp_path)
 
+    # Interrupted before the mark, after it, and with one of two states settled.
+    for point in ("mark.before", "mark.after", "settle.after"):
+        faults.install(FaultPlan([Fault(point, "raise")]))
+        with pytest.raises(InjectedError):
+            adopt(tmp_path / "checkpoint", adopting_topology(tmp_path))
+        faults.install(None)
     assert adopt(tmp_path / "checkpoint", adopting_topology(tmp_path)) == 4
-    assert adopt(tmp_path / "checkpoint", adopting_topology(tmp_path)) == 4  # as after a crash
+    assert adopt(tmp_path / "checkpoint", adopting_topology(tmp_path)) == 4
     write_files(tmp_path, range(3, 5))
     run = submit(adopting_topology(tmp_path), spark)
     try:

@@ -16,13 +16,13 @@ from waterspout.errors import FailedException
 from waterspout.transactional.attempt import TransactionAttempt
 from waterspout.transactional.coordinator import (
     Action,
+    BatchPhase,
     BeginCommit,
     Cancel,
     Coordinator,
     CoordinatorPolicy,
     Emit,
     Mark,
-    Phase,
     Stop,
 )
 from waterspout.transactional.ledger import Ledger
@@ -262,11 +262,11 @@ class Shell:
         assert current == self.ledger.current == len(self.history.committed) + 1
         assert self.ledger == self.saved
         assert sorted(flying) == [t for t in flying if 0 <= t - current < self.policy.max_batches]
-        committing = {a for a, phase in flying.values() if phase is Phase.COMMITTING}
+        committing = {a for a, phase in flying.values() if phase is BatchPhase.COMMITTING}
         assert committing == self.committing
         assert all(attempt.txid == current for attempt in committing)
-        assert {a for a, p in flying.values() if p is Phase.PROCESSING} == self.processing
-        assert {a for a, p in flying.values() if p is Phase.PROCESSED} == self.processed
+        assert {a for a, p in flying.values() if p is BatchPhase.PROCESSING} == self.processing
+        assert {a for a, p in flying.values() if p is BatchPhase.PROCESSED} == self.processed
         for txid, (attempt, _) in flying.items():
             assert self.saved.emitted[txid].attempt == attempt.attempt_id
         assert Ledger.from_json(self.saved.to_json()) == self.saved

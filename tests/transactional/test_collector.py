@@ -8,6 +8,7 @@ import pytest
 
 from waterspout.errors import EmitError
 from waterspout.topology import Direct
+from waterspout.topology.ports import Port
 from waterspout.transactional import (
     BatchBolt,
     BatchCollector,
@@ -43,15 +44,14 @@ def collector():
     builder.set_bolt("odd", Sink()).global_grouping("router", stream="odd")
     builder.set_bolt("direct", Sink(), 2).direct_grouping("router", stream="to")
     topology = builder.build_topology()
-    made = BatchCollector("router", ATTEMPT)
-    made._outlets = make_outlets(topology, topology.tasks["router"][0], 0)
-    return made
+    port = Port("router", make_outlets(topology, topology.tasks["router"][0], 0))
+    return BatchCollector(port, ATTEMPT)
 
 
 def sent(collector):
     return {
         (stream, task): box.values
-        for stream, outlet in collector._outlets.items()
+        for stream, outlet in collector.port.outlets.items()
         for task, box in outlet.boxes.items()
     }
 

@@ -10,13 +10,13 @@ from waterspout.backoff import Backoff
 from waterspout.errors import FailedException
 from waterspout.transactional.attempt import TransactionAttempt
 from waterspout.transactional.coordinator import (
+    BatchPhase,
     BeginCommit,
     Cancel,
     Coordinator,
     CoordinatorPolicy,
     Emit,
     Mark,
-    Phase,
     Stop,
 )
 
@@ -156,7 +156,7 @@ def test_at_most_one_batch_is_committing():
 
     phases = [phase for _, phase in coordinator.in_flight.values()]
 
-    assert phases == [Phase.COMMITTING, Phase.PROCESSED, Phase.PROCESSED]
+    assert phases == [BatchPhase.COMMITTING, BatchPhase.PROCESSED, BatchPhase.PROCESSED]
 
 
 @pytest.mark.parametrize("phase", ["processing", "processed"])
@@ -188,7 +188,7 @@ def test_a_failure_fails_every_later_batch_and_leaves_the_earlier_ones_alone():
     actions = coordinator.failed(a(2), FailedException("x"), 2.0)
 
     assert actions == [Cancel(a(2)), Cancel(a(3)), Cancel(a(4))]
-    assert coordinator.in_flight == {1: (a(1), Phase.COMMITTING)}
+    assert coordinator.in_flight == {1: (a(1), BatchPhase.COMMITTING)}
 
 
 def test_failed_batches_are_emitted_again_in_order_each_under_its_next_attempt():
@@ -208,7 +208,7 @@ def test_a_failed_commit_replays_the_processing_too():
 
     assert coordinator.failed(a(1), FailedException("x"), 2.0) == [Cancel(a(1)), Cancel(a(2))]
     assert coordinator.poll(3.0, always) == [Emit(a(1, 1)), Emit(a(2, 1))]
-    assert coordinator.in_flight[1] == (a(1, 1), Phase.PROCESSING)
+    assert coordinator.in_flight[1] == (a(1, 1), BatchPhase.PROCESSING)
     assert coordinator.processed(a(1, 1), 4.0) == [BeginCommit(a(1, 1))]
 
 
@@ -219,7 +219,7 @@ def test_a_later_batch_that_was_processed_is_processed_again_after_a_failure_bef
     coordinator.poll(2.0, always)
     run_one(coordinator, a(1, 1), 3.0)
 
-    assert coordinator.in_flight[2] == (a(2, 1), Phase.PROCESSING)
+    assert coordinator.in_flight[2] == (a(2, 1), BatchPhase.PROCESSING)
 
 
 def test_a_batch_that_was_emitted_is_emitted_again_even_if_nothing_is_ready():
@@ -264,7 +264,7 @@ def test_a_stale_failure_does_not_remove_the_newer_attempt():
 
     coordinator.failed(a(1), FailedException("late"), 3.0)
 
-    assert coordinator.in_flight == {1: (a(1, 1), Phase.PROCESSING)}
+    assert coordinator.in_flight == {1: (a(1, 1), BatchPhase.PROCESSING)}
     assert coordinator.poll(99.0, always) == []
     assert coordinator.processed(a(1, 1), 99.0) == [BeginCommit(a(1, 1))]
 
@@ -536,7 +536,7 @@ def test_a_batch_that_is_processed_for_too_long_is_failed_with_the_later_ones():
 
     assert coordinator.poll(60.0, always) == []
     assert coordinator.poll(60.1, always) == [Cancel(a(2)), Cancel(a(3))]
-    assert coordinator.in_flight == {1: (a(1), Phase.COMMITTING)}
+    assert coordinator.in_flight == {1: (a(1), BatchPhase.COMMITTING)}
 
 
 def test_a_commit_has_the_whole_time_for_itself():
@@ -611,7 +611,7 @@ def test_the_end_of_work_that_was_not_cancelled_changes_nothing():
 
     coordinator.ended(a(1))
 
-    assert coordinator.in_flight == {1: (a(1), Phase.PROCESSING)}
+    assert coordinator.in_flight == {1: (a(1), BatchPhase.PROCESSING)}
 
 
 def test_stop_cancels_all_in_flight_and_nothing_is_emitted_or_committed_after():

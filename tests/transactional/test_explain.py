@@ -23,9 +23,9 @@ def test_stages_and_phases_are_shown(tmp_path):
     start = lines.index("in flight at once: 3 at most; in commit: one")
     assert lines[start + 1 : start + 9] == [
         "processing: 1 job, 3 stages",
-        "  stage 1 (2 parts): rows, a",
-        "  stage 2 (2 parts): one, c",
-        "  stage 3 (2 parts): two",
+        "  stage 1 (2 shards): rows, a",
+        "  stage 2 (2 shards): one, c",
+        "  stage 3 (2 shards): two",
         "commit: 1 job, 2 stages; these finish then:",
         "  one (committer)",
         "  c, behind a committer",

@@ -1,4 +1,4 @@
-"""Bolts of a batch, run part by part in this process: their calls, and their half-way state."""
+"""Bolts of a batch, run shard by shard in this process: their calls, and their half-way state."""
 
 from __future__ import annotations
 
@@ -20,11 +20,13 @@ from waterspout.transactional import (
     MemoryTransactionalSpout,
     TransactionalTopologyBuilder,
     TransactionAttempt,
+    phases,
     runtime,
 )
 from waterspout.waves.frames import Frame, pack
-from waterspout.waves.rows import Row
+from waterspout.waves.live import Worker
 from waterspout.waves.shape import collapsed, spread
+from waterspout.waves.shards import ShardInput, run_stage
 
 SHAPES = pytest.mark.parametrize("collapse", [0, 2000], ids=["spread", "collapsed"])
 
@@ -424,7 +426,7 @@ def test_a_part_whose_worker_dies_is_run_again_under_the_same_attempt():
     assert finished == [("finish", "b", 2, "1:0", [0])] * 3
 
 
-def part_rows(order, staged_by=None):
+def shard_rows(order, staged_by=None):
     """Run a bolt over frames that came in this order; return what it sends on."""
     builder = numbers(1, 1, parallelism=3)
     builder.set_bolt("b", Noted()).shuffle_grouping("spout")
@@ -432,7 +434,7 @@ def part_rows(order, staged_by=None):
     topology = builder.build_topology()
     shape = spread(topology.outline(), 2)
     header = runtime.BatchHeader(
-        run="r", attempt=TransactionAttempt(1, 0), commit=False, spout_id="spout",
+        attempt=TransactionAttempt(1, 0), commit=False, spout_id="spout",
         late=frozenset(), conf={},
         components={s.id: pack(s.component) for s in topology.components.values()},
     )  # fmt: skip
@@ -442,35 +444,35 @@ def part_rows(order, staged_by=None):
               for i in range(4)])
         for source in order
     ]  # fmt: skip
-    rows = [Row(stage, 0, pack(runtime.BatchInput([frame]))) for frame in frames]
-    return list(runtime.run_stage(shape, header, stage, rows))
+    rows = [ShardInput([frame]).row(stage, 0) for frame in frames]
+    return list(run_stage(shape, header, stage, rows, Worker()))
 
 
 def test_a_task_that_is_run_again_sends_the_same_however_its_input_comes():
-    assert part_rows([1, 2, 3]) == part_rows([3, 1, 2])
+    assert shard_rows([1, 2, 3]) == shard_rows([3, 1, 2])
 
 
-def test_a_collapsed_batch_is_one_part():
+def test_a_collapsed_batch_is_one_shard():
     builder = numbers(1, 1, parallelism=3)
     builder.set_bolt("b", NotedCommitter(), 4).shuffle_grouping("spout")
     topology = builder.build_topology()
 
     shape = collapsed(topology.outline())
 
-    assert [(row.stage, row.part) for row in runtime.first_rows(shape)] == [(0, 0)]
-    assert runtime.commit_stages(shape, topology.late) == [0]
+    assert [(row.stage, row.shard) for row in phases.first_rows(shape)] == [(0, 0)]
+    assert phases.commit_stages(shape, topology.late) == [0]
 
 
 @pytest.mark.parametrize("tasks", [1, 2, 4])
-def test_a_batch_begins_with_one_row_for_each_part_of_its_first_stage(tasks):
+def test_a_batch_begins_with_one_row_for_each_shard_of_its_first_stage(tasks):
     builder = numbers(1, 1, parallelism=tasks)
     builder.set_bolt("b", NotedCommitter(), 5).global_grouping("spout")
     shape = spread(builder.build_topology().outline(), 4)
 
-    assert [(row.stage, row.part) for row in runtime.first_rows(shape)] == [
-        (0, part) for part in range(tasks)
+    assert [(row.stage, row.shard) for row in phases.first_rows(shape)] == [
+        (0, shard) for shard in range(tasks)
     ]
-    assert [stage.parts for stage in shape.stages] == [tasks, 4]
+    assert [stage.shards for stage in shape.stages] == [tasks, 4]
 
     run(builder, workers=4)
 
@@ -482,6 +484,6 @@ def test_there_is_nothing_to_do_in_a_commit_without_committers():
     builder.set_bolt("b", Noted()).shuffle_grouping("spout")
     topology = builder.build_topology()
 
-    assert runtime.commit_stages(spread(topology.outline(), 2), topology.late) == []
+    assert phases.commit_stages(spread(topology.outline(), 2), topology.late) == []
     run(builder)
     assert LOG[-1][0] == "finish"

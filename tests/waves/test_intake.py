@@ -7,7 +7,7 @@ import pytest
 
 from waterspout.errors import AckError
 from waterspout.topology import Fields, Tuple
-from waterspout.topology.collector import ACKED, FAILED
+from waterspout.topology.ports import ACKED, FAILED
 from waterspout.tuples import Origin
 from waterspout.waves.frames import Frame, pack, unpack
 from waterspout.waves.intake import Intake, Outcome
@@ -35,9 +35,9 @@ class Taken:
     def fail(self, n: int) -> None:
         self.tuples[n]._origin.done[n] = FAILED
 
-    def settle(self) -> tuple[dict[int, int], list[tuple[int, int]], bool]:
+    def close_books(self) -> tuple[dict[int, int], list[tuple[int, int]], bool]:
         outcome = Outcome()
-        still_open = self.intake.settle(outcome)
+        still_open = self.intake.close_books(outcome)
         acked: dict[int, int] = {}
         for roots, edges in zip(outcome.acked_roots, outcome.acked_edges, strict=True):
             for root, edge in zip(roots.tolist(), edges.tolist(), strict=True):
@@ -71,14 +71,14 @@ def test_acks_are_reported_with_the_ids_of_all_trees(taken):
     for n in range(5):
         taken.ack(n)
 
-    assert taken.settle() == ({10: 1 ^ 4, 20: 2 ^ 8, 30: 16}, [], False)
+    assert taken.close_books() == ({10: 1 ^ 4, 20: 2 ^ 8, 30: 16}, [], False)
 
 
 def test_fails_are_reported_with_the_tuple_that_failed(taken):
     for n in range(5):
         taken.fail(n)
 
-    acked, failed, still_open = taken.settle()
+    acked, failed, still_open = taken.close_books()
     assert (acked, sorted(failed), still_open) == (
         {},
         [(10, 0), (10, 2), (20, 1), (20, 2), (30, 4)],
@@ -88,21 +88,21 @@ def test_fails_are_reported_with_the_tuple_that_failed(taken):
 
 def test_what_is_neither_is_kept_and_may_be_ended_later(taken):
     taken.ack(0)
-    assert taken.settle() == ({10: 1}, [], True)
+    assert taken.close_books() == ({10: 1}, [], True)
 
     taken.ack(2)
-    assert taken.settle() == ({10: 4, 20: 8}, [], True)
+    assert taken.close_books() == ({10: 4, 20: 8}, [], True)
 
     taken.fail(1)
     taken.ack(4)
-    assert taken.settle() == ({30: 16}, [(20, 1)], False)
+    assert taken.close_books() == ({30: 16}, [(20, 1)], False)
 
 
 def test_a_kept_tuple_without_a_tree_keeps_no_intake(taken):
     for n in (0, 1, 2, 4):
         taken.ack(n)
 
-    assert taken.settle()[2] is False
+    assert taken.close_books()[2] is False
 
     taken.ack(3)
 
@@ -114,32 +114,32 @@ def test_an_open_tuple_without_a_tree_beside_those_of_several_trees():
     )
     taken.ack(0)
 
-    assert taken.settle() == ({10: 4, 20: 8}, [], False)
+    assert taken.close_books() == ({10: 4, 20: 8}, [], False)
 
 
 def test_an_open_tuple_of_several_trees_is_kept():
     taken = Taken(Frame(1, "default", 5, values(0), None, None, {0: {10: 4, 20: 8}}))
-    assert taken.settle() == ({}, [], True)
+    assert taken.close_books() == ({}, [], True)
     taken.ack(0)
 
-    assert taken.settle() == ({10: 4, 20: 8}, [], False)
+    assert taken.close_books() == ({10: 4, 20: 8}, [], False)
 
 
 def test_kept_tuples_are_the_same_after_pickling(taken):
-    taken.settle()
+    taken.close_books()
 
     intake, tuples = unpack(pack((taken.intake, taken.tuples)))
     tuples[1]._origin.done[1] = ACKED
     outcome = Outcome()
 
-    assert intake.settle(outcome) is True
+    assert intake.close_books(outcome) is True
     assert [roots.tolist() for roots in outcome.acked_roots] == [[20]]
     assert intake.roots_of(tuples[2]) == (10, 20)
 
 
 def test_roots_of_a_tuple_are_known_now_and_later(taken):
     before = [taken.intake.roots_of(given) for given in taken.tuples]
-    taken.settle()
+    taken.close_books()
 
     assert before == [(10,), (20,), (10, 20), (), (30,)]
     assert [taken.intake.roots_of(given) for given in taken.tuples] == before
@@ -147,7 +147,7 @@ def test_roots_of_a_tuple_are_known_now_and_later(taken):
 
 def test_a_tuple_that_ended_in_an_earlier_wave_is_no_anchor(taken):
     taken.ack(0)
-    taken.settle()
+    taken.close_books()
 
     with pytest.raises(AckError, match="was acked or failed in an earlier wave"):
         taken.intake.roots_of(taken.tuples[0])
@@ -158,7 +158,7 @@ def test_a_cut_forgets_what_was_not_delivered(taken):
     for n in range(2):
         taken.ack(n)
 
-    assert taken.settle() == ({10: 1, 20: 2}, [], False)
+    assert taken.close_books() == ({10: 1, 20: 2}, [], False)
 
 
 def test_resets_name_all_trees_of_a_tuple(taken):
@@ -174,7 +174,7 @@ def test_the_rest_is_acked_and_what_failed_stays_failed(taken):
 
     taken.intake.ack_rest(0, 5)
 
-    assert taken.settle() == ({10: 1 ^ 4, 20: 8, 30: 16}, [(20, 1)], False)
+    assert taken.close_books() == ({10: 1 ^ 4, 20: 8, 30: 16}, [(20, 1)], False)
 
 
 def test_without_trees_nothing_is_kept_and_acks_are_allowed_later():
@@ -182,6 +182,6 @@ def test_without_trees_nothing_is_kept_and_acks_are_allowed_later():
     taken.ack(0)
 
     assert not taken.intake.is_tracked
-    assert taken.settle() == ({}, [], False)
+    assert taken.close_books() == ({}, [], False)
     taken.ack(1)
     assert taken.intake.roots_of(taken.tuples[1]) == ()

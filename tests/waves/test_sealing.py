@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from waterspout.acking.xor import combine, generator
-from waterspout.topology.collector import Outlet
+from waterspout.topology.ports import Outlet
 from waterspout.waves.frames import anchored
 from waterspout.waves.sealing import Anchors, seal
 

@@ -1,4 +1,4 @@
-"""Where tasks run in a wave: stages, parts, chains, cycles."""
+"""Where tasks run in a wave: stages, shards, chains, cycles."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from tests.waves.driving import ListLog, Pass
 from waterspout.testing import FeederSpout
 from waterspout.topology import Topology, TopologyBuilder
-from waterspout.waves.shape import Place, WaveShape, collapsed, spread
+from waterspout.waves.shape import Slot, WaveShape, collapsed, spread
 
 
 def topology(*bolts: tuple[str, int, list[tuple[str, str]]], log: bool = False) -> Topology:
@@ -23,10 +23,10 @@ def topology(*bolts: tuple[str, int, list[tuple[str, str]]], log: bool = False) 
 
 
 def stages(shape: WaveShape) -> list[tuple[tuple[str, ...], int]]:
-    return [(stage.components, stage.parts) for stage in shape.stages]
+    return [(stage.components, stage.shards) for stage in shape.stages]
 
 
-def test_a_small_wave_is_one_stage_with_one_part():
+def test_a_small_wave_is_one_stage_with_one_shard():
     shape = collapsed(
         topology(
             ("c", 2, [("fields", "b")]), ("a", 4, [("shuffle", "s")]), ("b", 3, [("all", "a")])
@@ -34,7 +34,7 @@ def test_a_small_wave_is_one_stage_with_one_part():
     )
 
     assert stages(shape) == [(("a", "b", "c"), 1)]
-    assert {place.part for place in shape.places.values()} == {0}
+    assert {slot.shard for slot in shape.slots.values()} == {0}
     assert shape.tasks_at(0, 0) == [5, 6, 7, 8, 9, 10, 11, 3, 4]
 
 
@@ -42,8 +42,8 @@ def test_bolts_behind_fields_groupings_get_stages_of_their_own():
     shape = spread(topology(("a", 4, [("shuffle", "s")]), ("b", 4, [("fields", "a")])), 2)
 
     assert stages(shape) == [(("a",), 2), (("b",), 2)]
-    assert shape.places[3] == Place(0, 0, 0)
-    assert [shape.places[task].part for task in (3, 4, 5, 6)] == [0, 1, 0, 1]
+    assert shape.slots[3] == Slot(0, 0, 0)
+    assert [shape.slots[task].shard for task in (3, 4, 5, 6)] == [0, 1, 0, 1]
     assert shape.tasks_at(1, 1) == [8, 10]
 
 
@@ -89,7 +89,7 @@ def test_a_cycle_is_cut_at_the_way_back():
     shape = spread(
         topology(("a", 2, [("shuffle", "s"), ("shuffle", "b")]), ("b", 2, [("fields", "a")])), 2
     )
-    a, b = shape.places[3], shape.places[5]
+    a, b = shape.slots[3], shape.slots[5]
 
     assert stages(shape) == [(("a",), 2), (("b",), 2)]
     assert (shape.is_ahead(a, b), shape.is_ahead(b, a), shape.is_ahead(a, a)) == (
@@ -104,17 +104,17 @@ def test_a_log_runs_where_bolts_run_and_a_pulled_spout_does_not():
 
     assert stages(spread(topology(*bolts, log=True), 2)) == [(("s", "a"), 2), (("b",), 2)]
     assert stages(spread(topology(*bolts), 2)) == [(("a",), 2), (("b",), 2)]
-    assert 1 not in spread(topology(*bolts), 2).places
+    assert 1 not in spread(topology(*bolts), 2).slots
 
 
-def test_only_a_part_of_ones_own_is_ahead_within_a_stage():
+def test_only_a_shard_of_ones_own_is_ahead_within_a_stage():
     shape = spread(topology(("a", 2, [("shuffle", "s")]), ("b", 2, [("shuffle", "a")])), 2)
-    here, beside, elsewhere = shape.places[3], shape.places[5], shape.places[6]
+    here, beside, elsewhere = shape.slots[3], shape.slots[5], shape.slots[6]
 
     assert shape.is_ahead(here, beside)
     assert not shape.is_ahead(here, elsewhere)
-    assert shape.is_beside(here, "b")
-    assert not shape.is_beside(beside, "a")
+    assert shape.nearby(3)("b") == [5]
+    assert shape.nearby(5)("a") == []
 
 
 def test_a_long_chain_is_no_trouble():

@@ -27,6 +27,7 @@ from waterspout.errors import (
     NewerFormatError,
     StoreError,
 )
+from waterspout.own_files import in_transaction
 from waterspout.schema import check_topology_id
 from waterspout.serde import checksum
 from waterspout.transactional.ledger import Ledger, Metadata
@@ -75,7 +76,9 @@ class EmbeddedStore(CoordinationStore):
             try:
                 if not self._path.exists():
                     self._create(fingerprint)
-                epoch, refusal = self._in_transaction(lambda db: self._take_lease(db, fingerprint))
+                epoch, refusal = in_transaction(
+                    self._open(), lambda db: self._take_lease(db, fingerprint)
+                )
                 if refusal is not None:
                     raise LeaseHeldError(refusal)
                 self._epoch, self._held = epoch, _identity(self._path)
@@ -161,7 +164,7 @@ class EmbeddedStore(CoordinationStore):
             if self._epoch is None:
                 # A late renewal, after the release: it must not open the file again.
                 raise LeaseLostError(f"topology {self._topology!r} is not held by this driver")
-            self._in_transaction(checked)
+            in_transaction(self._open(), checked)
 
     # --- within a transaction --------------------------------------------------------------
 
@@ -332,18 +335,6 @@ class EmbeddedStore(CoordinationStore):
             db.close()
             raise
         return db
-
-    def _in_transaction(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        db = self._open()
-        try:
-            db.execute("BEGIN IMMEDIATE")
-            result = work(db)
-            db.execute("COMMIT")
-        except BaseException:
-            if db.in_transaction:
-                db.execute("ROLLBACK")
-            raise
-        return result
 
     def _close_unless_held(self) -> None:
         if self._epoch is None:

@@ -35,7 +35,7 @@ from waterspout.waves.bolts import Failure
 from waterspout.waves.frames import Frame
 from waterspout.waves.log_spouts import LogTask
 from waterspout.waves.logs import LogRead
-from waterspout.waves.part import PartResult
+from waterspout.waves.over_waves import ShardResult
 from waterspout.waves.spouts import PulledSpout, SpoutTask
 
 __all__ = ["Counts", "SpoutTasks"]
@@ -244,7 +244,7 @@ class SpoutTasks:
 
     # --- telling -------------------------------------------------------------------------------
 
-    def settle(self, results: Iterable[PartResult]) -> None:
+    def settle(self, results: Iterable[ShardResult]) -> None:
         """Apply what a wave has done to the trees, and tell the spouts of those that ended."""
         self.dry = False  # a spout that is told of a failure may have something to emit again
         failures: dict[int, Failure] = {}

@@ -39,9 +39,10 @@ from waterspout.waves.bolts import ErrorNote
 from waterspout.waves.engine import Wave, WaveDone, WaveEngine, WaveFailed, assemble
 from waterspout.waves.frames import Frame, anchored, halves
 from waterspout.waves.logs import LogRead, halved
+from waterspout.waves.over_waves import WaveHeader
 from waterspout.waves.pacing import Pacing
-from waterspout.waves.part import TaskState, WaveHeader
 from waterspout.waves.shape import collapsed, spread
+from waterspout.waves.shards import TaskState
 
 __all__ = ["WaveLoop", "WaveSetup"]
 

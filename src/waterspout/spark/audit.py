@@ -11,7 +11,6 @@ import math
 import queue
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,7 @@ from waterspout.errors import ConfigError, StateMismatchError
 from waterspout.spark.engine import SparkEngine
 from waterspout.spark.preflight import Prepared, prepare
 from waterspout.spark.session import SparkRuntime
-from waterspout.state.base import HeadedState, StateKind
+from waterspout.state.base import StateKind
 from waterspout.state.batched import BatchedMap
 from waterspout.state.head import Claim, Writer
 from waterspout.state.sqlite import SQLiteState
@@ -33,7 +32,7 @@ from waterspout.transactional.ledger import Ledger, Metadata
 from waterspout.trident.isolation.store import LettersFactory, LettersLocation
 from waterspout.trident.plan.nodes import NewValues, Query, UpdateWith
 from waterspout.trident.plan.plan import Plan, ancestors
-from waterspout.trident.runtime.states import open_state
+from waterspout.trident.runtime.states import open_headed_states, open_state
 from waterspout.trident.topology import TridentTopology
 
 __all__ = ["Difference", "StateAudit", "audit"]
@@ -137,38 +136,25 @@ def _count_again(plan: Plan, metadata: Metadata, runtime: SparkRuntime, conf: Co
     reports: queue.SimpleQueue[Report] = queue.SimpleQueue()
     engine.report = reports.put
     keeper = LedgerKeeper(Ledger(plan.name), lambda ledger: None)
-    with _open_states(plan, conf) as states:
-        commits = CommitProtocol(states, keeper)
-        writer = Writer(plan.name, 1)
-        commits.enroll(writer)
-        engine.enroll(writer)
+    states = open_headed_states(plan, conf)
+    commits = CommitProtocol(states, keeper)
+    writer = Writer(plan.name, 1)
+    commits.enroll(writer)
+    engine.enroll(writer)
 
-        def write(claim: Claim) -> None:
-            order = CommitOrder(_FIRST, claim.resolved, claim=lambda: None, batch_time=0.0)
-            engine.start_commit(order)
-            _await(reports, Committed)
+    def write(claim: Claim) -> None:
+        order = CommitOrder(_FIRST, claim.resolved, claim=lambda: None, batch_time=0.0)
+        engine.start_commit(order)
+        _await(reports, Committed)
 
-        try:
-            keeper.emit(_FIRST, metadata)
-            engine.start_processing(_FIRST, metadata)
-            _await(reports, Processed)
-            commits.commit(_FIRST, write)
-            engine.release(_FIRST)
-        finally:
-            engine.close()
-
-
-@contextmanager
-def _open_states(plan: Plan, conf: Config) -> Iterator[dict[str, HeadedState]]:
-    states: dict[str, HeadedState] = {}
     try:
-        for name, spec in plan.states.items():
-            if not spec.static:
-                state = open_state(spec, conf, 0, None)
-                assert isinstance(state, HeadedState)
-                states[name] = state
-        yield states
+        keeper.emit(_FIRST, metadata)
+        engine.start_processing(_FIRST, metadata)
+        _await(reports, Processed)
+        commits.commit(_FIRST, write)
+        engine.release(_FIRST)
     finally:
+        engine.close()
         for state in states.values():
             state.close()
 

@@ -6,64 +6,36 @@ no lineage, so that a lost block fails the attempt instead of silently emitting 
 
 from __future__ import annotations
 
-import secrets
 import time
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import replace
+from typing import NamedTuple
 
-import pyarrow as pa
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 
-from waterspout import faults
 from waterspout.config import Config
 from waterspout.coordination.engine import CommitOrder, Committed, Processed
-from waterspout.errors import FailedException
 from waterspout.spark.phases import PhaseEngine, Work
 from waterspout.spark.session import SparkRuntime
-from waterspout.spark.supersteps import ROWS_DDL, rows_of, table_of
-from waterspout.spark.tasks import plan_of
-from waterspout.topology.pickling import dumps, require_picklable
+from waterspout.spark.supersteps import Described, rows_of, table_of, through_stages
 from waterspout.transactional.attempt import TransactionAttempt
 from waterspout.transactional.builder import TransactionalTopology
 from waterspout.transactional.ledger import Metadata
-from waterspout.transactional.runtime import (
-    FAILED,
-    BatchHeader,
-    commit_stages,
-    first_rows,
-    run_stage,
-)
-from waterspout.waves.frames import unpack
-from waterspout.waves.part import DRIVER
-from waterspout.waves.shape import WaveShape, collapsed, spread
+from waterspout.transactional.phases import PhasePlan, Phases, executed, first_rows, raise_failed
+from waterspout.transactional.runtime import FAILED
+from waterspout.waves.shards import DRIVER, Row
 
 __all__ = ["BatchBoltEngine"]
 
-
-@dataclass(frozen=True)
-class _BatchTask:
-    """What a Python worker runs for one stage of a phase."""
-
-    described: bytes
-    stage: int
-    plan: str | None
-
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Run the parts of this stage that are among the rows; pass the others on."""
-        faults.install(None if self.plan is None else plan_of(self.plan))
-        shape, header = unpack(self.described)
-        for row in run_stage(shape, header, self.stage, rows_of(batches)):
-            yield from table_of([row]).to_batches()
+# What a header has of each phase.
+_CHANGING = ("attempt", "commit", "metadata", "resolved")
 
 
-@dataclass(frozen=True, slots=True)
-class _Staged:
-    """Half-done bolts on the executors, and the shape that they were made in."""
+class _Staged(NamedTuple):
+    """Half-done bolts on the executors, and the phase that has left them."""
 
     frame: DataFrame
-    shape: WaveShape
+    phase: PhasePlan
 
 
 class BatchBoltEngine(PhaseEngine):
@@ -73,106 +45,64 @@ class BatchBoltEngine(PhaseEngine):
         self, runtime: SparkRuntime, topology: TransactionalTopology, conf: Config
     ) -> None:
         super().__init__(runtime, topology.name, conf)
-        self._topology = topology
-        self._run = secrets.token_hex(8)
-        outline = topology.outline()
-        self._shapes = (collapsed(outline), spread(outline, runtime.cores or 2))
-        self._late = topology.late
-        self._components = {
-            spec.id: require_picklable(spec.component, f"component {spec.id!r}")
-            for spec in topology.components.values()
-        }
-        self._largest: int | None = None
+        self._phases = Phases(topology, conf, runtime.cores or 2)
+        self._described: dict[int, Described] = {}
 
     def process(self, attempt: TransactionAttempt, metadata: Metadata, work: Work) -> Processed:
         """Emit the batch and execute it; leave what is half-done on the executors."""
         began = time.monotonic()
-        small = self._largest is not None and self._largest <= self._conf.wave_collapse_tuples
-        shape = self._shapes[0 if small else 1]
-        header = self._header(attempt, commit=False, metadata=metadata[self._topology.spout_id])
-        frame = self._runtime.spark.createDataFrame(table_of(first_rows(shape)))
-        frame = self._through(frame, shape, header, range(len(shape.stages)), shape.stages[0].parts)
+        phase = self._phases.processing(attempt, metadata)
+        frame = self._runtime.spark.createDataFrame(table_of(first_rows(phase.shape)))
+        frame = self._through(frame, phase, phase.shape.stages[0].shards)
         observed = Observation()
         counted = frame.observe(
             observed,
             F.count(F.when(F.col("stage") == FAILED, True)).alias("failed"),
-            F.sum(F.when(F.col("stage") == DRIVER, F.col("part"))).alias("executed"),
+            F.sum(F.when(F.col("stage") == DRIVER, F.col("count"))).alias("executed"),
         )
         kept = counted.localCheckpoint(eager=True)
         work.staging.frames.append(kept)
-        failed, executed = self._seen(observed, kept)
-        if failed:
-            self._raise(rows_of(kept.where(F.col("stage") == FAILED).toArrow().to_batches()))
-        self._largest = max(executed, (self._largest or 0) * 3 // 4)
-        work.results["staged"] = _Staged(kept, shape)
+        seen = observed.get
+        if "failed" not in seen:
+            # Spark Connect does not observe a checkpoint; looking at its blocks is quick.
+            rows = _rows_below(kept, 0)
+            raise_failed(rows)
+            count = executed(rows)
+        elif seen["failed"]:
+            raise_failed(_rows_below(kept, DRIVER))
+        else:
+            count = int(seen["executed"] or 0)
+        self._phases.processed(count)
+        work.results["staged"] = _Staged(kept, phase)
         took = time.monotonic() - began
-        return Processed(attempt, processing_s=took, executed_tuples=executed)
+        return Processed(attempt, processing_s=took, executed_tuples=count)
 
     def commit(self, order: CommitOrder, work: Work) -> Committed:
         """Let committers finish, and what is behind them."""
         began = time.monotonic()
         order.claim()
         staged: _Staged = work.results["staged"]
-        stages = commit_stages(staged.shape, self._late)
-        executed = 0
-        if stages:
-            header = self._header(order.attempt, commit=True, resolved=order.resolved)
+        phase = self._phases.commit(staged.phase, order.resolved)
+        rows: list[Row] = []
+        if phase.stages:
             frame = staged.frame.where(F.col("stage") >= 0)
-            apart = staged.shape.stages[-1].parts
-            frame = self._through(frame, staged.shape, header, stages, apart)
+            frame = self._through(frame, phase, phase.shape.stages[-1].shards)
             rows = list(rows_of(frame.toArrow().to_batches()))
-            self._raise(rows)
-            executed = sum(row.part for row in rows if row.stage == DRIVER)
+            raise_failed(rows)
         took = time.monotonic() - began
-        return Committed(order.attempt, commit_s=took, committed_tuples=executed)
+        return Committed(order.attempt, commit_s=took, committed_tuples=executed(rows))
 
-    def _through(
-        self,
-        frame: DataFrame,
-        shape: WaveShape,
-        header: BatchHeader,
-        stages: Iterable[int],
-        apart: int,
-    ) -> DataFrame:
-        """Lead rows through some stages; at the beginning they stand in `apart` partitions.
-
-        Of the first stage each part has one row: none is moved, unless too many stand together.
-        """
-        described = dumps((shape, header))
-        plan = faults.current_plan()
-        for turn, number in enumerate(stages):
-            parts = shape.stages[number].parts
-            if turn or parts > apart:
-                target = F.pmod(F.col("part"), F.lit(parts)).cast("int")
-                frame = frame.repartitionById(parts, target)
-            task = _BatchTask(described, number, None if plan is None else plan.to_json())
-            frame = frame.mapInArrow(task, ROWS_DDL)
-        return frame
-
-    def _header(self, attempt: TransactionAttempt, **more: Any) -> BatchHeader:
-        return BatchHeader(
-            run=self._run,
-            attempt=attempt,
-            spout_id=self._topology.spout_id,
-            late=self._late,
-            conf=self._conf.to_dict(),
-            components=self._components,
-            **more,
+    def _through(self, frame: DataFrame, phase: PhasePlan, partitions: int) -> DataFrame:
+        """Lead rows through the stages of a phase; at first they are in so many partitions."""
+        shape = id(phase.shape)
+        if shape not in self._described:
+            self._described[shape] = Described.of(phase.shape, replace(phase.header, metadata=None))
+        changes = {name: getattr(phase.header, name) for name in _CHANGING}
+        return through_stages(
+            frame, phase.shape, self._described[shape], changes, phase.stages, partitions
         )
 
-    @staticmethod
-    def _seen(observed: Observation, kept: DataFrame) -> tuple[int, int]:
-        seen = observed.get
-        if "failed" in seen:
-            return int(seen["failed"] or 0), int(seen["executed"] or 0)
-        # Spark Connect does not observe a checkpoint; looking at its blocks is quick.
-        rows = list(rows_of(kept.where(F.col("stage") < 0).toArrow().to_batches()))
-        failed = sum(row.stage == FAILED for row in rows)
-        return failed, sum(row.part for row in rows if row.stage == DRIVER)
 
-    @staticmethod
-    def _raise(rows: Iterable[Any]) -> None:
-        """Raise what a part gave as the reason to replay the batch."""
-        for row in rows:
-            if row.stage == FAILED:
-                raise FailedException(row.data.decode("utf-8"))
+def _rows_below(kept: DataFrame, stage: int) -> list[Row]:
+    """Return the rows for the driver, or only those that tell of a failure."""
+    return list(rows_of(kept.where(F.col("stage") < stage).toArrow().to_batches()))

@@ -15,7 +15,7 @@ from waterspout.spouts.files import FileSpout
 from waterspout.state.base import HeadedState
 from waterspout.trident.isolation.rewriting import letters_location, with_letters
 from waterspout.trident.plan.plan import Plan
-from waterspout.trident.runtime.states import open_state
+from waterspout.trident.runtime.states import open_headed_states
 from waterspout.trident.topology import TridentTopology
 from waterspout.trident.windowing.store import WindowsFile
 
@@ -49,14 +49,8 @@ def prepare(topology: TridentTopology, conf: Config) -> Prepared:
     store, folder = _store(plan, conf)
     prepared = Prepared(plan, store, folder, {})
     try:
-        for name, spec in plan.states.items():
-            if spec.static:
-                continue
-            state = open_state(spec, conf, 0, None)
-            if isinstance(state, HeadedState):
-                prepared.states[spec.factory.location() or name] = state
-            else:
-                state.close()
+        for name, state in open_headed_states(plan, conf).items():
+            prepared.states[plan.states[name].factory.location() or name] = state
         verify_topology(prepared.states, store.peek(), plan.name, plan.fingerprint())
         store.refuse_if_held()
     except BaseException:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import queue
+import secrets
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pyarrow as pa
 from pyspark import TaskContext
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from waterspout import faults
@@ -21,51 +24,91 @@ from waterspout.spark.tasks import plan_of
 from waterspout.topology.pickling import dumps
 from waterspout.waves.engine import Wave, WaveDone, WaveEngine, WaveFailed
 from waterspout.waves.frames import unpack
-from waterspout.waves.live import LiveTasks
-from waterspout.waves.part import WaveHeader
-from waterspout.waves.rows import Row, first_rows, results_of, run_stage
+from waterspout.waves.live import LiveTasks, Worker
+from waterspout.waves.over_waves import results_of
 from waterspout.waves.shape import WaveShape
+from waterspout.waves.shards import Row, ShardHeader, run_stage
 
-__all__ = ["ROWS_DDL", "SparkWaves", "rows_of", "table_of"]
+__all__ = ["Described", "SparkWaves", "rows_of", "table_of", "through_stages"]
 
-_SCHEMA = pa.schema([("stage", pa.int32()), ("part", pa.int32()), ("data", pa.binary())])
-ROWS_DDL = "stage int, part int, data binary"
+# What a header has of each wave.
+_CHANGING = ("number", "attempt", "seed", "closing")
+
+_SCHEMA = pa.schema(
+    [("stage", pa.int32()), ("shard", pa.int32()), ("count", pa.int64()), ("data", pa.binary())]
+)
+_DDL = "stage int, shard int, count bigint, data binary"
 
 # Bolts of this worker process, alive between waves; and descriptions it has read before.
 _live = LiveTasks()
-_read: dict[str, tuple[WaveShape, WaveHeader]] = {}
+_read: dict[str, tuple[WaveShape, ShardHeader]] = {}
+
+
+@dataclass(frozen=True)
+class Described:
+    """A shape and a header, pickled once for all waves or batches that share them."""
+
+    key: str
+    pickled: bytes
+
+    @classmethod
+    def of(cls, shape: WaveShape, header: ShardHeader) -> Described:
+        """Pickle them, under a name that no other has."""
+        return cls(secrets.token_hex(8), dumps((shape, header)))
+
+    def read(self) -> tuple[WaveShape, ShardHeader]:
+        """Read them back; a worker does so once."""
+        found = _read.get(self.key)
+        if found is None:
+            if len(_read) > 16:
+                _read.clear()
+            found = _read[self.key] = unpack(self.pickled)
+        return found
 
 
 @dataclass(frozen=True)
 class _StageTask:
     """What a Python worker runs for one stage: rows in, rows out."""
 
-    key: str
-    described: bytes
-    """The pickled shape and header; everything that stays the same for a run and shape."""
+    described: Described
+    changes: Mapping[str, Any]
+    """What the header has in this wave or phase, instead of what was described."""
 
-    header: tuple[int, int, int, bool]
     stage: int
     plan: str | None
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Run the parts of this stage that are among the rows; pass the others on."""
+        """Run the shards of this stage that are among the rows; pass the others on."""
         faults.install(None if self.plan is None else plan_of(self.plan))
-        shape, header = self._description()
+        shape, header = self.described.read()
         context = TaskContext.get()
-        token = "" if context is None else str(context.taskAttemptId())
-        for row in run_stage(shape, header, self.stage, rows_of(batches), _live, token):
+        worker = Worker(_live, "" if context is None else str(context.taskAttemptId()))
+        header = replace(header, **self.changes)
+        for row in run_stage(shape, header, self.stage, rows_of(batches), worker):
             yield _batch([row])
 
-    def _description(self) -> tuple[WaveShape, WaveHeader]:
-        found = _read.get(self.key)
-        if found is None:
-            if len(_read) > 16:
-                _read.clear()
-            found = _read[self.key] = unpack(self.described)
-        shape, header = found
-        number, attempt, seed, closing = self.header
-        return shape, replace(header, number=number, attempt=attempt, seed=seed, closing=closing)
+
+def through_stages(
+    frame: DataFrame,
+    shape: WaveShape,
+    described: Described,
+    changes: Mapping[str, Any],
+    stages: Iterable[int],
+    partitions: int,
+) -> DataFrame:
+    """Lead rows through some stages; at the beginning they are in so many partitions.
+
+    Each shard of the first stage has one row: none is moved, unless too many are together.
+    """
+    plan = faults.current_plan()
+    plan_json = None if plan is None else plan.to_json()
+    for turn, number in enumerate(stages):
+        shards = shape.stages[number].shards
+        if turn or shards > partitions:
+            target = F.pmod(F.col("shard"), F.lit(shards)).cast("int")
+            frame = frame.repartitionById(shards, target)
+        frame = frame.mapInArrow(_StageTask(described, changes, number, plan_json), _DDL)
+    return frame
 
 
 class SparkWaves(WaveEngine):
@@ -77,7 +120,7 @@ class SparkWaves(WaveEngine):
         self._cancel_wait_s = cancel_wait_s
         self._pool = DaemonPool(1, "waterspout-wave")
         self._ended: queue.SimpleQueue[WaveDone | WaveFailed | None] = queue.SimpleQueue()
-        self._described: dict[int, tuple[str, bytes]] = {}
+        self._described: dict[int, Described] = {}
         self._running: Future[None] | None = None
         self._tag = ""
         self._lock = threading.Lock()
@@ -123,27 +166,24 @@ class SparkWaves(WaveEngine):
             self._ended.put(WaveFailed(translate(error, self._runtime)))
 
     def _run(self, wave: Wave) -> Iterator[Row]:
-        frame = self._runtime.spark.createDataFrame(table_of(first_rows(wave)))
-        key, described = self._description(wave)
-        header = wave.header
-        numbers = (header.number, header.attempt, header.seed, header.closing)
-        plan = faults.current_plan()
-        for number, stage in enumerate(wave.shape.stages):
-            if number:
-                target = F.pmod(F.col("part"), F.lit(stage.parts)).cast("int")
-                frame = frame.repartitionById(stage.parts, target)
-            task = _StageTask(
-                key, described, numbers, number, None if plan is None else plan.to_json()
-            )
-            frame = frame.mapInArrow(task, ROWS_DDL)
+        frame = self._runtime.spark.createDataFrame(table_of(wave.rows()))
+        header, stages = wave.header, wave.shape.stages
+        changes = {name: getattr(header, name) for name in _CHANGING}
+        # Whatever their partitions, the rows of the first stage stay where they are.
+        frame = through_stages(
+            frame,
+            wave.shape,
+            self._described_as(wave),
+            changes,
+            range(len(stages)),
+            stages[0].shards,
+        )
         return rows_of(frame.toArrow().to_batches())
 
-    def _description(self, wave: Wave) -> tuple[str, bytes]:
-        """Pickle what stays the same once for each shape."""
+    def _described_as(self, wave: Wave) -> Described:
         shape = id(wave.shape)
         if shape not in self._described:
-            key = f"{wave.header.run}-{len(self._described)}"
-            self._described[shape] = (key, dumps((wave.shape, wave.header)))
+            self._described[shape] = Described.of(wave.shape, wave.header)
         return self._described[shape]
 
 
@@ -156,7 +196,8 @@ def _batch(rows: list[Row]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(
         [
             pa.array([row.stage for row in rows], pa.int32()),
-            pa.array([row.part for row in rows], pa.int32()),
+            pa.array([row.shard for row in rows], pa.int32()),
+            pa.array([row.count for row in rows], pa.int64()),
             pa.array([row.data for row in rows], pa.binary()),
         ],
         schema=_SCHEMA,
@@ -167,5 +208,4 @@ def rows_of(batches: Iterable[pa.RecordBatch]) -> Iterator[Row]:
     """Read rows back."""
     for batch in batches:
         columns = [column.to_pylist() for column in batch.columns]
-        for stage, part, data in zip(*columns, strict=True):
-            yield Row(stage, part, data)
+        yield from map(Row, *columns)

@@ -11,11 +11,10 @@ import pyarrow as pa
 
 from waterspout.arrow import table_of_rows
 from waterspout.config import Config
-from waterspout.safe_repr import described
 from waterspout.schema import Schema
 from waterspout.spouts.reads import POSITION, EmitRead
-from waterspout.topology.collector import Outlet
 from waterspout.topology.context import TopologyContext
+from waterspout.topology.ports import Outlet, Port
 from waterspout.transactional.attempt import TransactionAttempt
 from waterspout.transactional.collector import BatchCollector
 from waterspout.transactional.runtime import emit_partition
@@ -78,10 +77,8 @@ class _Rows(BatchCollector):
     def __init__(
         self, spout_id: str, attempt: TransactionAttempt, schema: Schema, *, with_position: bool
     ) -> None:
-        super().__init__(spout_id, attempt)
         outlet = Outlet("default", ("tx", *schema.names), lambda _: _HERE)
-        self._outlets = {"default": outlet}
-        self._report = lambda error: log.warning("spout %r: %s", spout_id, described(error))
+        super().__init__(Port(spout_id, {"default": outlet}), attempt)
         self._box = outlet.boxes[0]
         self._schema = schema
         self._with_position = with_position
@@ -112,7 +109,7 @@ class _Rows(BatchCollector):
         if not rows:
             return
         self._box.values.clear()
-        table = table_of_rows(self._schema, rows, where=f"spout {self._component!r}")
+        table = table_of_rows(self._schema, rows, where=f"spout {self.port.component!r}")
         if self._with_position:
             numbers = range(self._done, self._done + len(rows))
             positions = [f'{self._position}, "row": {number}}}' for number in numbers]

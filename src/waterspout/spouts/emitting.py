@@ -10,13 +10,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from waterspout.errors import SourceError
-from waterspout.safe_repr import described
 from waterspout.schema import FieldNames, Schema
 from waterspout.spouts.base import AdaptedSource, BatchPlanner, SpoutContext, SpoutKind
 from waterspout.spouts.emission import emitting_context
 from waterspout.spouts.reads import Read, RowsRead
-from waterspout.topology.collector import Emitter, Outlet
+from waterspout.topology.collector import Emitter
 from waterspout.topology.context import TopologyContext
+from waterspout.topology.ports import Outlet, Port
 
 __all__ = ["EmittingSource", "EmittingSpout", "RowsCollector"]
 
@@ -28,17 +28,16 @@ Rows = Sequence[tuple[Any, ...]]
 class RowsCollector(Emitter):
     """Takes the tuples of one batch."""
 
-    __slots__ = ("_outlet_of_rows", "rows")
+    __slots__ = ("_outlet", "rows")
 
     def __init__(self, spout_id: str, names: Sequence[str]) -> None:
-        super().__init__(spout_id)
-        self._outlet_of_rows = Outlet("default", names, lambda _: ())
-        self._report = lambda error: log.warning("spout %r: %s", spout_id, described(error))
+        self._outlet = Outlet("default", names, lambda _: ())
+        super().__init__(Port(spout_id, {"default": self._outlet}))
         self.rows: list[tuple[Any, ...]] = []
 
     def emit(self, values: Sequence[Any]) -> None:
         """Add a tuple to the batch."""
-        self.rows.append(self._outlet_of_rows.fit(values))
+        self.rows.append(self._outlet.fit(values))
 
 
 class EmittingSpout(ABC):

@@ -20,10 +20,10 @@ from waterspout.schema import Schema
 from waterspout.spouts.base import AdaptedSource, BatchPlanner, SpoutContext, SpoutKind
 from waterspout.spouts.reads import Read, RowsRead
 from waterspout.topology.builder import SpoutDeclarer
-from waterspout.topology.collector import Outlet
 from waterspout.topology.component import DEFAULT_STREAM, Spout, StreamSchema
 from waterspout.topology.graph import Topology
 from waterspout.topology.pickling import require_picklable
+from waterspout.topology.ports import Outlet
 from waterspout.tuples import Fields
 from waterspout.waves.spouts import PulledSpout
 
@@ -94,17 +94,16 @@ class _Batch:
 class _Puller(PulledSpout):
     """A spout task whose tuples are not sent to bolts but taken as rows."""
 
-    def _new_outlets(self) -> None:
+    def _outlets(self) -> dict[str, Outlet]:
         names = self._topology.fields[self.component][DEFAULT_STREAM]
-        outlet = Outlet(DEFAULT_STREAM, names, lambda _: _HERE)
-        self._collector._outlets = {DEFAULT_STREAM: outlet}
+        return {DEFAULT_STREAM: Outlet(DEFAULT_STREAM, names, lambda _: _HERE)}
 
     def take(self) -> _Batch:
         """Return what was emitted since the last time."""
         collector = self._collector
         messages, collector.messages, collector.emitted = collector.messages, [], 0
-        box = collector._outlets[DEFAULT_STREAM].boxes[0]
-        self._new_outlets()
+        box = collector.port.outlets[DEFAULT_STREAM].boxes[0]
+        collector.port = self._port()
         ids = [message[0] for message in messages]
         # An anchor is the index of the message that a row belongs to; below 0, of none.
         id_of_row = {row: ids[anchor] for row, anchor in enumerate(box.anchors) if anchor >= 0}

@@ -1,14 +1,13 @@
 """Transactional topologies without Spark: the same loop, coordinator, emitters and bolts.
 
 `LocalBatches` runs one for a unit test. `InProcessBatchBolts` is the engine below it: a phase stops
-between any two parts, so that a simulation can let others go on there, or have workers die.
+between any two shards, so that a simulation can let others go on there, or have workers die.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Generator
 from typing import Any
 
 from waterspout.config import Config
@@ -16,24 +15,15 @@ from waterspout.coordination.engine import CommitOrder, Committed, Processed
 from waterspout.coordination.events import EventBus, Listener
 from waterspout.coordination.loop import BatchLoop, BatchSetup
 from waterspout.coordination.store import CoordinationStore, MemoryCoordinationStore
-from waterspout.errors import FailedException
 from waterspout.spouts.emitters import EmittedSpout
 from waterspout.testing.capture import Capture
 from waterspout.testing.stepping import SteppedEngine, Steps
-from waterspout.topology.pickling import require_picklable
 from waterspout.transactional.attempt import TransactionAttempt
 from waterspout.transactional.builder import TransactionalTopology
 from waterspout.transactional.ledger import Metadata
-from waterspout.transactional.runtime import (
-    FAILED,
-    BatchHeader,
-    commit_stages,
-    first_rows,
-    run_stage,
-)
-from waterspout.waves.part import DRIVER
-from waterspout.waves.rows import Row
-from waterspout.waves.shape import WaveShape, collapsed, spread
+from waterspout.transactional.phases import PhasePlan, Phases, executed, first_rows, raise_failed
+from waterspout.waves.live import Worker
+from waterspout.waves.shards import Row, run_stage
 
 __all__ = ["InProcessBatchBolts", "LocalBatches", "LostWorker"]
 
@@ -43,21 +33,15 @@ _PAUSE_S = 0.05  # how far the clock moves where nothing happens
 
 
 class LostWorker(Exception):
-    """Raised at a kill point in place of a worker's death: its part is run again elsewhere."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Staged:
-    rows: list[Row]
-    shape: WaveShape
+    """Raised at a kill point in place of a worker's death: its shard is run again elsewhere."""
 
 
 class InProcessBatchBolts(SteppedEngine):
-    """Runs the parts of a transactional topology's phases one by one.
+    """Runs the shards of a transactional topology's phases one by one.
 
-    `loses_result()` is asked after each part; True: what it did is done, but its worker dies before
-    anyone hears of it, and the part is run again. The same happens where a kill point, or a bolt,
-    raises `LostWorker`.
+    `loses_result()` is asked after each shard; True: what it did is done, but its worker dies
+    before anyone hears of it, and the shard is run again. The same happens where a kill point, or
+    a bolt, raises `LostWorker`.
     """
 
     def __init__(
@@ -69,24 +53,15 @@ class InProcessBatchBolts(SteppedEngine):
         loses_result: Callable[[], bool] = lambda: False,
     ) -> None:
         super().__init__()
-        self._conf = conf
-        self._spout_id = topology.spout_id
-        self._late = topology.late
-        outline = topology.outline()
-        self._shapes = (collapsed(outline), spread(outline, workers))
-        self._components = {
-            spec.id: require_picklable(spec.component, f"component {spec.id!r}")
-            for spec in topology.components.values()
-        }
+        self._phases = Phases(topology, conf, workers)
         self._loses_result = loses_result
-        self._largest: int | None = None
-        self._staged: dict[TransactionAttempt, _Staged] = {}
+        self._staged: dict[TransactionAttempt, tuple[PhasePlan, list[Row]]] = {}
 
     def start_processing(self, attempt: TransactionAttempt, metadata: Metadata) -> None:
         self.start(attempt, self._process(attempt, metadata))
 
     def start_commit(self, order: CommitOrder) -> None:
-        self.start(order.attempt, self._commit(order, self._staged[order.attempt]))
+        self.start(order.attempt, self._commit(order, *self._staged[order.attempt]))
 
     def cancel(self, attempt: TransactionAttempt) -> None:
         self._staged.pop(attempt, None)
@@ -96,54 +71,46 @@ class InProcessBatchBolts(SteppedEngine):
         self._staged.pop(attempt)
 
     def _process(self, attempt: TransactionAttempt, metadata: Metadata) -> Steps:
-        small = self._largest is not None and self._largest <= self._conf.wave_collapse_tuples
-        shape = self._shapes[0 if small else 1]
-        header = self._header(attempt, commit=False, metadata=metadata[self._spout_id])
-        rows = yield from self._through(shape, header, range(len(shape.stages)), first_rows(shape))
-        executed = sum(row.part for row in rows if row.stage == DRIVER)
-        self._largest = max(executed, (self._largest or 0) * 3 // 4)
-        self._staged[attempt] = _Staged([row for row in rows if row.stage >= 0], shape)
+        phase = self._phases.processing(attempt, metadata)
+        rows = yield from self._through(phase, first_rows(phase.shape))
+        count = executed(rows)
+        self._phases.processed(count)
+        self._staged[attempt] = (phase, [row for row in rows if row.stage >= 0])
         yield
-        return Processed(attempt, executed_tuples=executed)
+        return Processed(attempt, executed_tuples=count)
 
-    def _commit(self, order: CommitOrder, staged: _Staged) -> Steps:
+    def _commit(self, order: CommitOrder, processing: PhasePlan, staged: list[Row]) -> Steps:
         yield
         order.claim()
-        header = self._header(order.attempt, commit=True, resolved=order.resolved)
-        stages = commit_stages(staged.shape, self._late)
-        rows = yield from self._through(staged.shape, header, stages, staged.rows)
-        executed = sum(row.part for row in rows if row.stage == DRIVER)
+        phase = self._phases.commit(processing, order.resolved)
+        rows = yield from self._through(phase, staged)
         yield
-        return Committed(order.attempt, committed_tuples=executed)
+        return Committed(order.attempt, committed_tuples=executed(rows))
 
-    def _through(
-        self, shape: WaveShape, header: BatchHeader, stages: Iterable[int], rows: list[Row]
-    ) -> Generator[None, None, list[Row]]:
-        """Lead rows through some stages, with a stop before each part."""
-        for stage in stages:
+    def _through(self, phase: PhasePlan, rows: list[Row]) -> Generator[None, None, list[Row]]:
+        """Lead rows through the stages of a phase, with a stop before each shard."""
+        for stage in phase.stages:
             here: dict[int, list[Row]] = {}
             onward: list[Row] = []
             for row in rows:
                 if row.stage == stage:
-                    here.setdefault(row.part, []).append(row)
+                    here.setdefault(row.shard, []).append(row)
                 else:
                     onward.append(row)
             for _, given in sorted(here.items()):
                 yield
-                onward += yield from self._part(shape, header, stage, given)
+                onward += yield from self._shard(phase, stage, given)
             rows = onward
-        for row in rows:
-            if row.stage == FAILED:
-                raise FailedException(row.data.decode("utf-8"))
+        raise_failed(rows)
         return rows
 
-    def _part(
-        self, shape: WaveShape, header: BatchHeader, stage: int, given: list[Row]
+    def _shard(
+        self, phase: PhasePlan, stage: int, given: list[Row]
     ) -> Generator[None, None, list[Row]]:
-        """Run one part, again where its worker dies."""
+        """Run one shard, again where its worker dies."""
         for left in reversed(range(_TRIES)):
             try:
-                made = list(run_stage(shape, header, stage, given))
+                made = list(run_stage(phase.shape, phase.header, stage, given, Worker()))
             except LostWorker:
                 if not left:
                     raise
@@ -152,17 +119,6 @@ class InProcessBatchBolts(SteppedEngine):
                     return made
             yield
         raise AssertionError("the last try returns or raises")
-
-    def _header(self, attempt: TransactionAttempt, **more: Any) -> BatchHeader:
-        return BatchHeader(
-            run="in process",
-            attempt=attempt,
-            spout_id=self._spout_id,
-            late=self._late,
-            conf=self._conf.to_dict(),
-            components=self._components,
-            **more,
-        )
 
 
 class LocalBatches:

@@ -169,6 +169,11 @@ class Batches:
         """Tell the state that the batch was marked."""
         self._commits.settle()
 
+    def finish(self) -> None:
+        """Mark and settle what the current attempt has written."""
+        self.mark()
+        self.settle()
+
     def lose(self, updates: Mapping[Any, Any]) -> None:
         """Let an attempt claim and write, and stop before the mark."""
         self.claim()
@@ -177,8 +182,7 @@ class Batches:
     def commit(self, updates: Mapping[Any, Any]) -> None:
         """Let an attempt claim, write, mark and settle."""
         self.lose(updates)
-        self.mark()
-        self.settle()
+        self.finish()
 
     def persist(self, updates: Mapping[Any, Any]) -> None:
         """Commit although the store fails now and then: each failure leads to a new attempt.

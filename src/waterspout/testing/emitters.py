@@ -12,6 +12,7 @@ from waterspout.safe_repr import shown
 from waterspout.spouts.base import BatchPlanner, SpoutContext
 from waterspout.spouts.emitters import EmittedSpout
 from waterspout.topology.pickling import require_picklable
+from waterspout.topology.ports import Port
 from waterspout.transactional.attempt import TransactionAttempt
 from waterspout.transactional.builder import TransactionalTopology, TransactionalTopologyBuilder
 from waterspout.transactional.collector import BatchCollector
@@ -208,19 +209,18 @@ class _Recording(BatchCollector):
     def __init__(
         self, topology: TransactionalTopology, task: int, attempt: TransactionAttempt
     ) -> None:
-        super().__init__(_SPOUT, attempt)
-        self._outlets = make_outlets(topology, task, 0)
+        super().__init__(Port(_SPOUT, make_outlets(topology, task, 0)), attempt)
         self.rows: list[tuple[str, tuple[Any, ...]]] = []
 
     def emit(self, values: Any, stream: str = "default") -> tuple[int, ...]:
-        fitting = self._outlet(stream, direct=False).fit(values)
+        fitting = self.port.outlet(stream).fit(values)
         targets = super().emit(fitting, stream)
         self.rows.append((stream, fitting[1:]))
         return targets
 
     def emit_direct(self, task: int, values: Any, stream: str = "default") -> None:
         # Nobody takes the stream here, so there is no task to check.
-        fitting = self._outlet(stream, direct=True).fit(values)
+        fitting = self.port.direct_outlet(stream).fit(values)
         self.rows.append((f"{stream} to task {task}", fitting[1:]))
 
 

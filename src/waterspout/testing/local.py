@@ -19,7 +19,6 @@ from waterspout.coordination.wave_loop import WaveLoop, WaveSetup
 from waterspout.errors import TopologyError
 from waterspout.letters import DeadLetter
 from waterspout.serde import encode_value
-from waterspout.state.base import HeadedState
 from waterspout.testing.batch_bolts import LocalBatches
 from waterspout.testing.capture import Capture
 from waterspout.testing.engine import InProcessEngine
@@ -29,7 +28,7 @@ from waterspout.transactional.builder import TransactionalTopology
 from waterspout.trident.isolation.rewriting import letters_location, with_letters
 from waterspout.trident.isolation.store import LettersLocation
 from waterspout.trident.plan.plan import Plan
-from waterspout.trident.runtime.states import open_state
+from waterspout.trident.runtime.states import open_headed_states
 from waterspout.trident.topology import TridentTopology
 from waterspout.trident.windowing.build import windows_by_time
 
@@ -67,19 +66,12 @@ class LocalRun:
         self._location = letters
         self.plan: Plan = with_letters(bare, conf, letters)
         self.engine = InProcessEngine(self.plan, conf)
-        states: dict[str, HeadedState] = {}
-        for name, spec in self.plan.states.items():
-            state = open_state(spec, conf, 0, None)
-            if not spec.static and isinstance(state, HeadedState):
-                states[name] = state
-            else:
-                state.close()
-        self._states = states
+        self._states = open_headed_states(self.plan, conf)
         setup = BatchSetup(
             topology=self.plan.name,
             fingerprint=self.plan.fingerprint(),
             spouts={i: node.spout for i, node in self.plan.sources.items()},
-            states=states,
+            states=self._states,
             store=store or MemoryCoordinationStore(self.plan.name),
             engine=self.engine,
             config=conf,

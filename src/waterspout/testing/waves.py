@@ -1,18 +1,19 @@
-"""Waves without Spark: the same parts, frames and packing, in this process."""
+"""Waves without Spark: the same shards, frames and packing, in this process."""
 
 from __future__ import annotations
 
 import time
 
 from waterspout.waves.engine import Wave, WaveDone, WaveEngine, WaveFailed
-from waterspout.waves.live import LiveTasks
-from waterspout.waves.rows import first_rows, results_of, run_stage
+from waterspout.waves.live import Worker
+from waterspout.waves.over_waves import results_of
+from waterspout.waves.shards import run_stage
 
 __all__ = ["InProcessWaves"]
 
 
 class InProcessWaves(WaveEngine):
-    """Runs a wave when it is asked for, stage by stage and part by part.
+    """Runs a wave when it is asked for, stage by stage and shard by shard.
 
     `keep_alive=False` makes every bolt anew for each wave, as if its worker had died.
     """
@@ -20,13 +21,13 @@ class InProcessWaves(WaveEngine):
     def __init__(self, workers: int = 2, *, keep_alive: bool = True) -> None:
         self._workers = workers
         self._keep_alive = keep_alive
-        self._live = LiveTasks()
+        self._worker = Worker()
         self._wave: Wave | None = None
         self.waves: list[Wave] = []
 
     @property
     def workers(self) -> int:
-        """How many parts a large wave has."""
+        """How many shards a large wave has."""
         return self._workers
 
     def start(self, wave: Wave) -> None:
@@ -39,12 +40,12 @@ class InProcessWaves(WaveEngine):
         if wave is None:
             return None
         began = time.monotonic()
-        rows = first_rows(wave)
+        rows = wave.rows()
         if not self._keep_alive:
-            self._live = LiveTasks()
+            self._worker = Worker()
         try:
             for stage in range(len(wave.shape.stages)):
-                rows = list(run_stage(wave.shape, wave.header, stage, rows, self._live))
+                rows = list(run_stage(wave.shape, wave.header, stage, rows, self._worker))
         except Exception as error:
             return WaveFailed(error)
         return WaveDone(results_of(rows), time.monotonic() - began)

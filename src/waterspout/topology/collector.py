@@ -4,192 +4,73 @@ The hot path of a topology: everything here runs once for each tuple. So an emit
 values and, as a number, what they are anchored to; ids are drawn and combined for a whole wave at
 once when it is sealed (`waterspout.waves.sealing`). The steps of an emit are written out in each
 collector: a function for them would cost a tenth of its time.
-
-An anchor is the index of the input in this wave's intake; -1: not anchored; -2 and below: an
-entry of `specials`, the ids of several anchors, or of one kept from an earlier wave.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from waterspout.errors import AckError, EmitError
+from waterspout.errors import EmitError
 from waterspout.safe_repr import shown
-from waterspout.topology.grouping import Route
-from waterspout.tuples import Origin, Tuple
+from waterspout.topology.context import TopologyContext
+from waterspout.topology.ports import ACKED, UNANCHORED, Port
+from waterspout.tuples import Tuple
 
 __all__ = [
-    "ACKED",
-    "FAILED",
-    "OPEN",
-    "UNANCHORED",
     "BasicCollector",
-    "Box",
     "Emitter",
-    "Outlet",
     "OutputCollector",
     "SpoutCollector",
     "restored_context",
     "restoring",
 ]
 
-UNANCHORED = -1
-
-# What `done` says of a tuple.
-OPEN, ACKED, FAILED = 0, 1, 2
-
-
-class Box:
-    """Tuples of one stream from one task to another, as far as they were emitted."""
-
-    __slots__ = ("anchors", "values")
-
-    def __init__(self) -> None:
-        self.values: list[tuple[Any, ...]] = []
-        self.anchors: list[int] = []
-
-
-class _Boxes(dict[int, Box]):
-    def __missing__(self, task: int) -> Box:
-        box = self[task] = Box()
-        return box
-
-
-class Outlet:
-    """One output stream of one task: how its tuples must look, and where they go."""
-
-    __slots__ = ("boxes", "direct_tasks", "names", "route", "size", "stream")
-
-    def __init__(
-        self,
-        stream: str,
-        names: Sequence[str],
-        route: Route,
-        direct_tasks: frozenset[int] | None = None,
-    ) -> None:
-        self.stream = stream
-        self.names = tuple(names)
-        self.size = len(self.names)
-        self.route = route
-        self.direct_tasks = direct_tasks
-        """Who takes this stream by direct grouping; None: it is not a direct stream."""
-        self.boxes: _Boxes = _Boxes()
-
-    def send(self, targets: Sequence[int], values: tuple[Any, ...], anchor: int) -> None:
-        """Put a tuple into the boxes of its targets."""
-        boxes = self.boxes
-        for task in targets:
-            box = boxes[task]
-            box.values.append(values)
-            box.anchors.append(anchor)
-
-    def fit(self, values: Sequence[Any]) -> tuple[Any, ...]:
-        """Return the values as a tuple of the right size, or raise what is wrong with them."""
-        if isinstance(values, str | bytes) or not hasattr(values, "__iter__"):
-            raise EmitError(
-                f"emit takes a list of values, not {shown(values)}; for one value write "
-                f"[{shown(values)}]"
-            )
-        if isinstance(values, Mapping | Set):
-            raise EmitError(f"emit takes a list of values, in order, not {shown(values)}")
-        fitting = tuple(values)
-        if len(fitting) != self.size:
-            raise EmitError(
-                f"stream {self.stream!r} has {self.size} fields ({', '.join(self.names)}) but "
-                f"got {len(fitting)} values: {shown(fitting)}"
-            )
-        return fitting
-
-
-# The collectors that those in a pickled bolt stand for; one, while a bolt is being restored.
-_in_place: list[tuple[Any, Any]] = []
+# What the collectors and contexts in a pickled bolt become while it is restored.
+_restoring: list[tuple[Emitter, TopologyContext | None]] = []
 
 
 @contextmanager
-def restoring(collector: Any, context: Any = None) -> Iterator[None]:
+def restoring(collector: Emitter, context: TopologyContext | None = None) -> Iterator[None]:
     """Let every pickled collector (and batch context) that is read meanwhile become this one."""
-    _in_place.append((collector, context))
+    _restoring.append((collector, context))
     try:
         yield
     finally:
-        _in_place.pop()
+        _restoring.pop()
 
 
-def restored_context() -> Any:
+def restored_context() -> TopologyContext | None:
     """Return the context of the task whose bolt is being restored."""
-    return _in_place[-1][1]
+    return _restoring[-1][1]
 
 
-def _restored() -> Any:
-    return _in_place[-1][0]
+def _restored_collector() -> Emitter:
+    return _restoring[-1][0]
 
 
 class Emitter:
-    """What all collectors do alike: find the stream, check the values."""
+    """What all collectors have in common: a port, which is bound by whoever runs the task."""
 
-    __slots__ = ("_component", "_outlets", "_report")
+    __slots__ = ("port",)
+
+    def __init__(self, port: Port) -> None:
+        self.port = port
 
     def __reduce__(self) -> tuple[object, ...]:
         # A bolt keeps its collector as an attribute, and travels; the collector does not.
-        return (_restored, ())
-
-    def __init__(self, component: str) -> None:
-        self._component = component
-        self._outlets: Mapping[str, Outlet] = {}
-        self._report: Callable[[BaseException], None] = _nobody_listens
+        return (_restored_collector, ())
 
     def report_error(self, error: BaseException) -> None:
         """Show an error in the log and in `Run.errors` without failing anything."""
-        self._report(error)
-
-    def _outlet(self, stream: str, *, direct: bool) -> Outlet:
-        try:
-            outlet = self._outlets[stream]
-        except KeyError:
-            known = ", ".join(self._outlets) or "none"
-            raise EmitError(
-                f"unknown stream {stream!r} of {self._component!r}; it has declared: {known}"
-            ) from None
-        if (outlet.direct_tasks is not None) == direct:
-            return outlet
-        if direct:
-            raise EmitError(
-                f"stream {stream!r} of {self._component!r} is not direct: use emit, or declare "
-                "its fields with Direct(...)"
-            )
-        raise EmitError(
-            f"stream {stream!r} of {self._component!r} is direct: use emit_direct(task, values)"
-        )
-
-    def _send_directly(self, task: int, values: Sequence[Any], stream: str, anchor: int) -> None:
-        outlet = self._outlet(stream, direct=True)
-        fitting = outlet.fit(values)
-        assert outlet.direct_tasks is not None
-        if task not in outlet.direct_tasks:
-            known = ", ".join(map(str, sorted(outlet.direct_tasks))) or "none"
-            raise EmitError(
-                f"task {task} does not take stream {stream!r} of {self._component!r} by direct "
-                f"grouping; these do: {known}"
-            )
-        outlet.send((task,), fitting, anchor)
-
-
-def _nobody_listens(error: BaseException) -> None:
-    """Before a run has begun."""
+        self.port.report_error(error)
 
 
 class OutputCollector(Emitter):
-    """A bolt's way out. Lives as long as the bolt; each wave gives it new outlets."""
+    """A bolt's way out. Lives as long as the bolt; each wave gives it a new port."""
 
-    __slots__ = ("_done", "_specials", "_task")
-
-    def __init__(self, component: str, task: int = -1) -> None:
-        super().__init__(component)
-        self._task = task
-        self._done: Any = bytearray()
-        self._specials: list[tuple[int, ...]] = []
+    __slots__ = ()
 
     def emit(
         self,
@@ -198,24 +79,24 @@ class OutputCollector(Emitter):
         stream: str = "default",
     ) -> tuple[int, ...]:
         """Emit a tuple, anchored to one tuple, to several, or to none; return its task ids."""
-        outlet = self._outlets.get(stream)
-        if outlet is None or outlet.direct_tasks is not None:
-            outlet = self._outlet(stream, direct=False)
-        if values.__class__ is list:
-            values = tuple(values)
-        if values.__class__ is not tuple or len(values) != outlet.size:
-            values = outlet.fit(values)
+        port = self.port
+        outlet = port.plain.get(stream)
+        if outlet is None:
+            outlet = port.outlet(stream)
+        row: Any = tuple(values) if values.__class__ is list else values
+        if row.__class__ is not tuple or len(row) != outlet.size:
+            row = outlet.fit(row)
         if anchors is None:
             anchor = -1
-        elif anchors.__class__ is Tuple and anchors._origin.done is self._done:
+        elif anchors.__class__ is Tuple and anchors._origin.done is port.done:
             anchor = anchors._index
         else:
-            anchor = self._special(anchors)
-        targets = outlet.route(values)
+            anchor = port.anchor(anchors)
+        targets = outlet.route(row)
         boxes = outlet.boxes
         for task in targets:
             box = boxes[task]
-            box.values.append(values)
+            box.values.append(row)
             box.anchors.append(anchor)
         return targets
 
@@ -227,105 +108,59 @@ class OutputCollector(Emitter):
         stream: str = "default",
     ) -> None:
         """Emit a tuple of a direct stream to one task."""
-        self._send_directly(task, values, stream, self._anchor(anchors))
+        self.port.emit_direct(task, values, stream, self.port.anchor(anchors))
 
     def ack(self, tuple: Tuple) -> None:
         """Say that a tuple is done: once, and only for a tuple that this task got."""
         try:
-            origin = tuple._origin
-            done = origin.done
+            done = tuple._origin.done
             index = tuple._index
-            if done[index] == 0 and (done is self._done or self._has_got(origin)):
+            if done is self.port.done and done[index] == 0:
                 done[index] = 1
                 return
-        except (AttributeError, KeyError, IndexError):
+        except (AttributeError, IndexError):
             pass
-        raise self._not_open("ack", tuple)
+        self.port.mark("ack", ACKED, tuple)
 
     def fail(self, tuple: Tuple) -> None:
         """Say that a tuple cannot be processed: its message fails at the spout."""
-        try:
-            origin = tuple._origin
-            done = origin.done
-            if done[tuple._index] == OPEN and (done is self._done or self._has_got(origin)):
-                done[tuple._index] = FAILED
-                return
-        except (AttributeError, KeyError, IndexError):
-            pass
-        raise self._not_open("fail", tuple)
-
-    def _has_got(self, origin: Origin) -> bool:
-        """Whether a tuple of an earlier wave was this task's; of one in no tree it is no matter."""
-        return origin.intake.task == self._task or not origin.intake.is_tracked
+        self.port.fail(tuple)
 
     def reset_timeout(self, tuple: Tuple) -> None:
         """Let the time of this tuple's messages begin anew when the wave is over."""
-        tuple._origin.intake.reset(tuple)
-
-    def _not_open(self, verb: str, given: Any) -> AckError:
-        if not isinstance(given, Tuple):
-            return AckError(f"{verb} takes a tuple that this bolt has got, not {shown(given)}")
-        return AckError(
-            f"{self._component!r} may not {verb} {given!r}: it was acked or failed already, or "
-            "another task got it"
-        )
-
-    def _anchor(self, anchors: Any) -> int:
-        if anchors is None:
-            return UNANCHORED
-        if anchors.__class__ is Tuple and anchors._origin.done is self._done:
-            index: int = anchors._index
-            return index
-        return self._special(anchors)
-
-    def _special(self, anchors: Tuple | Collection[Tuple]) -> int:
-        """Note the trees of several anchors, or of one kept from an earlier wave."""
-        given = [anchors] if isinstance(anchors, Tuple) else list(anchors)
-        roots: dict[int, None] = {}
-        for anchor in given:
-            if not isinstance(anchor, Tuple):
-                raise EmitError(f"an anchor is a tuple that this bolt has got, not {shown(anchor)}")
-            roots.update(dict.fromkeys(anchor._origin.intake.roots_of(anchor)))
-        if not roots:
-            return UNANCHORED
-        self._specials.append(tuple(roots))
-        return -1 - len(self._specials)
+        self.port.reset_timeout(tuple)
 
 
 class BasicCollector(Emitter):
     """A basic bolt's way out: every emit is anchored to the tuple at hand."""
 
-    __slots__ = ("_current",)
-
-    def __init__(self, component: str) -> None:
-        super().__init__(component)
-        self._current = UNANCHORED
+    __slots__ = ()
 
     def emit(self, values: Sequence[Any], stream: str = "default") -> tuple[int, ...]:
         """Emit a tuple, anchored to the input; return its task ids."""
-        outlet = self._outlets.get(stream)
-        if outlet is None or outlet.direct_tasks is not None:
-            outlet = self._outlet(stream, direct=False)
-        if values.__class__ is list:
-            values = tuple(values)
-        if values.__class__ is not tuple or len(values) != outlet.size:
-            values = outlet.fit(values)
-        anchor = self._current
-        targets = outlet.route(values)
+        port = self.port
+        outlet = port.plain.get(stream)
+        if outlet is None:
+            outlet = port.outlet(stream)
+        row: Any = tuple(values) if values.__class__ is list else values
+        if row.__class__ is not tuple or len(row) != outlet.size:
+            row = outlet.fit(row)
+        anchor = port.current
+        targets = outlet.route(row)
         boxes = outlet.boxes
         for task in targets:
             box = boxes[task]
-            box.values.append(values)
+            box.values.append(row)
             box.anchors.append(anchor)
         return targets
 
     def emit_direct(self, task: int, values: Sequence[Any], stream: str = "default") -> None:
         """Emit a tuple of a direct stream to one task, anchored to the input."""
-        self._send_directly(task, values, stream, self._current)
+        self.port.emit_direct(task, values, stream, self.port.current)
 
     def reset_timeout(self, tuple: Tuple) -> None:
         """Let the time of this tuple's messages begin anew when the wave is over."""
-        tuple._origin.intake.reset(tuple)
+        self.port.reset_timeout(tuple)
 
 
 class SpoutCollector(Emitter):
@@ -333,8 +168,8 @@ class SpoutCollector(Emitter):
 
     __slots__ = ("_ack_at_once", "emitted", "messages")
 
-    def __init__(self, component: str, ack_at_once: Callable[[Any], None] | None = None) -> None:
-        super().__init__(component)
+    def __init__(self, port: Port, ack_at_once: Callable[[Hashable], None] | None = None) -> None:
+        super().__init__(port)
         self._ack_at_once = ack_at_once
         self.messages: list[tuple[Any, tuple[Any, ...], str, int | None]] = []
         """Of each tracked message since the last seal: id, values, stream, task if direct."""
@@ -342,37 +177,40 @@ class SpoutCollector(Emitter):
         """Tuples emitted, tracked or not, since the last seal."""
 
     def emit(
-        self, values: Sequence[Any], msg_id: Any = None, stream: str = "default"
+        self, values: Sequence[Any], msg_id: Hashable = None, stream: str = "default"
     ) -> tuple[int, ...]:
         """Emit a tuple; return the tasks that get it."""
-        outlet = self._outlets.get(stream)
-        if outlet is None or outlet.direct_tasks is not None:
-            outlet = self._outlet(stream, direct=False)
-        values = outlet.fit(values)
-        targets = outlet.route(values)
-        outlet.send(targets, values, self._track(msg_id, values, stream))
-        self.emitted += 1
-        if msg_id is not None and self._ack_at_once is not None:
-            self._ack_at_once(msg_id)
+        outlet = self.port.plain.get(stream) or self.port.outlet(stream)
+        fitting = outlet.fit(values)
+        targets = outlet.route(fitting)
+        outlet.send(targets, fitting, self._track(msg_id, fitting, stream))
+        self._sent(msg_id)
         return targets
 
     def emit_direct(
-        self, task: int, values: Sequence[Any], msg_id: Any = None, stream: str = "default"
+        self,
+        task: int,
+        values: Sequence[Any],
+        msg_id: Hashable = None,
+        stream: str = "default",
     ) -> None:
         """Emit a tuple of a direct stream to one task."""
-        fitting = self._outlet(stream, direct=True).fit(values)
+        fitting = self.port.direct_outlet(stream).fit(values)
         anchor = len(self.messages) if self._tracks(msg_id) else UNANCHORED
-        self._send_directly(task, fitting, stream, anchor)
+        self.port.emit_direct(task, fitting, stream, anchor)
         self._track(msg_id, fitting, stream, task)
+        self._sent(msg_id)
+
+    def _sent(self, msg_id: Hashable) -> None:
         self.emitted += 1
         if msg_id is not None and self._ack_at_once is not None:
             self._ack_at_once(msg_id)
 
-    def _tracks(self, msg_id: Any) -> bool:
+    def _tracks(self, msg_id: Hashable) -> bool:
         return msg_id is not None and self._ack_at_once is None
 
     def _track(
-        self, msg_id: Any, values: tuple[Any, ...], stream: str, task: int | None = None
+        self, msg_id: Hashable, values: tuple[Any, ...], stream: str, task: int | None = None
     ) -> int:
         if not self._tracks(msg_id):
             return UNANCHORED

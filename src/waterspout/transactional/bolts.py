@@ -27,10 +27,10 @@ class BatchContext(TopologyContext):
     resolved: Mapping[int, int]
 
     @classmethod
-    def of(cls, context: TopologyContext) -> BatchContext:
-        """Return the context with nothing resolved."""
+    def of(cls, context: TopologyContext, resolved: Mapping[int, int]) -> BatchContext:
+        """Return the context of a task for one phase."""
         made = object.__new__(cls)
-        made.__dict__.update(vars(context), resolved={})
+        made.__dict__.update(vars(context), resolved=dict(resolved))
         return made
 
     def __setattr__(self, name: str, value: Any) -> None:

@@ -23,18 +23,18 @@ from waterspout.transactional.attempt import TransactionAttempt
 
 __all__ = [
     "Action",
+    "BatchPhase",
     "BeginCommit",
     "Cancel",
     "Coordinator",
     "CoordinatorPolicy",
     "Emit",
     "Mark",
-    "Phase",
     "Stop",
 ]
 
 
-class Phase(Enum):
+class BatchPhase(Enum):
     """How far a batch in flight has come."""
 
     PROCESSING = "processing"
@@ -98,7 +98,7 @@ class CoordinatorPolicy:
 @dataclass(slots=True)
 class _InFlight:
     attempt: TransactionAttempt
-    phase: Phase
+    phase: BatchPhase
     since: float
 
 
@@ -124,7 +124,7 @@ class Coordinator:
         return self._current
 
     @property
-    def in_flight(self) -> dict[int, tuple[TransactionAttempt, Phase]]:
+    def in_flight(self) -> dict[int, tuple[TransactionAttempt, BatchPhase]]:
         """The batches being processed or committed, by txid."""
         return {txid: (b.attempt, b.phase) for txid, b in sorted(self._in_flight.items())}
 
@@ -146,15 +146,15 @@ class Coordinator:
     def processed(self, attempt: TransactionAttempt, now: float) -> list[Action]:
         """Take note that an attempt's processing phase succeeded."""
         batch = self._newest(attempt)
-        if batch is None or batch.phase is not Phase.PROCESSING:
+        if batch is None or batch.phase is not BatchPhase.PROCESSING:
             return []
-        batch.phase, batch.since = Phase.PROCESSED, now
+        batch.phase, batch.since = BatchPhase.PROCESSED, now
         return self._commit_current(now)
 
     def committed(self, attempt: TransactionAttempt, now: float) -> list[Action]:
         """Take note that all writes of an attempt's commit phase succeeded."""
         batch = self._newest(attempt)
-        if batch is None or batch.phase is not Phase.COMMITTING:
+        if batch is None or batch.phase is not BatchPhase.COMMITTING:
             return []
         del self._in_flight[attempt.txid]
         self._attempts.pop(attempt.txid, None)
@@ -195,9 +195,9 @@ class Coordinator:
 
     def _commit_current(self, now: float) -> list[Action]:
         batch = self._in_flight.get(self._current)
-        if batch is None or batch.phase is not Phase.PROCESSED or self._stopped:
+        if batch is None or batch.phase is not BatchPhase.PROCESSED or self._stopped:
             return []
-        batch.phase, batch.since = Phase.COMMITTING, now
+        batch.phase, batch.since = BatchPhase.COMMITTING, now
         return [BeginCommit(batch.attempt)]
 
     def _may_emit(self, now: float) -> bool:
@@ -217,7 +217,7 @@ class Coordinator:
                 break
             attempt = TransactionAttempt(txid, self._attempts.get(txid, -1) + 1)
             self._attempts[txid] = attempt.attempt_id
-            self._in_flight[txid] = _InFlight(attempt, Phase.PROCESSING, now)
+            self._in_flight[txid] = _InFlight(attempt, BatchPhase.PROCESSING, now)
             actions.append(Emit(attempt))
             if self._policy.emit_interval_s > 0:
                 self._next_emit_at = now + self._policy.emit_interval_s
@@ -235,7 +235,7 @@ class Coordinator:
     def _time_out(self, now: float) -> list[Action]:
         limit = self._policy.batch_timeout_s
         for batch in sorted(self._in_flight.values(), key=lambda b: b.attempt):
-            if batch.phase is not Phase.PROCESSED and now - batch.since > limit:
+            if batch.phase is not BatchPhase.PROCESSED and now - batch.since > limit:
                 error = FailedException(
                     f"batch {batch.attempt} was {batch.phase.value} for more than {limit:g} s"
                 )

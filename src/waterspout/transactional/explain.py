@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from waterspout.config import Config
 from waterspout.transactional.builder import TransactionalTopology
-from waterspout.transactional.runtime import commit_stages
+from waterspout.transactional.phases import commit_stages
 from waterspout.transactional.spouts import OpaquePartitionedTransactionalSpout
 from waterspout.waves.explain import describe_component
 from waterspout.waves.shape import spread
@@ -24,7 +24,7 @@ def explain(topology: TransactionalTopology, conf: Config, workers: int) -> str:
     lines += ["", f"in flight at once: {conf.max_batches} at most; in commit: one"]
     lines.append(f"processing: 1 job, {len(shape.stages)} stages")
     for number, stage in enumerate(shape.stages, 1):
-        lines.append(f"  stage {number} ({stage.parts} parts): {', '.join(stage.components)}")
+        lines.append(f"  stage {number} ({stage.shards} shards): {', '.join(stage.components)}")
     late = topology.late
     stages = commit_stages(shape, late)
     if not stages:

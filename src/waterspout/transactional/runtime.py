@@ -1,17 +1,16 @@
-"""One part of one stage of a batch: emitters and batch bolts, in either phase. No Spark in here.
+"""Transactional topologies: a bolt lives for one attempt at one batch. No Spark in here.
 
 Processing: emitters emit, bolts execute; bolts in front of all committers finish, the others stay
 half-done and are pickled. Commit: those are taken up again, and finish in order.
 
-A `FailedException` is no error of the job: the part tells all later parts, which then do nothing,
+A `FailedException` is no error of the job: the shard tells all later shards, which then do nothing,
 and the driver, which replays the batch.
 """
 
 from __future__ import annotations
 
 import json
-import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,10 +18,10 @@ from waterspout import faults
 from waterspout.acking.xor import generator
 from waterspout.errors import FailedException
 from waterspout.safe_repr import described, shown
-from waterspout.topology.collector import Outlet, restoring
+from waterspout.topology.collector import restoring
 from waterspout.topology.component import BasicBolt
-from waterspout.topology.graph import Topology
 from waterspout.topology.pickling import require_picklable
+from waterspout.topology.ports import Port
 from waterspout.transactional.attempt import TransactionAttempt
 from waterspout.transactional.bolts import BatchContext
 from waterspout.transactional.collector import BatchCollector
@@ -30,26 +29,22 @@ from waterspout.transactional.spouts import (
     OpaquePartitionedTransactionalSpout,
     TransactionalSpout,
 )
-from waterspout.tuples import Fields, Origin, Tuple
+from waterspout.tuples import Tuple
 from waterspout.waves.frames import Frame, pack, unpack
 from waterspout.waves.intake import Intake
-from waterspout.waves.part import DRIVER, nearby, no_collection
-from waterspout.waves.routing import make_outlets
-from waterspout.waves.rows import Row
+from waterspout.waves.live import Worker
 from waterspout.waves.sealing import Anchors, seal
-from waterspout.waves.shape import Place, WaveShape
+from waterspout.waves.shards import (
+    DRIVER,
+    LifeCycle,
+    Row,
+    Shard,
+    ShardHeader,
+    ShardInput,
+    TaskState,
+)
 
-__all__ = [
-    "FAILED",
-    "BatchHeader",
-    "BatchInput",
-    "commit_stages",
-    "emit_partition",
-    "first_rows",
-    "run_stage",
-]
-
-log = logging.getLogger(__name__)
+__all__ = ["FAILED", "BatchHeader", "emit_partition"]
 
 FAILED = -2
 """The stage of a row that tells the driver that the batch has failed, and why."""
@@ -58,159 +53,100 @@ _NO_IDS = generator((0,))  # no tuple of a batch is anchored: none is drawn
 
 
 @dataclass(frozen=True)
-class BatchHeader:
-    """What all parts of a phase must know."""
+class BatchHeader(ShardHeader):
+    """What all shards of a phase must know."""
 
-    run: str
     attempt: TransactionAttempt
     commit: bool
     spout_id: str
     late: frozenset[str]
-    conf: Mapping[str, Any]
-    components: Mapping[str, bytes]
     metadata: Any = None
     resolved: Mapping[int, int] = field(default_factory=dict)
 
-
-@dataclass(slots=True)
-class BatchInput:
-    """What a part has to do: tuples, half-done bolts, or nothing because the batch has failed."""
-
-    frames: list[Frame] = field(default_factory=list)
-    staged: dict[int, bytes] = field(default_factory=dict)
-    failed: bool = False
-
-    def add(self, other: BatchInput) -> None:
-        """Take in what came from elsewhere."""
-        self.frames.extend(other.frames)
-        self.staged.update(other.staged)
-        self.failed = self.failed or other.failed
+    def life_cycle(self, shard: Shard, worker: Worker) -> LifeCycle:
+        """Return the life of bolts in one phase of one attempt."""
+        return _PerAttempt(shard, self)
 
 
-def first_rows(shape: WaveShape) -> list[Row]:
-    """Return a batch's first rows: one for each part of the first stage, so that each runs apart.
+class _PerAttempt(LifeCycle):
+    """A bolt is new for each task and attempt; between the phases it may be pickled."""
 
-    These parts in turn send one to every part of the later stages, which then runs, tuples or not.
-    """
-    return [Row(0, part, pack(BatchInput())) for part in range(shape.stages[0].parts)]
-
-
-def commit_stages(shape: WaveShape, late: frozenset[str]) -> list[int]:
-    """Return the stages that have something to do in the commit phase."""
-    return [
-        number for number, stage in enumerate(shape.stages) if not late.isdisjoint(stage.components)
-    ]
-
-
-def run_stage(
-    shape: WaveShape, header: BatchHeader, stage: int, rows: Iterable[Row]
-) -> Iterator[Row]:
-    """Run the parts of a stage whose rows these are; rows of others pass through."""
-    inputs: dict[int, BatchInput] = {}
-    for row in rows:
-        if row.stage == stage:
-            inputs.setdefault(row.part, BatchInput()).add(unpack(row.data))
-        else:
-            yield row
-    for part, given in inputs.items():
-        if given.failed:
-            continue
-        work = _Part(shape, header, stage, part)
-        try:
-            with no_collection():
-                work.run(given)
-        except FailedException as error:
-            yield from _failed(shape, stage, described(error).removeprefix("FailedException: "))
-            continue
-        yield from work.rows()
-
-
-def _failed(shape: WaveShape, stage: int, why: str) -> Iterator[Row]:
-    nothing = pack(BatchInput(failed=True))
-    for later in range(stage + 1, len(shape.stages)):
-        for part in range(shape.stages[later].parts):
-            yield Row(later, part, nothing)
-    yield Row(FAILED, 0, why.encode("utf-8", "backslashreplace"))
-
-
-class _Part:
-    """The tasks of one part, one after the other."""
-
-    def __init__(self, shape: WaveShape, header: BatchHeader, stage: int, part: int) -> None:
-        self._shape, self._header = shape, header
-        self._topology: Topology = shape.topology
-        self._stage, self._part = stage, part
+    def __init__(self, shard: Shard, header: BatchHeader) -> None:
+        self._shard, self._header = shard, header
         attempt = header.attempt
         # The same for every try at this attempt: a retried task sends its tuples where it did.
         self._turn = attempt.transaction_id + attempt.attempt_id
-        self._inbox: dict[int, list[Frame]] = {}
-        self._onward: dict[tuple[int, int], BatchInput] = {}
-        self._staged: dict[int, bytes] = {}
+        self._half_done: dict[int, TaskState] = {}
         self._executed = 0
 
-    def run(self, given: BatchInput) -> None:
-        """Run what has something to do in this phase."""
-        for frame in given.frames:
-            self._inbox.setdefault(frame.target, []).append(frame)
-        for task in self._shape.tasks_at(self._stage, self._part):
-            component = self._topology.component_of[task]
-            if component == self._header.spout_id:
-                if not self._header.commit:
-                    self._emit(task)
-            elif not self._header.commit or component in self._header.late:
-                self._run_bolt(task, component, given.staged.get(task))
+    def run_task(self, task: int, frames: list[Frame], given: ShardInput) -> None:
+        """Let a task do what it has to do in this phase."""
+        header = self._header
+        component = self._shard.topology.component_of[task]
+        if component == header.spout_id:
+            if not header.commit:
+                self._emit(task)
+        elif not header.commit or component in header.late:
+            self._run_bolt(task, component, frames, given.states.get(task))
 
     def rows(self) -> Iterator[Row]:
-        """Return what goes to later parts, to the commit phase, and to the driver."""
-        for (stage, part), something in self._onward.items():
-            yield Row(stage, part, pack(something))
-        if self._stage == 0 and not self._header.commit:
+        """Return what goes to the commit phase and to the driver."""
+        shard, header = self._shard, self._header
+        if shard.stage == 0 and not header.commit:
             yield from self._visits()
-        late = self._header.late
-        here = self._shape.stages[self._stage].components
-        if not self._header.commit and not late.isdisjoint(here):
-            # Also without a half-done bolt: in the commit phase every part must be visited.
-            yield Row(self._stage, self._part, pack(BatchInput(staged=self._staged)))
-        yield Row(DRIVER, self._executed, b"")
+        here = shard.shape.stages[shard.stage].components
+        if not header.commit and not header.late.isdisjoint(here):
+            # Also without a half-done bolt: in the commit phase every shard must be visited.
+            yield ShardInput(states=self._half_done).row(shard.stage, shard.number)
+        yield Row(DRIVER, 0, self._executed, b"")
+
+    def given_up(self, error: FailedException) -> Iterator[Row]:
+        """Tell later shards to do nothing, and the driver why."""
+        stages = self._shard.shape.stages
+        nothing = ShardInput(failed=True)
+        for later in range(self._shard.stage + 1, len(stages)):
+            for number in range(stages[later].shards):
+                yield nothing.row(later, number)
+        why = described(error).removeprefix("FailedException: ")
+        yield Row(FAILED, 0, 0, why.encode("utf-8", "backslashreplace"))
 
     def _visits(self) -> Iterator[Row]:
-        """Return this part's share of the rows by which later parts run though nothing comes."""
-        nothing = pack(BatchInput())
-        first, *later = self._shape.stages
+        """Return this shard's share of the rows by which later shards run though nothing comes."""
+        nothing = ShardInput()
+        first, *later = self._shard.shape.stages
         for number, stage in enumerate(later, 1):
-            for part in range(self._part, stage.parts, first.parts):
-                yield Row(number, part, nothing)
+            for shard in range(self._shard.number, stage.shards, first.shards):
+                yield nothing.row(number, shard)
 
     def _emit(self, task: int) -> None:
         component = self._header.spout_id
-        spout = unpack(self._header.components[component])
-        context = self._topology.context(task)
-        conf = self._conf(component)
-        outlets, collector = self._way_out(task, component)
-        faults.point("processing", txid=self._header.attempt.txid, partition=self._part)
-        emitter = spout.get_emitter(conf, context)
+        spout = self._shard.make(component)
+        context = self._shard.topology.context(task)
+        collector = self._collector(task, component)
+        faults.point("processing", txid=self._header.attempt.txid, partition=self._shard.number)
+        emitter = spout.get_emitter(self._shard.conf_of(component), context)
         try:
             _emit_share(spout, emitter, self._header, context.this_task_index,
                         len(context.tasks[component]), collector)  # fmt: skip
         finally:
             emitter.close()
-        self._send(task, outlets)
+        self._send(task, collector.port)
 
-    def _run_bolt(self, task: int, component: str, staged: bytes | None) -> None:
+    def _run_bolt(
+        self, task: int, component: str, frames: Sequence[Frame], half_done: TaskState | None
+    ) -> None:
         header = self._header
-        # In one order, however they came: a task that is run again emits the same, to the same.
-        frames = sorted(self._inbox.pop(task, []), key=lambda f: (f.source, f.stream))
         finishes = header.commit or component not in header.late
-        if not frames and not finishes and staged is None:
+        if not frames and not finishes and half_done is None:
             return
-        outlets, collector = self._way_out(task, component)
-        context = self._context(task)
-        if staged is None:
-            bolt = unpack(header.components[component])
-            _prepare(bolt, self._conf(component), context, collector, header.attempt)
+        collector = self._collector(task, component)
+        context = BatchContext.of(self._shard.topology.context(task), header.resolved)
+        if half_done is None:
+            bolt = self._shard.make(component)
+            _prepare(bolt, self._shard.conf_of(component), context, collector, header.attempt)
         else:
             with restoring(collector, context):
-                bolt = unpack(staged)
+                bolt = unpack(half_done.data)
         self._execute(bolt, frames, collector)
         if finishes:
             faults.point("write.before", txid=header.attempt.txid, component=component)
@@ -218,17 +154,16 @@ class _Part:
                 bolt.finish_batch()
             faults.point("write.after", txid=header.attempt.txid, component=component)
         else:
-            self._staged[task] = _half_done(bolt, component)
-        self._send(task, outlets)
+            pickled = _pickled(bolt, component)
+            self._half_done[task] = TaskState(str(header.attempt), pickled)
+        self._send(task, collector.port)
 
     def _execute(self, bolt: Any, frames: Sequence[Frame], collector: BatchCollector) -> None:
         intake = Intake(frames)
         basic = isinstance(bolt, BasicBolt)
         execute = bolt.execute
         for frame in frames:
-            source = self._topology.component_of[frame.source]
-            fields: Fields = self._topology.fields[source][frame.stream]
-            origin = Origin(source, frame.stream, frame.source, fields, intake, intake.done)
+            origin = self._shard.origin(frame, intake)
             for index, values in enumerate(frame.values):
                 if basic:
                     execute(Tuple(values, origin, index), collector)
@@ -236,33 +171,14 @@ class _Part:
                     execute(Tuple(values, origin, index))
             self._executed += len(frame)
 
-    def _way_out(self, task: int, component: str) -> tuple[dict[str, Outlet], BatchCollector]:
-        place = self._shape.places[task]
-        near = nearby(self._shape, place)
-        outlets = make_outlets(self._topology, task, self._turn, near)
-        collector = BatchCollector(component, self._header.attempt)
-        collector._outlets = outlets
-        collector._report = lambda error: log.warning("%s: %s", component, described(error))
-        return outlets, collector
+    def _collector(self, task: int, component: str) -> BatchCollector:
+        port = Port(component, self._shard.outlets(task, self._turn))
+        return BatchCollector(port, self._header.attempt)
 
-    def _send(self, task: int, outlets: Mapping[str, Outlet]) -> None:
-        source: Place = self._shape.places[task]
-        for frame in seal(task, outlets.values(), Anchors(None), _NO_IDS).frames:
-            target = self._shape.places[frame.target]
-            assert self._shape.is_ahead(source, target), "a batch has no way back"
-            if target.stage == self._stage:
-                self._inbox.setdefault(frame.target, []).append(frame)
-            else:
-                where = (target.stage, target.part)
-                self._onward.setdefault(where, BatchInput()).frames.append(frame)
-
-    def _conf(self, component: str) -> dict[str, Any]:
-        return {**self._header.conf, **self._topology.components[component].configuration}
-
-    def _context(self, task: int) -> BatchContext:
-        context = BatchContext.of(self._topology.context(task))
-        context.resolved = dict(self._header.resolved)
-        return context
+    def _send(self, task: int, port: Port) -> None:
+        frames = seal(task, port.outlets.values(), Anchors(None), _NO_IDS).frames
+        behind = self._shard.send(task, frames)
+        assert not behind, "a batch has no way back"
 
 
 def _prepare(
@@ -274,7 +190,7 @@ def _prepare(
         bolt.prepare(conf, context, collector, attempt)
 
 
-def _half_done(bolt: Any, component: str) -> bytes:
+def _pickled(bolt: Any, component: str) -> bytes:
     try:
         return pack(bolt)
     except Exception:  # this way is slower, and able to pickle functions and classes by value

@@ -15,17 +15,12 @@ from typing import Any
 
 from waterspout.errors import BoltCrash, FailedException, NotPicklableError
 from waterspout.safe_repr import described
-from waterspout.topology.collector import (
-    FAILED,
-    BasicCollector,
-    Outlet,
-    OutputCollector,
-    restoring,
-)
+from waterspout.topology.collector import BasicCollector, OutputCollector, restoring
 from waterspout.topology.component import BasicBolt
 from waterspout.topology.context import TopologyContext
 from waterspout.topology.pickling import culprit, dumps
-from waterspout.tuples import Fields, Origin, Tuple
+from waterspout.topology.ports import FAILED, Outlet, Port
+from waterspout.tuples import Origin, Tuple
 from waterspout.waves.frames import Frame, pack, unpack
 from waterspout.waves.intake import Intake, Outcome
 
@@ -99,11 +94,9 @@ class BoltTask:
         self._make = make
         self._intakes: list[Intake] = []
         self.bolt: Any = None
-        self.collector: Any = None
+        self.collector: BasicCollector | OutputCollector
         self.errors = _Errors(self._component, self._task)
         self.executed = 0
-
-    # --- its life ------------------------------------------------------------------------------
 
     def start(self) -> None:
         """Make the bolt for the first time."""
@@ -141,34 +134,28 @@ class BoltTask:
         """Let the bolt give up what it holds."""
         self.bolt.cleanup()
 
-    # --- a wave --------------------------------------------------------------------------------
-
     def run(
         self,
         frames: Sequence[Frame],
-        fields: Mapping[int, tuple[str, Mapping[str, Fields]]],
+        origin_of: Callable[[Frame, Intake], Origin],
         outlets: Mapping[str, Outlet],
         deadline: float,
     ) -> tuple[Intake, list[Frame]]:
-        """Execute frames until the deadline; return their intake, and what is left of them.
-
-        `fields` has, for each source task, its component and the fields of its streams.
-        """
+        """Execute frames until the deadline; return their intake, and what is left of them."""
         intake = Intake(frames, self._task)
-        self.collector._outlets = outlets
         self.errors = _Errors(self._component, self._task)
-        self.collector._report = self.errors.add
+        self.collector.port = Port(
+            self._component,
+            outlets,
+            task=self._task,
+            done=intake.done,
+            report=self.errors.add,
+        )
         basic = isinstance(self.bolt, BasicBolt)
-        if not basic:
-            self.collector._done = intake.done
-            self.collector._specials = []
         base = 0
         left: list[Frame] = []
         for number, frame in enumerate(frames):
-            component, streams = fields[frame.source]
-            origin = Origin(
-                component, frame.stream, frame.source, streams[frame.stream], intake, intake.done
-            )
+            origin = origin_of(frame, intake)
             intake.add(origin)
             execute = self._execute_basic if basic else self._execute
             done = execute(frame.values, origin, base, deadline)
@@ -184,7 +171,7 @@ class BoltTask:
         self._intakes.append(intake)
         return intake, left
 
-    def settle(self) -> tuple[Outcome, list[Failure], list[int]]:
+    def close_books(self) -> tuple[Outcome, list[Failure], list[int]]:
         """Return the ids that were acked, the messages that failed, and the resets."""
         outcome = Outcome()
         failures: list[Failure] = []
@@ -197,7 +184,7 @@ class BoltTask:
             before = len(outcome.failed)
             resets.extend(intake.resets)
             intake.resets = []
-            if intake.settle(outcome):
+            if intake.close_books(outcome):
                 still_open.append(intake)
             failures.extend(
                 Failure(root, self._component, reasons.get(index, "failed by the bolt"))
@@ -235,12 +222,13 @@ class BoltTask:
         self, rows: list[tuple[Any, ...]], origin: Origin, base: int, deadline: float
     ) -> int:
         execute, collector = self.bolt.execute, self.collector
+        port = collector.port
         done, chunk, began = 0, 1, time.monotonic()
         while done < len(rows):
             index = base + done
             for values in islice(rows, done, done + chunk):
                 given = Tuple(values, origin, index)
-                collector._current = index
+                port.current = index
                 try:
                     execute(given, collector)
                 except Exception as error:
@@ -264,13 +252,10 @@ class BoltTask:
             self._reasons[given._index] = self.errors.add(error)
         given._origin.done[given._index] = FAILED
 
-    # --- how it is made ------------------------------------------------------------------------
-
     def _new_collector(self) -> None:
-        if isinstance(self.bolt, BasicBolt):
-            self.collector = BasicCollector(self._component)
-        else:
-            self.collector = OutputCollector(self._component, self._task)
+        port = Port(self._component, {}, task=self._task)
+        basic = isinstance(self.bolt, BasicBolt)
+        self.collector = BasicCollector(port) if basic else OutputCollector(port)
         self._intakes = []
         self._reasons = {}
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from waterspout.waves.frames import Frame, pack
+from waterspout.waves.frames import Frame
 from waterspout.waves.logs import LogRead
-from waterspout.waves.part import PartInput, PartResult, TaskState, WaveHeader
+from waterspout.waves.over_waves import ShardResult, WaveHeader
 from waterspout.waves.shape import WaveShape
+from waterspout.waves.shards import Row, ShardInput, TaskState
 
 __all__ = ["Wave", "WaveDone", "WaveEngine", "WaveFailed", "assemble"]
 
@@ -20,15 +21,19 @@ class Wave:
 
     shape: WaveShape
     header: WaveHeader
-    inputs: Mapping[int, PartInput]
-    """By part of the first stage."""
+    inputs: Mapping[int, ShardInput]
+    """By shard of the first stage."""
+
+    def rows(self) -> list[Row]:
+        """Return the first rows: one for each shard, so that a row needs no other."""
+        return [given.row(0, shard) for shard, given in sorted(self.inputs.items())]
 
 
 @dataclass(frozen=True, slots=True)
 class WaveDone:
     """A wave went through."""
 
-    results: Sequence[PartResult]
+    results: Sequence[ShardResult]
     seconds: float
 
 
@@ -45,7 +50,7 @@ class WaveEngine(ABC):
     @property
     @abstractmethod
     def workers(self) -> int:
-        """How many parts can run at once."""
+        """How many shards can run at once."""
 
     @abstractmethod
     def start(self, wave: Wave) -> None:
@@ -67,37 +72,30 @@ class WaveEngine(ABC):
         """Give up threads and connections."""
 
 
-@dataclass(slots=True)
-class _Parts:
-    inputs: dict[tuple[int, int], PartInput] = field(default_factory=dict)
-
-    def at(self, stage: int, part: int) -> PartInput:
-        return self.inputs.setdefault((stage, part), PartInput())
-
-
 def assemble(
     shape: WaveShape,
     frames: Iterable[Frame],
     states: Mapping[int, TaskState],
     reads: Iterable[LogRead] = (),
-) -> dict[int, PartInput]:
+) -> dict[int, ShardInput]:
     """Return the inputs of the first stage; what is meant for later stages rides along."""
-    parts = _Parts()
+    inputs: dict[tuple[int, int], ShardInput] = {}
+
+    def at(task: int) -> ShardInput:
+        slot = shape.slots[task]
+        return inputs.setdefault((slot.stage, slot.shard), ShardInput())
+
     for frame in frames:
-        place = shape.places[frame.target]
-        parts.at(place.stage, place.part).frames.append(frame)
+        at(frame.target).frames.append(frame)
     for read in reads:
-        place = shape.places[read.task]
-        parts.at(place.stage, place.part).reads.append(read)
+        at(read.task).reads.append(read)
     for task, state in states.items():
-        place = shape.places[task]
-        parts.at(place.stage, place.part).states[task] = state
-    first = {part: given for (stage, part), given in parts.inputs.items() if stage == 0}
-    later = [(stage, part) for stage, part in parts.inputs if stage > 0]
+        at(task).states[task] = state
+    first = {shard: given for (stage, shard), given in inputs.items() if stage == 0}
+    later = [given.row(*where) for where, given in inputs.items() if where[0] > 0]
     if later and not first:
-        first[0] = PartInput()
+        first[0] = ShardInput()
     hosts = sorted(first)
-    for number, (stage, part) in enumerate(later):
-        host = first[hosts[number % len(hosts)]]
-        host.passengers.append((stage, part, pack(parts.inputs[stage, part])))
+    for number, row in enumerate(later):
+        first[hosts[number % len(hosts)]].passengers.append(row)
     return first

@@ -53,8 +53,8 @@ def _stages(shape: WaveShape, workers: int) -> list[str]:
         f"shuffle{'s' if count != 2 else ''}, on {workers} workers"
     ]
     for number, stage in enumerate(shape.stages, 1):
-        parts = "1 part" if stage.parts == 1 else f"{stage.parts} parts"
-        lines.append(f"  stage {number} ({parts}): {', '.join(stage.components)}")
+        shards = "1 shard" if stage.shards == 1 else f"{stage.shards} shards"
+        lines.append(f"  stage {number} ({shards}): {', '.join(stage.components)}")
     return lines
 
 

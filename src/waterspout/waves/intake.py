@@ -1,6 +1,6 @@
 """`Intake`: the tuples that one task gets in one wave, and what has become of them.
 
-While the wave runs, ids are arrays and `done` is a bytearray, one place for each tuple. When it is
+While the wave runs, ids are arrays and `done` is a bytearray, one byte for each tuple. When it is
 over, tuples that the bolt still holds are kept by index in dicts: few of many, as a rule.
 """
 
@@ -13,7 +13,7 @@ import numpy as np
 
 from waterspout.acking.xor import NO_ROOT, Ids, no_ids
 from waterspout.errors import AckError
-from waterspout.topology.collector import ACKED, FAILED, OPEN
+from waterspout.topology.ports import ACKED, FAILED, OPEN
 from waterspout.tuples import Origin, Tuple
 from waterspout.waves.frames import Frame
 
@@ -57,7 +57,7 @@ class Intake:
         self._origins: list[Origin] = []
         self.resets: list[int] = []
         self.reasons: dict[int, str] = {}
-        """Why tuples were failed, where the bolt has said it; until it is settled."""
+        """Why tuples were failed, where the bolt has said it; until the wave is over."""
         if any(frame.roots is not None for frame in frames):
             self.roots = np.concatenate([_or_zeros(f.roots, len(f)) for f in frames])
             self.edges = np.concatenate([_or_zeros(f.edges, len(f)) for f in frames])
@@ -106,10 +106,10 @@ class Intake:
         codes = np.frombuffer(self.done, np.uint8)[start:end]
         codes[codes == OPEN] = ACKED
 
-    def settle(self, into: Outcome) -> bool:
+    def close_books(self, into: Outcome) -> bool:
         """Report what was acked and failed, and keep what is open; False: nothing is."""
         if self._kept is not None:
-            return self._settle_kept(into)
+            return self._close_kept(into)
         if self.roots is None and not self.shared:
             self._move_done(_Untracked())
             return False
@@ -122,7 +122,7 @@ class Intake:
                 if self.roots[index] != NO_ROOT:
                     into.failed.append((int(self.roots[index]), index))
         for index, ids in self.shared.items():
-            _settle_shared(ids, self.done[index], index, into)
+            _note_shared(ids, self.done[index], index, into)
         kept = {
             index: self.shared.get(index) or self._single(index)
             for index in np.flatnonzero(codes == OPEN).tolist()
@@ -134,11 +134,11 @@ class Intake:
         self._move_done(dict.fromkeys(kept, OPEN))
         return bool(self._kept)
 
-    def _settle_kept(self, into: Outcome) -> bool:
+    def _close_kept(self, into: Outcome) -> bool:
         assert self._kept is not None
         for index in [i for i, code in self.done.items() if code != OPEN]:
             ids = self._kept.pop(index, {})
-            _settle_shared(ids, self.done.pop(index), index, into)
+            _note_shared(ids, self.done.pop(index), index, into)
         return bool(self._kept)
 
     def _single(self, index: int) -> dict[int, int]:
@@ -153,7 +153,7 @@ class Intake:
             origin.done = done
 
 
-def _settle_shared(ids: dict[int, int], code: int, index: int, into: Outcome) -> None:
+def _note_shared(ids: dict[int, int], code: int, index: int, into: Outcome) -> None:
     if code == ACKED:
         into.acked_roots.append(np.fromiter(ids.keys(), np.uint64, len(ids)))
         into.acked_edges.append(np.fromiter(ids.values(), np.uint64, len(ids)))

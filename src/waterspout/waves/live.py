@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from dataclasses import dataclass, field
 
 from waterspout.waves.bolts import BoltTask
 
-__all__ = ["LiveTasks"]
+__all__ = ["LiveTasks", "Worker"]
 
 _RUNS_MAX = 8
 
@@ -32,3 +33,11 @@ class LiveTasks:
         self._runs.move_to_end(run)
         while len(self._runs) > _RUNS_MAX:
             self._runs.popitem(last=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """The process that runs a shard: the bolts alive in it, and the name of this try."""
+
+    live: LiveTasks = field(default_factory=LiveTasks)
+    token: str = ""

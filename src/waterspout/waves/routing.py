@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from waterspout.topology.collector import Outlet
 from waterspout.topology.graph import Topology
 from waterspout.topology.grouping import GroupingKind, Route, make_route, turn_of
+from waterspout.topology.ports import Outlet
 
 __all__ = ["make_outlets"]
 
@@ -20,8 +20,8 @@ def make_outlets(
 ) -> dict[str, Outlet]:
     """Return the outlets of a task for one wave.
 
-    `near` names the tasks of a component that run beside this one, none if that is not the
-    component's place: groupings that take any task are then limited to these.
+    `near` names the tasks of a component that run in the same shard, later than this one. Where
+    there are any, groupings that take any task are limited to these.
     """
     component = topology.component_of[task]
     context = topology.context(task)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from waterspout.acking.xor import NO_ROOT, Ids, combine, draw
-from waterspout.topology.collector import UNANCHORED, Box, Outlet
+from waterspout.topology.ports import UNANCHORED, Box, Outlet
 from waterspout.waves.frames import Frame, anchored
 
 __all__ = ["Anchors", "Sealed", "first_values", "seal"]

@@ -1,18 +1,19 @@
-"""The shape of a wave: which bolts run in which stage, and which task runs in which part.
+"""The shape of a wave: which bolts run in which stage, and which task runs in which shard.
 
 A stage is one pass over the data on the executors; between two stages there is a shuffle. Bolts
 are put into one stage where a tuple may go to whichever task is near; and a small wave is one
-stage with one part that runs all bolts in turn. Tasks, and the routing by fields, stay the same.
+stage with one shard that runs all bolts in turn. Tasks, and the routing by fields, stay the same.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from waterspout.topology.graph import ComponentSpec, Topology
 
-__all__ = ["Place", "Stage", "WaveShape", "collapsed", "spread"]
+__all__ = ["Slot", "Stage", "WaveShape", "collapsed", "spread"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,15 +21,16 @@ class Stage:
     """Components that run one after the other, without a shuffle between them."""
 
     components: tuple[str, ...]
-    parts: int
+    shards: int
+    """Into how many Spark tasks its tasks are divided."""
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Slot:
     """Where a task runs in a wave."""
 
     stage: int
-    part: int
+    shard: int
     order: int
     """Its component's turn within the stage."""
 
@@ -41,34 +43,46 @@ class WaveShape:
     stages: tuple[Stage, ...]
 
     @cached_property
-    def places(self) -> dict[int, Place]:
+    def slots(self) -> dict[int, Slot]:
         """Where each task of a bolt, or of a spout read on the executors, runs."""
-        found: dict[int, Place] = {}
+        found: dict[int, Slot] = {}
         for number, stage in enumerate(self.stages):
             for order, component in enumerate(stage.components):
                 for index, task in enumerate(self.topology.tasks[component]):
-                    found[task] = Place(number, index % stage.parts, order)
+                    found[task] = Slot(number, index % stage.shards, order)
         return found
 
-    def tasks_at(self, stage: int, part: int) -> list[int]:
-        """Return the tasks of one part, in the order in which they run."""
+    def tasks_at(self, stage: int, shard: int) -> list[int]:
+        """Return the tasks of one shard, in the order in which they run."""
         here = [
-            (place.order, task)
-            for task, place in self.places.items()
-            if place.stage == stage and place.part == part
+            (slot.order, task)
+            for task, slot in self.slots.items()
+            if slot.stage == stage and slot.shard == shard
         ]
         return [task for _, task in sorted(here)]
 
-    def is_ahead(self, source: Place, target: Place) -> bool:
+    def is_ahead(self, source: Slot, target: Slot) -> bool:
         """Whether a tuple still reaches its target in this wave; else it waits for the next."""
         if target.stage != source.stage:
             return target.stage > source.stage
-        return target.part == source.part and target.order > source.order
+        return target.shard == source.shard and target.order > source.order
 
-    def is_beside(self, source: Place, component: str) -> bool:
-        """Whether a component runs later in the same stage: its tasks at hand are preferred."""
-        place = self.places[self.topology.tasks[component][0]]
-        return place.stage == source.stage and place.order > source.order
+    def nearby(self, task: int) -> Callable[[str], Sequence[int]]:
+        """Return a function from a component to its tasks that run after this one in its shard.
+
+        They are preferred where any task will do.
+        """
+        source = self.slots[task]
+
+        def near(component: str) -> Sequence[int]:
+            slots = [(task, self.slots[task]) for task in self.topology.tasks[component]]
+            return [
+                task
+                for task, slot in slots
+                if slot.stage == source.stage and self.is_ahead(source, slot)
+            ]
+
+        return near
 
 
 def collapsed(topology: Topology) -> WaveShape:

@@ -19,8 +19,9 @@ from waterspout.acking.xor import Ids, draw, no_ids
 from waterspout.errors import EmitError, SpoutCrash
 from waterspout.letters import DeadLetter, stored_form
 from waterspout.safe_repr import described, shown
-from waterspout.topology.collector import UNANCHORED, SpoutCollector
+from waterspout.topology.collector import SpoutCollector
 from waterspout.topology.graph import Topology
+from waterspout.topology.ports import UNANCHORED, Outlet, Port
 from waterspout.waves.bolts import Failure
 from waterspout.waves.frames import Frame, unpack
 from waterspout.waves.routing import make_outlets
@@ -98,12 +99,11 @@ class SpoutTask(ABC):
         self._aside: list[Message] = []
         self._letters: set[int] = set()
         """The roots of dead letters that are on the way again."""
-        self._collector = SpoutCollector(self.component, None if tracked else self._ack_now)
         self.told = 0
         """How often the spout was told that a message failed."""
         self._turn = 0
         self._spout: Any = None
-        self._new_outlets()
+        self._collector = SpoutCollector(self._port(), None if tracked else self._ack_now)
 
     @property
     def pending(self) -> int:
@@ -123,15 +123,16 @@ class SpoutTask(ABC):
     def replay(self, letter: DeadLetter) -> None:
         """Send a dead letter through again; EmitError if it does not fit any more."""
         collector = self._collector
-        outlet = collector._outlet(letter.stream, direct=letter.task is not None)
+        port, task = collector.port, letter.task
+        outlet = port.outlet(letter.stream) if task is None else port.direct_outlet(letter.stream)
         fitting = outlet.fit(letter.values or ())
-        if letter.task is None:
+        if task is None:
             targets = outlet.route(fitting)
-        elif letter.task in (outlet.direct_tasks or ()):
-            targets = (letter.task,)
+        elif task in (outlet.direct_tasks or ()):
+            targets = (task,)
         else:
-            raise EmitError(f"task {letter.task} does not take stream {letter.stream!r} now")
-        collector.messages.append((ReplayId(letter), fitting, letter.stream, letter.task))
+            raise EmitError(f"task {task} does not take stream {letter.stream!r} now")
+        collector.messages.append((ReplayId(letter), fitting, letter.stream, task))
         outlet.send(targets, fitting, len(collector.messages) - 1 if self._tracked else UNANCHORED)
         collector.emitted += 1
 
@@ -141,9 +142,9 @@ class SpoutTask(ABC):
         messages, collector.messages, collector.emitted = collector.messages, [], 0
         roots = self._new_roots(ids, len(messages)) if self._tracked else no_ids()
         anchors = Anchors(roots if len(roots) else None)
-        sealed = seal(self.task, collector._outlets.values(), anchors, ids, born)
+        sealed = seal(self.task, collector.port.outlets.values(), anchors, ids, born)
         self._turn += 1
-        self._new_outlets()
+        collector.port = self._port()
         if self._tracked:
             begun = dict(zip(roots.tolist(), map(Message._make, messages), strict=True))
             self._pending.update(begun)
@@ -244,8 +245,11 @@ class SpoutTask(ABC):
         assert message.values is not None
         return message.values
 
-    def _new_outlets(self) -> None:
-        self._collector._outlets = make_outlets(self._topology, self.task, self._turn)
+    def _port(self) -> Port:
+        return Port(self.component, self._outlets(), report=self._report)
+
+    def _outlets(self) -> dict[str, Outlet]:
+        return make_outlets(self._topology, self.task, self._turn)
 
     def _ack(self, message: Message) -> None:
         self._failing.pop(message.id, None)
@@ -307,7 +311,6 @@ class PulledSpout(SpoutTask):
 
     def open(self) -> None:
         """Open the spout."""
-        self._collector._report = self._report
         self._call("open", self._conf, self._topology.context(self.task), self._collector)
 
     def restart(self) -> None:
@@ -321,7 +324,7 @@ class PulledSpout(SpoutTask):
         self._pending = {r: m for r, m in self._pending.items() if isinstance(m.id, ReplayId)}
         collector.messages.clear()
         collector.emitted = 0
-        self._new_outlets()
+        collector.port = self._port()
         for letter in letters:
             self.replay(letter)
         self._spout = unpack(self._pickled)

@@ -72,8 +72,7 @@ class CombineSuite(StoreHooks):
                     part = {k: v for k, v in whole.items() if k in updates}
                     batches.lose(part if kind is TRANSACTIONAL else updates)
                     if n == len(attempts) - 1:
-                        batches.mark()
-                        batches.settle()
+                        batches.finish()
                 seen.append(batches.values(*"abc"))
 
         assert seen[: len(history)] == seen[len(history) :]
@@ -87,8 +86,7 @@ class CombineSuite(StoreHooks):
         batches.claim()
         batches.write({"a": 2, "b": 2})
         batches.write({"a": 2, "b": 2})
-        batches.mark()
-        batches.settle()
+        batches.finish()
 
         assert batches.values("a", "b") == [count, count - 1]
 

@@ -288,8 +288,7 @@ class HeadSuite(StoreHooks):
         batches.claim()
         assert batches.values("x") == [1]
         batches.write({"x": 2})
-        batches.mark()
-        batches.settle()
+        batches.finish()
 
         assert batches.values("x") == [3]
 
@@ -298,7 +297,6 @@ class HeadSuite(StoreHooks):
         batches = self.batches(kind, self.fenced(kind))
         batches.lose({"a": 1})
         batches.state.claim(Claim(TransactionAttempt(1, 0)))
-        batches.mark()
-        batches.settle()
+        batches.finish()
 
         assert batches.values("a") == [1]

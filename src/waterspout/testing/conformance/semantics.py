@@ -96,8 +96,7 @@ class SemanticsSuite(StoreHooks):
         batches.claim()
         for _ in range(3):
             batches.write({"x": 10, "new": 10})
-        batches.mark()
-        batches.settle()
+        batches.finish()
 
         assert batches.found("x", "new") == [11, 10]
 

@@ -76,8 +76,7 @@ class ZombieSuite(StoreHooks):
         stored = self._late_put(fence, read, [*late, record(OPAQUE, 100, 2, 0)])
 
         assert stored == [False, True, True]
-        batches.mark()
-        batches.settle()
+        batches.finish()
         assert batches.values("both", "zombies", "new") == [2, 1, None]
         batches.commit({"zombies": 1, "new": 1})
         assert batches.values("both", "zombies", "new") == [2, 2, 1]
@@ -94,8 +93,7 @@ class ZombieSuite(StoreHooks):
         stored = self._late_put(fence, read, late)
 
         assert stored == [False, False, False]
-        batches.mark()
-        batches.settle()
+        batches.finish()
         assert batches.values("both", "zombies", "new") == [2, 2, 1]
 
     @staticmethod

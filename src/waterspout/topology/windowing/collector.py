@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from waterspout.errors import AckError
-from waterspout.topology.collector import UNANCHORED, OutputCollector
+from waterspout.topology.collector import OutputCollector
+from waterspout.topology.ports import UNANCHORED
 from waterspout.tuples import Tuple
 
 __all__ = ["WindowCollector"]
@@ -20,17 +21,17 @@ class WindowCollector:
         self._tuples: Sequence[Tuple] = ()
         self._anchor: int | None = UNANCHORED
 
-    def emit(self, values: Any, stream: str = "default") -> tuple[int, ...]:
+    def emit(self, values: Sequence[Any], stream: str = "default") -> tuple[int, ...]:
         """Emit a tuple, anchored to all tuples of the window; return its task ids."""
-        outlet = self._out._outlet(stream, direct=False)
+        outlet = self._out.port.outlet(stream)
         fitting = outlet.fit(values)
         targets = outlet.route(fitting)
         outlet.send(targets, fitting, self._anchored())
-        return tuple(targets)
+        return targets
 
-    def emit_direct(self, task: int, values: Any, stream: str = "default") -> None:
+    def emit_direct(self, task: int, values: Sequence[Any], stream: str = "default") -> None:
         """Emit a tuple of a direct stream to one task, anchored to all tuples of the window."""
-        self._out._send_directly(task, values, stream, self._anchored())
+        self._out.port.emit_direct(task, values, stream, self._anchored())
 
     def reset_timeout(self, tuple: Tuple) -> None:
         """Let the time of this tuple's messages begin anew when the wave is over."""
@@ -48,7 +49,7 @@ class WindowCollector:
         """Refuse: a windowed bolt fails a window, not a tuple."""
         raise AckError("to fail the tuples of a window, raise FailedException in execute")
 
-    def _hold(self, tuples: Sequence[Tuple]) -> None:
+    def hold(self, tuples: Sequence[Tuple]) -> None:
         """Anchor what follows to these tuples; to none: the window is over."""
         self._tuples = tuples
         self._anchor = None if tuples else UNANCHORED
@@ -56,5 +57,5 @@ class WindowCollector:
     def _anchored(self) -> int:
         # Once for a window, not for each emit: a window may be large.
         if self._anchor is None:
-            self._anchor = self._out._special(list(self._tuples))
+            self._anchor = self._out.port.anchor(self._tuples)
         return self._anchor

@@ -100,8 +100,6 @@ class WindowTask:
             self._buffer.add(given, self._now)
             self._run(execute, self._now)
 
-    # --- event time ----------------------------------------------------------------------------
-
     def _receive_dated(self, given: Tuple) -> None:
         ts = self._timestamp(given)
         self._watermark.note((given.source_component, given.source_stream), ts)
@@ -162,8 +160,6 @@ class WindowTask:
         self._reached = mark if self._reached is None else max(mark, self._reached)
         self._run(execute, self._reached)
 
-    # --- windows -------------------------------------------------------------------------------
-
     def _run(self, execute: Callable[[Any], None], upto: int) -> None:
         while (window := self._buffer.next_window(upto)) is not None:
             error = self._execute(execute, window)
@@ -179,7 +175,7 @@ class WindowTask:
         self, execute: Callable[[Any], None], window: TupleWindow[Tuple]
     ) -> Exception | None:
         """Hand a window to the user; return what went wrong."""
-        self.collector._hold(window.tuples)
+        self.collector.hold(window.tuples)
         try:
             execute(window)
         except FailedException as error:
@@ -190,7 +186,7 @@ class WindowTask:
             self._out.report_error(error)
             return error
         finally:
-            self.collector._hold(())
+            self.collector.hold(())
         return None
 
     def _give_up(self, window: TupleWindow[Tuple], error: Exception) -> None:
@@ -198,7 +194,7 @@ class WindowTask:
         end, failures = self._failing
         failures = failures + 1 if end == window.end_timestamp else 1
         self._failing = (window.end_timestamp, failures)
-        tracked = [t for t in window.tuples if t._origin.intake.roots_of(t)]
+        tracked = [t for t in window.tuples if self._out.port.roots_of(t)]
         # By event time the replays would be late. Unless they will be dead letters, wait for them.
         wait = self._settings.by_event_time and bool(tracked) and failures <= self._max_replays
         if wait:
@@ -208,8 +204,7 @@ class WindowTask:
             )
         reason = described(error)
         for given in self._buffer.discard(reopen=wait):
-            given._origin.intake.reasons[given._index] = reason
-            self._out.fail(given)
+            self._out.port.fail(given, reason)
 
     def _ack(self, tuples: Iterable[Tuple]) -> None:
         for given in tuples:

@@ -34,7 +34,7 @@ from waterspout.trident.plan.nodes import (
     UpdateWith,
     Updating,
 )
-from waterspout.trident.plan.plan import Shape, StateSpec
+from waterspout.trident.plan.plan import Plan, Shape, StateSpec
 from waterspout.trident.runtime.finishing import finishing
 from waterspout.trident.runtime.rows import append_repeated, as_tuples, rows_to_batch
 from waterspout.tuples import TridentTuple
@@ -44,6 +44,7 @@ __all__ = [
     "QueryStep",
     "UpdateStep",
     "asked_partition",
+    "open_headed_states",
     "open_state",
     "run_query",
     "run_update",
@@ -104,6 +105,18 @@ def open_state(spec: StateSpec, conf: Config, partition: int, writer: Writer | N
     if writer is not None and isinstance(state, HeadedState):
         state.enroll(writer)
     return state
+
+
+def open_headed_states(plan: Plan, conf: Config) -> dict[str, HeadedState]:
+    """Open the states whose heads a driver moves: those that the plan updates and that have one."""
+    states: dict[str, HeadedState] = {}
+    for name, spec in plan.states.items():
+        state = None if spec.static else open_state(spec, conf, 0, None)
+        if isinstance(state, HeadedState):
+            states[name] = state
+        elif state is not None:
+            state.close()
+    return states
 
 
 def asked_partition(spec: StateSpec, stream_partition: int) -> int:

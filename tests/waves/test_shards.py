@@ -1,4 +1,4 @@
-"""Parts and rows of a wave, and the bolts that stay alive between two waves."""
+"""Shards and rows of a wave, and the bolts that stay alive between two waves."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from waterspout.topology import Topology, TopologyBuilder
 from waterspout.topology.pickling import dumps
 from waterspout.waves.engine import Wave, WaveDone, WaveFailed, assemble
 from waterspout.waves.frames import Frame, unpack
-from waterspout.waves.live import LiveTasks
-from waterspout.waves.part import DRIVER, WaveHeader
-from waterspout.waves.rows import Row, first_rows, results_of, run_stage
+from waterspout.waves.live import LiveTasks, Worker
+from waterspout.waves.over_waves import WaveHeader, results_of
 from waterspout.waves.shape import spread
+from waterspout.waves.shards import DRIVER, Row, run_stage
 
 
 def topology() -> Topology:
@@ -50,10 +50,10 @@ def frame(target: int, *numbers: int, source: int = 1) -> Frame:
     return Frame(source, "default", target, [(n,) for n in numbers])
 
 
-def run_wave(wave: Wave, live: LiveTasks | None = None) -> list[Any]:
-    rows: list[Row] = first_rows(wave)
+def run_wave(wave: Wave) -> list[Any]:
+    rows: list[Row] = wave.rows()
     for stage in range(len(wave.shape.stages)):
-        rows = list(run_stage(wave.shape, wave.header, stage, rows, live or LiveTasks()))
+        rows = list(run_stage(wave.shape, wave.header, stage, rows, Worker()))
     assert {row.stage for row in rows} <= {DRIVER}
     return results_of(rows)
 
@@ -81,7 +81,7 @@ def test_what_is_meant_for_a_later_stage_rides_along():
     inputs = assemble(shape, [frame(5, 7, source=2)], {})
 
     assert list(inputs) == [0]
-    assert [(stage, part) for stage, part, _ in inputs[0].passengers] == [(1, 1)]
+    assert [(row.stage, row.shard, row.count) for row in inputs[0].passengers] == [(1, 1, 1)]
     results = run_wave(Wave(shape, header(made), inputs))
     assert [row for r in results for f in r.waiting for row in f.values] == [(7,)]
 
@@ -96,9 +96,9 @@ def test_what_waited_comes_before_what_is_emitted_whatever_a_shuffle_brings_firs
     shape = spread(made, 2)
     frames = [frame(2, 3, 4), frame(3, 5), frame(4, 1, 2, source=2)]
     wave = Wave(shape, header(made), assemble(shape, frames, {}))
-    rows = list(run_stage(shape, wave.header, 0, first_rows(wave), LiveTasks()))
+    rows = list(run_stage(shape, wave.header, 0, wave.rows(), Worker()))
 
-    list(run_stage(shape, wave.header, 1, brings(rows), LiveTasks()))
+    list(run_stage(shape, wave.header, 1, brings(rows), Worker()))
 
     got = [values[0] for _, values in seen("order")]
     assert [n for n in got if n != 5] == [1, 2, 3, 4]
@@ -107,9 +107,9 @@ def test_what_waited_comes_before_what_is_emitted_whatever_a_shuffle_brings_firs
 def test_rows_of_other_stages_pass_through():
     made = topology()
     shape = spread(made, 2)
-    other = Row(1, 0, b"not for us")
+    other = Row(1, 0, 1, b"not for us")
 
-    assert list(run_stage(shape, header(made), 0, [other], LiveTasks())) == [other]
+    assert list(run_stage(shape, header(made), 0, [other], Worker())) == [other]
 
 
 def test_a_task_that_is_retried_draws_the_same_ids():
@@ -137,8 +137,8 @@ def test_the_garbage_collector_is_on_again_after_an_error():
                 shape,
                 broken,
                 0,
-                first_rows(Wave(shape, broken, assemble(shape, [frame(2, 1)], {}))),
-                LiveTasks(),
+                Wave(shape, broken, assemble(shape, [frame(2, 1)], {})).rows(),
+                Worker(),
             )
         )
     assert gc.isenabled()
@@ -247,9 +247,9 @@ def test_packed_results_are_read_back():
     made = topology()
     shape = spread(made, 2)
     wave = Wave(shape, header(made), assemble(shape, [frame(2, 1)], {}))
-    (row,) = first_rows(wave)
+    (row,) = wave.rows()
 
     given = unpack(row.data)
 
-    assert (row.stage, row.part) == (0, 0)
+    assert (row.stage, row.shard, row.count) == (0, 0, 1)
     assert [each.values for each in given.frames] == [[(1,)]]

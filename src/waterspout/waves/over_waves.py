@@ -1,0 +1,185 @@
+"""Core topologies: bolts that live over the waves of a run, and the trees of their tuples."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from waterspout import faults
+from waterspout.acking.tracker import TreeReport
+from waterspout.acking.xor import Ids, combine, generator, no_ids
+from waterspout.waves.bolts import BoltTask, ErrorNote, Failure
+from waterspout.waves.frames import Frame, pack, unpack
+from waterspout.waves.live import Worker
+from waterspout.waves.logs import LogRead, OpenedLog, read_log
+from waterspout.waves.sealing import Anchors, seal
+from waterspout.waves.shards import (
+    DRIVER,
+    LifeCycle,
+    Row,
+    Shard,
+    ShardHeader,
+    ShardInput,
+    TaskState,
+)
+
+__all__ = ["ShardResult", "WaveHeader", "results_of"]
+
+
+@dataclass(frozen=True)
+class WaveHeader(ShardHeader):
+    """What all shards of a wave must know."""
+
+    run: str
+    number: int
+    attempt: int
+    seed: int
+    budget_s: float
+    crash_on_error: bool
+    closing: bool = False
+    """Nothing is executed; bolts are told that the run ends."""
+
+    def life_cycle(self, shard: Shard, worker: Worker) -> LifeCycle:
+        """Return the life of bolts in a wave, or in the one that ends the run."""
+        return (_EndOfRun if self.closing else _OverWaves)(shard, self, worker)
+
+
+@dataclass(slots=True)
+class ShardResult:
+    """What a shard tells the driver."""
+
+    report: TreeReport = field(default_factory=TreeReport)
+    failures: list[Failure] = field(default_factory=list)
+    errors: list[ErrorNote] = field(default_factory=list)
+    states: dict[int, TaskState] = field(default_factory=dict)
+    waiting: list[Frame] = field(default_factory=list)
+    """Tuples for the next wave: sent back along a cycle, or not reached in time."""
+
+    undone: int = 0
+    """How many of them were not reached in time."""
+
+    opened: list[OpenedLog] = field(default_factory=list)
+    executed: dict[str, int] = field(default_factory=dict)
+    emitted: dict[str, int] = field(default_factory=dict)
+    busy_s: float = 0.0
+
+
+class _OverWaves(LifeCycle):
+    """A bolt is found alive or made from its state, and kept for the next wave."""
+
+    def __init__(self, shard: Shard, header: WaveHeader, worker: Worker) -> None:
+        self._began = time.monotonic()
+        self._shard, self._header, self._worker = shard, header, worker
+        self._ids = generator((header.seed, header.number, shard.stage, shard.number))
+        self._deadline = self._began + header.budget_s
+        self._roots: list[Ids] = []
+        self._values: list[Ids] = []
+        self._failed: list[int] = []
+        self._resets: list[int] = []
+        self._result = ShardResult()
+
+    def run_task(self, task: int, frames: list[Frame], given: ShardInput) -> None:
+        """Read what a spout is to read here; execute what a bolt has got."""
+        for read in given.reads:
+            if read.task == task:
+                self._read(read)
+        if frames:
+            self._execute(task, frames, given.states.get(task))
+
+    def rows(self) -> Iterator[Row]:
+        """Return the result for the driver, with one combined report on the trees."""
+        result = self._result
+        roots, values = combine(self._roots, self._values)
+        result.report = TreeReport(roots, values, _array(self._failed), _array(self._resets))
+        result.busy_s = time.monotonic() - self._began
+        yield Row(DRIVER, 0, sum(result.executed.values()), pack(result))
+
+    def _execute(self, task: int, frames: list[Frame], state: TaskState | None) -> None:
+        header, result = self._header, self._result
+        component = self._shard.topology.component_of[task]
+        bolt = self._take(task, state)
+        outlets = self._shard.outlets(task, header.number)
+        faults.point("wave.execute", wave=header.number, component=component)
+        intake, left = bolt.run(frames, self._shard.origin, outlets, self._deadline)
+        # Roots as they are now: closing the books turns the intake into what is kept.
+        anchors = Anchors(intake.roots, intake.shared, bolt.collector.port.specials)
+        sealed = seal(task, outlets.values(), anchors, self._ids, header.number)
+        outcome, failures, resets = bolt.close_books()
+        version = f"{header.number}.{header.attempt}.{self._worker.token}"
+        result.states[task] = TaskState(version, bolt.state())
+        self._worker.live.put(header.run, task, version, bolt)
+        self._roots += [*sealed.roots, *outcome.acked_roots]
+        self._values += [*sealed.edges, *outcome.acked_edges]
+        self._failed += [failure.root for failure in failures]
+        self._resets += resets
+        result.failures.extend(failures)
+        result.errors.extend(bolt.errors.notes.values())
+        result.waiting.extend(left)
+        result.undone += sum(map(len, left))
+        _count(result.executed, component, bolt.executed)
+        self._send(task, component, sealed.frames)
+
+    def _read(self, read: LogRead) -> None:
+        """Let a spout that is read here emit its messages."""
+        component = self._shard.topology.component_of[read.task]
+        outlets = self._shard.outlets(read.task, self._header.number)
+        spout = self._shard.make(component)
+        opened, sealed = read_log(spout, read, outlets, self._ids, self._header.number)
+        self._result.opened.append(opened)
+        self._send(read.task, component, sealed.frames)
+
+    def _take(self, task: int, state: TaskState | None) -> BoltTask:
+        """Return the bolt as it was after its last wave."""
+        version = None if state is None else state.version
+        bolt = self._worker.live.take(self._header.run, task, version)
+        if bolt is not None:
+            return bolt
+        component = self._shard.topology.component_of[task]
+        bolt = BoltTask(
+            lambda: self._shard.make(component),
+            self._shard.topology.context(task),
+            self._shard.conf_of(component),
+            crash_on_error=self._header.crash_on_error,
+        )
+        if state is None:
+            bolt.start()
+        else:
+            bolt.restore(state.data)
+        return bolt
+
+    def _send(self, task: int, component: str, frames: list[Frame]) -> None:
+        _count(self._result.emitted, component, sum(map(len, frames)))
+        self._result.waiting.extend(self._shard.send(task, frames))
+
+
+class _EndOfRun(_OverWaves):
+    """The run ends: bolts that have ever run give up what they hold."""
+
+    def run_task(self, task: int, frames: list[Frame], given: ShardInput) -> None:
+        """Let the bolt clean up."""
+        state = given.states.get(task)
+        if state is None:
+            return
+        bolt = self._take(task, state)
+        try:
+            bolt.close()
+        except Exception as error:
+            bolt.errors.add(error)
+            self._result.errors.extend(bolt.errors.notes.values())
+
+
+def results_of(rows: Iterable[Row]) -> list[ShardResult]:
+    """Return what the shards of a wave tell the driver."""
+    return [unpack(row.data) for row in rows if row.stage == DRIVER]
+
+
+def _count(counts: dict[str, int], component: str, n: int) -> None:
+    if n:
+        counts[component] = counts.get(component, 0) + n
+
+
+def _array(roots: list[int]) -> Ids:
+    return np.unique(np.array(roots, np.uint64)) if roots else no_ids()
