@@ -7,6 +7,7 @@ import logging
 import pytest
 
 from tests.semantics.simulation import LateMap, UnreliableMap, make_world, run_schedule
+from waterspout.coordination.commit_protocol import LedgerKeeper
 from waterspout.coordination.loop import BatchLoop
 from waterspout.errors import StateMismatchError
 from waterspout.serde import encode_key
@@ -145,13 +146,28 @@ def test_mutant_that_marks_before_it_writes_is_found_out(monkeypatch):
 
     def eager(self, attempt):
         begin(self, attempt)
-        self._save(self._ledger.commit(attempt))
+        self._commits.mark(attempt)
         self._coordinator.committed(attempt, self._clock())
 
     monkeypatch.setattr(BatchLoop, "_begin_commit", eager)
 
     with pytest.raises((AssertionError, KeyError, StateMismatchError)):
         assert wrong_schedules(60) == []
+
+
+def test_mutant_that_claims_before_it_has_recorded_the_attempt_is_found_out(monkeypatch):
+    begin = LedgerKeeper.begin
+
+    def unrecorded(self, attempt):
+        durably, self._save_durably = self._save_durably, lambda ledger: None
+        claim = begin(self, attempt)
+        self._save_durably = durably
+        return claim
+
+    monkeypatch.setattr(LedgerKeeper, "begin", unrecorded)
+
+    with pytest.raises(StateMismatchError, match="never began"):
+        wrong_schedules(60)
 
 
 class BlindMap(LateMap):
