@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from waterspout.cli.demo_source import Source
+from waterspout.cli.demo_source import DemoSource
 
 
 @pytest.mark.parametrize("sentences", [40, 1000, 1234])
 def test_there_are_as_many_sentences_as_asked_for(tmp_path, sentences):
-    source = Source(tmp_path / "sentences", sentences, files=40)
+    source = DemoSource(tmp_path / "sentences", sentences, files=40)
 
     source.write()
 
@@ -20,7 +20,7 @@ def test_there_are_as_many_sentences_as_asked_for(tmp_path, sentences):
 
 
 def test_they_are_the_same_every_time(tmp_path):
-    one, two = (Source(tmp_path / name, 1000, files=4) for name in "ab")
+    one, two = (DemoSource(tmp_path / name, 1000, files=4) for name in "ab")
 
     one.write()
     two.write()

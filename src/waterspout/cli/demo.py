@@ -17,7 +17,7 @@ from waterspout.cli.demo_evidence import read_counts, read_half_written, read_he
 from waterspout.cli.demo_layout import DATABASE, LOG, PARTITIONS, SENTENCES, TABLE
 from waterspout.cli.demo_process import ChildProcess
 from waterspout.cli.demo_screen import Story
-from waterspout.cli.demo_source import Source, count_words
+from waterspout.cli.demo_source import DemoSource, count_words
 from waterspout.cli.failures import FAILED
 from waterspout.cli.stopping import StopSignals
 from waterspout.errors import ConfigError, RunFailedError
@@ -57,7 +57,7 @@ def demo(
 
     require_java()
     with StopSignals(), _place(folder, keep=keep) as place:
-        source = Source(place / SENTENCES, sentences, _BATCHES)
+        source = DemoSource(place / SENTENCES, sentences, _BATCHES)
         with Story(source) as story:
             story.opens(place, temporary=folder is None and not keep)
             exact = _play(story, source, place)
@@ -94,7 +94,7 @@ def _remove(place: Path, *, keep: bool) -> None:
         tries -= 1
 
 
-def _play(story: Story, source: Source, place: Path) -> bool:
+def _play(story: Story, source: DemoSource, place: Path) -> bool:
     """Go through the whole story; return whether the counts are exact."""
     story.tell("source", "writing the sentences")
     source.write()
@@ -119,7 +119,7 @@ def _play(story: Story, source: Source, place: Path) -> bool:
     return False
 
 
-def _run_until_killed(story: Story, source: Source, place: Path) -> None:
+def _run_until_killed(story: Story, source: DemoSource, place: Path) -> None:
     where = {"txid": _KILLED_BATCH, "partition": _KILLED_PARTITION}
     plan = FaultPlan([Fault("write.after", "kill", where=where)])
     with ChildProcess(place, plan) as child:

@@ -13,7 +13,7 @@ from typing import Any
 from rich.progress_bar import ProgressBar
 
 from waterspout.cli.demo_layout import DATABASE, IN_FLIGHT_MAX, LOG, PARTITIONS, TABLE
-from waterspout.cli.demo_source import Source
+from waterspout.cli.demo_source import DemoSource
 from waterspout.cli.screen import Screen
 from waterspout.cli.watching import Rate
 
@@ -26,7 +26,7 @@ _INDENT = 10 + _SUBJECT
 class Story:
     """Tells what happens as it happens, and how far the counting is."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: DemoSource) -> None:
         self._source = source
         self._screen = Screen()
         self._began = time.monotonic()

@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["Source", "count_words"]
+__all__ = ["DemoSource", "count_words"]
 
 _SEED = 20_131_117
 
@@ -47,7 +47,7 @@ _PLACES = _words("above across along around behind below beside beyond inside ne
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class DemoSource:
     """`files` text files of sentences, one per batch, as equal in length as can be."""
 
     folder: Path
