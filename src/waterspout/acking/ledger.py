@@ -58,28 +58,28 @@ class AckLedger:
         """Add trees; return those whose root is taken already, which are not added."""
         order = np.argsort(roots, kind="stable")
         roots, values, tasks = roots[order], values[order], tasks[order]
-        places = np.searchsorted(self._roots, roots)
+        positions = np.searchsorted(self._roots, roots)
         taken = np.r_[False, roots[1:] == roots[:-1]] if len(roots) else np.empty(0, bool)
-        within = places < len(self._roots)
-        taken[within] |= self._roots[places[within]] == roots[within]
+        within = positions < len(self._roots)
+        taken[within] |= self._roots[positions[within]] == roots[within]
         refused = Trees(roots[taken], tasks[taken])
         free = ~taken
-        places = places[free]
-        self._roots = np.insert(self._roots, places, roots[free])
-        self._values = np.insert(self._values, places, values[free])
-        self._tasks = np.insert(self._tasks, places, tasks[free])
-        self._ages = np.insert(self._ages, places, np.uint8(0))
+        positions = positions[free]
+        self._roots = np.insert(self._roots, positions, roots[free])
+        self._values = np.insert(self._values, positions, values[free])
+        self._tasks = np.insert(self._tasks, positions, tasks[free])
+        self._ages = np.insert(self._ages, positions, np.uint8(0))
         return refused
 
     def change(self, roots: Ids, values: Ids) -> None:
         """XOR values, one for each root, into their trees; unknown roots are ignored."""
-        places, known = self._find(roots)
-        self._values[places] ^= values[known]
+        positions, known = self._find(roots)
+        self._values[positions] ^= values[known]
 
     def reset(self, roots: Ids) -> None:
         """Make trees young again."""
-        places, _ = self._find(roots)
-        self._ages[places] = 0
+        positions, _ = self._find(roots)
+        self._ages[positions] = 0
 
     def take_complete(self) -> Trees:
         """Remove and return the trees with nothing outstanding."""
@@ -88,8 +88,8 @@ class AckLedger:
     def take(self, roots: Ids) -> Trees:
         """Remove and return those of these trees that are pending."""
         chosen = np.zeros(len(self._roots), bool)
-        places, _ = self._find(roots)
-        chosen[places] = True
+        positions, _ = self._find(roots)
+        chosen[positions] = True
         return self._take(chosen)
 
     def grow_older(self, limit: int) -> Trees:
@@ -99,10 +99,10 @@ class AckLedger:
 
     def _find(self, roots: Ids) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.bool_]]:
         """Return the rows of known roots, and which of the given ones are known."""
-        places = np.searchsorted(self._roots, roots)
-        known = places < len(self._roots)
-        known[known] = self._roots[places[known]] == roots[known]
-        return places[known], known
+        positions = np.searchsorted(self._roots, roots)
+        known = positions < len(self._roots)
+        known[known] = self._roots[positions[known]] == roots[known]
+        return positions[known], known
 
     def _take(self, chosen: npt.NDArray[np.bool_]) -> Trees:
         if not chosen.any():

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from waterspout.acking.ledger import AckLedger, Trees
 from waterspout.acking.xor import Ids, no_ids
 
-__all__ = ["AckTracker", "Settled", "TreeReport"]
+__all__ = ["AckTracker", "Decided", "TreeReport"]
 
 # Two buckets, as Storm's spouts have: a tree times out after one to two periods.
 _BUCKETS = 2
@@ -31,8 +31,8 @@ class TreeReport:
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
-    """Trees that are over: each of them is in one of the two, once."""
+class Decided:
+    """Trees whose outcome is known: each of them is in one of the two, once."""
 
     acked: Trees
     failed: Trees
@@ -63,7 +63,7 @@ class AckTracker:
             refused += ledger.open(roots[mine], values[mine], tasks[mine])
         return refused
 
-    def apply(self, report: TreeReport) -> Settled:
+    def apply(self, report: TreeReport) -> Decided:
         """Apply the report of a whole wave; return the trees that it ended.
 
         A tree that is complete is acked even if something in it has failed as well: Storm checks
@@ -78,7 +78,7 @@ class AckTracker:
             acked += ledger.take_complete()
         for ledger, mine in self._shards(report.failed):
             failed += ledger.take(report.failed[mine])
-        return Settled(acked, failed)
+        return Decided(acked, failed)
 
     def expire(self, now: float) -> Trees:
         """Return the trees whose time is over; called often, with a monotonic clock."""

@@ -147,8 +147,6 @@ class SpoutTasks:
             )
         )
 
-    # --- asking --------------------------------------------------------------------------------
-
     def ask(self, limit: int) -> bool:
         """Ask the spouts once around, for `limit` tuples in all; return whether more may come."""
         more = False
@@ -242,9 +240,7 @@ class SpoutTasks:
                 self._works_again(each, "open")
         return each.task not in self._asleep_until
 
-    # --- telling -------------------------------------------------------------------------------
-
-    def settle(self, results: Iterable[ShardResult]) -> None:
+    def finish_wave(self, results: Iterable[ShardResult]) -> None:
         """Apply what a wave has done to the trees, and tell the spouts of those that ended."""
         self.dry = False  # a spout that is told of a failure may have something to emit again
         failures: dict[int, Failure] = {}
@@ -257,7 +253,7 @@ class SpoutTasks:
             failures.update({failure.root: failure for failure in result.failures})
             reports.append(result.report)
         roots, values = combine([r.roots for r in reports], [r.values for r in reports])
-        settled = self.tracker.apply(
+        decided = self.tracker.apply(
             TreeReport(
                 roots,
                 values,
@@ -265,14 +261,14 @@ class SpoutTasks:
                 np.unique(np.concatenate([no_ids(), *(r.reset for r in reports)])),
             )
         )
-        self._ack(settled.acked)
-        self._fail(settled.failed, lambda root: failures[root])
+        self._ack(decided.acked)
+        self._fail(decided.failed, lambda root: failures[root])
 
     def fail(self, roots: Any, component: str, why: str) -> None:
         """Fail messages because of something that no bolt has said."""
-        settled = self.tracker.apply(TreeReport(failed=np.unique(roots)))
-        self._ack(settled.acked)  # messages that nobody takes, emitted since the last wave
-        self._fail(settled.failed, lambda root: Failure(root, component, why))
+        decided = self.tracker.apply(TreeReport(failed=np.unique(roots)))
+        self._ack(decided.acked)  # messages that nobody takes, emitted since the last wave
+        self._fail(decided.failed, lambda root: Failure(root, component, why))
 
     def fail_unread(self, read: LogRead, why: str) -> None:
         """Fail the one message of a log whose reading or processing kills its worker."""
@@ -359,8 +355,6 @@ class SpoutTasks:
             )
         for each in self._tasks.values():
             self._guarded(each, each.put_aside)
-
-    # --- what is kept --------------------------------------------------------------------------
 
     def look_for_replays(self) -> None:
         """Send through again what somebody has asked for in the dead letters."""

@@ -2,7 +2,7 @@
 
     collect   ask spouts for tuples, while they have room and nothing is in the way
     run       one wave at a time; meanwhile the next one is collected
-    settle    apply the wave's report to the trees, tell the spouts
+    finish    apply the wave's report to the trees, tell the spouts
 
 One thread calls `step`. A wave that fails as a whole has changed nothing and is run again; one that
 kills its workers again and again is run in pieces, until the tuple that does it stands alone and is
@@ -282,7 +282,7 @@ class WaveLoop:
             self._states.update(result.states)
             self._waiting += result.waiting
             self._report(result.errors)
-        self.spouts.settle(ended.results)
+        self.spouts.finish_wave(ended.results)
         undone = sum(result.undone for result in ended.results)
         self._pacing.finished(load.tuples, ended.seconds, undone=undone)
         backlog = sum(map(len, self._waiting))
@@ -424,7 +424,7 @@ def _check(topology: Topology, conf: Config) -> None:
     options = conf.to_dict()
     for spec in topology.components.values():
         context = topology.context(topology.tasks[spec.id][0])
-        spec.component._check_place(context, {**options, **spec.configuration})
+        spec.component._check_use(context, {**options, **spec.configuration})
 
 
 def _ticks(topology: Topology, conf: Config) -> dict[int, float]:

@@ -44,7 +44,7 @@ class PulledSource(AdaptedSource[Spout]):
         spec = replace(spec, streams={DEFAULT_STREAM: StreamSchema(Fields(*schema.names))})
         self._topology = Topology(topology, {spout_id: spec})
         self._pickled = require_picklable(spout, self._where)
-        spout._check_place(self._topology.context(1), spec.configuration)
+        spout._check_use(self._topology.context(1), spec.configuration)
         self._planner: _PulledPlanner | None = None
 
     def open(self, context: SpoutContext) -> BatchPlanner:

@@ -33,7 +33,7 @@ _PAUSE_S = 0.05  # how far the clock moves where nothing happens
 
 
 class LostWorker(Exception):
-    """Raised at a kill point in place of a worker's death: its shard is run again elsewhere."""
+    """Raised at a kill point to stand for a worker's death: its shard is run again elsewhere."""
 
 
 class InProcessBatchBolts(SteppedEngine):

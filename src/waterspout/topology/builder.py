@@ -14,7 +14,7 @@ from waterspout.topology.log import LogSpout
 from waterspout.topology.pickling import require_picklable
 from waterspout.tuples import Fields
 
-__all__ = ["BoltDeclarer", "SpoutDeclarer", "TopologyBuilder", "declare"]
+__all__ = ["BoltDeclarer", "SpoutDeclarer", "TopologyBuilder", "declare", "kind_of"]
 
 
 D = TypeVar("D", bound="SpoutDeclarer")
@@ -68,7 +68,7 @@ class SpoutDeclarer:
     def spec(
         self, *, is_spout: bool | None = None, read_on_executors: bool | None = None
     ) -> ComponentSpec:
-        """Return the component as part of a topology."""
+        """Return the component as a topology has it."""
         try:
             streams = self._component.declared_streams()
         except TopologyError as error:
@@ -181,7 +181,7 @@ class TopologyBuilder:
         """Add a spout that runs as `parallelism` tasks."""
         if not isinstance(spout, Spout | LogSpout):
             raise TopologyError(
-                f"spout {id!r} is {_described(spout)}; give an object of a class derived from Spout"
+                f"spout {id!r} is {kind_of(spout)}; give an object of a class derived from Spout"
             )
         if isinstance(spout, LogSpout) and spout.output_fields is None:
             raise TopologyError(
@@ -194,7 +194,7 @@ class TopologyBuilder:
         """Add a bolt that runs as `parallelism` tasks; then say what it takes, by groupings."""
         if not isinstance(bolt, Bolt | BasicBolt):
             raise TopologyError(
-                f"bolt {id!r} is {_described(bolt)}; give an object of a class derived from Bolt "
+                f"bolt {id!r} is {kind_of(bolt)}; give an object of a class derived from Bolt "
                 "or BasicBolt"
             )
         return declare(self._declared, id, BoltDeclarer, bolt, parallelism, "bolt")
@@ -207,7 +207,7 @@ class TopologyBuilder:
             kind = "spout" if spec.is_spout else "bolt"
             require_picklable(spec.component, f"{kind} {spec.id!r}")
             context = topology.context(topology.tasks[spec.id][0])
-            spec.component._check_place(context, spec.configuration)
+            spec.component._check_use(context, spec.configuration)
         return topology
 
 
@@ -233,7 +233,8 @@ def _positive(n: Any, what: str) -> int:
     return n
 
 
-def _described(thing: Any) -> str:
+def kind_of(thing: object) -> str:
+    """Return what somebody has given instead of a component, for an error."""
     return f"the class {thing.__name__}" if isinstance(thing, type) else f"a {type(thing).__name__}"
 
 

@@ -78,8 +78,8 @@ class Component:
             declared[stream] = _schema(stream, fields)
         return declared
 
-    def _check_place(self, context: TopologyContext, conf: Mapping[str, Any]) -> None:
-        """Refuse a place or options that this kind of component cannot work with.
+    def _check_use(self, context: TopologyContext, conf: Mapping[str, Any]) -> None:
+        """Refuse inputs or options that this kind of component cannot work with.
 
         Called in the driver: when the topology is built, with the component's own options, and
         when a run starts, with all of them.

@@ -12,7 +12,7 @@ __all__ = ["TopologyContext"]
 
 @dataclass(frozen=True)
 class TopologyContext:
-    """A task's place in its topology; given to `open` and `prepare`."""
+    """What a task knows about itself and its topology; given to `open` and `prepare`."""
 
     topology_name: str
     this_component_id: str
@@ -28,7 +28,7 @@ class TopologyContext:
 
     @property
     def this_task_index(self) -> int:
-        """The place of this task among those of its component, from 0."""
+        """The position of this task among those of its component, from 0."""
         return self.tasks[self.this_component_id].index(self.this_task_id)
 
     def component_tasks(self, component: str) -> tuple[int, ...]:

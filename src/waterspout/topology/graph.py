@@ -36,7 +36,7 @@ class Subscription:
 
 @dataclass(frozen=True)
 class ComponentSpec:
-    """A spout or bolt with its place in the graph."""
+    """A spout or bolt, what it takes and what it emits."""
 
     id: str
     component: Any

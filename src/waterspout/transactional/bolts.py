@@ -17,7 +17,7 @@ __all__ = ["BatchBolt", "BatchContext", "Committer"]
 
 
 class BatchContext(TopologyContext):
-    """A task's place in its topology, and what a committer may have to know.
+    """What a task knows about its topology, and what a committer may have to know.
 
     `resolved` is there in the commit phase: for each txid that more than one attempt had begun to
     commit, the attempt that did. A record written by another attempt of such a txid is void; the

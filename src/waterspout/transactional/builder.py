@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from waterspout.errors import TopologyError
-from waterspout.topology.builder import BoltDeclarer, SpoutDeclarer, declare
+from waterspout.topology.builder import BoltDeclarer, SpoutDeclarer, declare, kind_of
 from waterspout.topology.component import BasicBolt
 from waterspout.topology.graph import ComponentSpec, Topology
 from waterspout.topology.pickling import require_picklable
@@ -73,7 +73,7 @@ class TransactionalTopologyBuilder:
     ) -> None:
         if not isinstance(spout, _SPOUTS):
             raise TopologyError(
-                f"spout {spout_id!r} is {_named(spout)}; give a TransactionalSpout, a "
+                f"spout {spout_id!r} is {kind_of(spout)}; give a TransactionalSpout, a "
                 "PartitionedTransactionalSpout or an OpaquePartitionedTransactionalSpout"
             )
         self._id = topology_id
@@ -92,7 +92,7 @@ class TransactionalTopologyBuilder:
         """Add a bolt; a BatchBolt that is a `Committer` too finishes in the commit phase."""
         if not isinstance(bolt, BatchBolt | BasicBolt):
             raise TopologyError(
-                f"bolt {id!r} is {_named(bolt)}; a transactional topology takes objects of "
+                f"bolt {id!r} is {kind_of(bolt)}; a transactional topology takes objects of "
                 "classes derived from BatchBolt or BasicBolt"
             )
         if isinstance(bolt, Committer) and not isinstance(bolt, BatchBolt):
@@ -129,13 +129,9 @@ class TransactionalTopologyBuilder:
     @staticmethod
     def _no_committer(id: str, bolt: Any) -> TopologyError:
         return TopologyError(
-            f"committer {id!r} is {_named(bolt)}; give a BatchBolt, which knows when its batch is "
+            f"committer {id!r} is {kind_of(bolt)}; give a BatchBolt, which knows when its batch is "
             "complete"
         )
-
-
-def _named(thing: Any) -> str:
-    return f"the class {thing.__name__}" if isinstance(thing, type) else f"a {type(thing).__name__}"
 
 
 def _refuse_cycles(topology: TransactionalTopology) -> None:

@@ -20,7 +20,7 @@ __all__ = ["EmittedBatch", "Ledger", "Metadata"]
 T = TypeVar("T")
 
 Metadata = Mapping[str, Any]
-"""Per spout id, the JSON value that says what this spout's part of a batch is."""
+"""Per spout id, the JSON value that says what this spout gives to a batch."""
 
 
 @dataclass(frozen=True, slots=True)

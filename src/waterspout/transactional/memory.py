@@ -41,6 +41,7 @@ class _Memory(Component):
         self.output_fields = ("tx", *names)
         self.rows = [[_row(row, names) for row in given[p]] for p in range(len(given))]
         self.take = take
+        self.disabled: set[int] = set()
 
     def after(self, partition: int, last: Any) -> list[int] | None:
         """Return the range that comes after `last`: first row, and how many."""
@@ -53,13 +54,11 @@ class _Memory(Component):
         start, count = metadata
         return start, start + count
 
-    def emit(
-        self, attempt: TransactionAttempt, collector: BatchCollector, partition: int, metadata: Any
-    ) -> None:
-        """Emit a range."""
-        start, count = metadata
-        for row in self.rows[partition][start : start + count]:
-            collector.emit([attempt, *row])
+    def get_coordinator(
+        self, conf: Mapping[str, Any], context: TopologyContext
+    ) -> PartitionCoordinator:
+        """Return who counts the partitions."""
+        return _MemoryCoordinator(self)
 
 
 def _row(row: Any, names: Sequence[str]) -> tuple[Any, ...]:
@@ -72,28 +71,13 @@ def _row(row: Any, names: Sequence[str]) -> tuple[Any, ...]:
 class MemoryTransactionalSpout(_Memory, PartitionedTransactionalSpout):
     """Rows that are the same in every attempt at a batch."""
 
-    def get_coordinator(
-        self, conf: Mapping[str, Any], context: TopologyContext
-    ) -> PartitionCoordinator:
-        """Return who counts the partitions."""
-        return _Partitions(self)
-
     def get_emitter(self, conf: Mapping[str, Any], context: TopologyContext) -> PartitionEmitter:
         """Return who emits ranges."""
-        return _Emitter(self)
+        return _MemoryEmitter(self)
 
 
 class OpaqueMemoryTransactionalSpout(_Memory, OpaquePartitionedTransactionalSpout):
     """Rows of partitions that can be switched off: a batch is then what the others have."""
-
-    def __init__(
-        self,
-        partitions: Mapping[int, Rows] | Sequence[Rows],
-        fields: str | Sequence[str],
-        take: int,
-    ) -> None:
-        super().__init__(partitions, fields, take)
-        self.disabled: set[int] = set()
 
     def set_disabled(self, partition: int, disabled: bool = True) -> None:
         """Switch a partition off (True) or on again; counts from the next attempt on."""
@@ -102,52 +86,40 @@ class OpaqueMemoryTransactionalSpout(_Memory, OpaquePartitionedTransactionalSpou
         else:
             self.disabled.discard(partition)
 
-    def get_coordinator(
-        self, conf: Mapping[str, Any], context: TopologyContext
-    ) -> PartitionCoordinator:
-        """Return who counts the partitions."""
-        return _Partitions(self)
-
     def get_emitter(self, conf: Mapping[str, Any], context: TopologyContext) -> OpaqueEmitter:
         """Return who emits ranges."""
-        return _OpaqueEmitter(self)
+        return _OpaqueMemoryEmitter(self)
 
 
-class _Partitions(PartitionCoordinator):
+class _Ranges:
+    """What both emitters do: a range is its first row, and how many."""
+
     def __init__(self, spout: _Memory) -> None:
         self._spout = spout
 
     def num_partitions(self) -> int:
         return len(self._spout.rows)
 
-
-class _Emitter(PartitionEmitter):
-    def __init__(self, spout: _Memory) -> None:
-        self._spout = spout
-
     def next_metadata(self, txid: int, partition: int, last: Any) -> Any:
-        return self._spout.after(partition, last)
-
-    def emit_partition_batch(
-        self, attempt: TransactionAttempt, collector: BatchCollector, partition: int, metadata: Any
-    ) -> None:
-        self._spout.emit(attempt, collector, partition, metadata)
-
-
-class _OpaqueEmitter(OpaqueEmitter):
-    def __init__(self, spout: OpaqueMemoryTransactionalSpout) -> None:
-        self._spout = spout
-
-    def num_partitions(self) -> int:
-        return len(self._spout.rows)
-
-    def next_metadata(self, txid: int, partition: int, last: Any) -> Any:
-        if partition in self._spout.disabled:
-            return None
-        return self._spout.after(partition, last)
+        spout = self._spout
+        return None if partition in spout.disabled else spout.after(partition, last)
 
     def emit_partition_batch(
         self, attempt: TransactionAttempt, collector: BatchCollector, partition: int, metadata: Any
     ) -> Any:
-        self._spout.emit(attempt, collector, partition, metadata)
+        start, count = metadata
+        for row in self._spout.rows[partition][start : start + count]:
+            collector.emit([attempt, *row])
         return metadata
+
+
+class _MemoryCoordinator(_Ranges, PartitionCoordinator):
+    pass
+
+
+class _MemoryEmitter(_Ranges, PartitionEmitter):
+    pass
+
+
+class _OpaqueMemoryEmitter(_Ranges, OpaqueEmitter):
+    pass

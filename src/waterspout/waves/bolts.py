@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
@@ -200,22 +200,15 @@ class BoltTask:
         self, rows: list[tuple[Any, ...]], origin: Origin, base: int, deadline: float
     ) -> int:
         execute = self.bolt._tuple_entry
-        done, chunk, began = 0, 1, time.monotonic()
-        while done < len(rows):
-            index = base + done
-            for values in islice(rows, done, done + chunk):
+        done = 0
+        for done, stop in _chunks(len(rows), deadline):
+            for index, values in enumerate(islice(rows, done, stop), base + done):
                 given = Tuple(values, origin, index)
                 try:
                     execute(given)
                 except Exception as error:
                     self._fail(given, error)
-                index += 1
-            done = index - base
-            now = time.monotonic()
-            if now >= deadline:
-                break
-            chunk = _next_chunk(chunk, now - began)
-            began = now
+            done = stop
         return done
 
     def _execute_basic(
@@ -223,23 +216,16 @@ class BoltTask:
     ) -> int:
         execute, collector = self.bolt.execute, self.collector
         port = collector.port
-        done, chunk, began = 0, 1, time.monotonic()
-        while done < len(rows):
-            index = base + done
-            for values in islice(rows, done, done + chunk):
+        done = 0
+        for done, stop in _chunks(len(rows), deadline):
+            for index, values in enumerate(islice(rows, done, stop), base + done):
                 given = Tuple(values, origin, index)
                 port.current = index
                 try:
                     execute(given, collector)
                 except Exception as error:
                     self._fail(given, error)
-                index += 1
-            done = index - base
-            now = time.monotonic()
-            if now >= deadline:
-                break
-            chunk = _next_chunk(chunk, now - began)
-            began = now
+            done = stop
         return done
 
     def _fail(self, given: Tuple, error: Exception) -> None:
@@ -266,8 +252,17 @@ class BoltTask:
             self.bolt._prepare_task(self._conf, self._context, self.collector)
 
 
-def _next_chunk(chunk: int, took_s: float) -> int:
-    return max(1, chunk // 2) if took_s > _CHUNK_S else min(_CHUNK_MAX, 2 * chunk)
+def _chunks(total: int, deadline: float) -> Iterator[tuple[int, int]]:
+    """Return where chunks begin and end, until the deadline: smaller ones where they take long."""
+    done, chunk, began = 0, 1, time.monotonic()
+    while done < total:
+        stop = min(total, done + chunk)
+        yield done, stop
+        done, now = stop, time.monotonic()
+        if now >= deadline:
+            return
+        chunk = max(1, chunk // 2) if now - began > _CHUNK_S else min(_CHUNK_MAX, 2 * chunk)
+        began = now
 
 
 def _pickled(thing: Any) -> bytes:

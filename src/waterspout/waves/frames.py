@@ -42,28 +42,21 @@ class Frame:
 
     def after(self, done: int) -> Frame:
         """Return what is left after the first `done` tuples."""
-        shared = {index - done: ids for index, ids in (self.shared or {}).items() if index >= done}
-        return Frame(
-            self.source,
-            self.stream,
-            self.target,
-            self.values[done:],
-            None if self.roots is None else self.roots[done:],
-            None if self.edges is None else self.edges[done:],
-            shared or None,
-            self.born,
-        )
+        return self._cut(done, len(self))
 
     def before(self, end: int) -> Frame:
         """Return the first `end` tuples."""
-        shared = {index: ids for index, ids in (self.shared or {}).items() if index < end}
+        return self._cut(0, end)
+
+    def _cut(self, start: int, end: int) -> Frame:
+        shared = {i - start: ids for i, ids in (self.shared or {}).items() if start <= i < end}
         return Frame(
             self.source,
             self.stream,
             self.target,
-            self.values[:end],
-            None if self.roots is None else self.roots[:end],
-            None if self.edges is None else self.edges[:end],
+            self.values[start:end],
+            None if self.roots is None else self.roots[start:end],
+            None if self.edges is None else self.edges[start:end],
             shared or None,
             self.born,
         )

@@ -50,10 +50,10 @@ class _Partition:
     def opened(self, start: int, stop: int, offsets: list[int]) -> None:
         """Take note of what was read of a range; what was to be read again may be gone."""
         self.reading = [
-            part
+            rest
             for begin, end in self.reading
-            for part in ((begin, min(end, start)), (max(begin, stop), end))
-            if part[0] < part[1]
+            for rest in ((begin, min(end, start)), (max(begin, stop), end))
+            if rest[0] < rest[1]
         ]
         again = {offset for offset in self.retrying if start <= offset < stop}
         self.retrying -= again
@@ -210,7 +210,8 @@ class LogTask(SpoutTask):
         try:
             return super().failed(failure)
         except SpoutCrash:
-            # Its values could not be read for the letter: it will fail once more, and then be.
+            # Its values could not be read for the letter. It is sent again, and when it fails again
+            # they are asked for once more.
             if message is not None:
                 self._fail(message)
             raise

@@ -69,9 +69,9 @@ def first_values(roots: Ids, sealed: Sealed) -> Ids:
     known, values = combine(sealed.roots, sealed.edges)
     first = np.zeros(len(roots), np.uint64)
     if len(known):
-        places = np.minimum(np.searchsorted(known, roots), len(known) - 1)
-        found = known[places] == roots
-        first[found] = values[places[found]]
+        positions = np.minimum(np.searchsorted(known, roots), len(known) - 1)
+        found = known[positions] == roots
+        first[found] = values[positions[found]]
     return first
 
 

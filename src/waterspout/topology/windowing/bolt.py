@@ -127,7 +127,7 @@ class WindowedBolt(Bolt):
             self.configuration = {**others, **ticks}
         return self
 
-    def _check_place(self, context: TopologyContext, conf: Mapping[str, Any]) -> None:
+    def _check_use(self, context: TopologyContext, conf: Mapping[str, Any]) -> None:
         late = self.declared_streams().get(self._window_settings.late_stream or "")
         direct = late is not None and late.direct
         self._window_settings.check(context, conf, direct=direct)
