@@ -36,7 +36,7 @@ from waterspout.waves.frames import Frame
 from waterspout.waves.log_spouts import LogTask
 from waterspout.waves.logs import LogRead
 from waterspout.waves.over_waves import ShardResult
-from waterspout.waves.spouts import PulledSpout, SpoutTask
+from waterspout.waves.spouts import PulledSpout, SpoutTask, TaskSettings
 
 __all__ = ["Counts", "SpoutTasks"]
 
@@ -96,17 +96,15 @@ class SpoutTasks:
         conf = self._conf.to_dict()
         for spec in self._topology.spouts:
             for task in self._topology.tasks[spec.id]:
-                options: dict[str, Any] = {
-                    "tracked": self._tracked,
-                    "max_replays": self._conf.max_replays,
-                    "report": self._reporter(spec.id, task),
-                }
+                settings = TaskSettings(
+                    conf, self._tracked, self._conf.max_replays, self._reporter(spec.id, task)
+                )
                 made: SpoutTask
                 if spec.read_on_executors:
                     stored = self._ledger.positions.get(spec.id, {})
-                    made = LogTask(self._topology, task, conf, stored, **options)
+                    made = LogTask(self._topology, task, settings, stored)
                 else:
-                    made = PulledSpout(self._topology, task, conf, pickled[spec.id], **options)
+                    made = PulledSpout(self._topology, task, settings, pickled[spec.id])
                 self._tasks[task] = made
         for each in self._tasks.values():
             self._guarded(each, each.open)

@@ -7,7 +7,6 @@ no lineage, so that a lost block fails the attempt instead of silently emitting 
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from typing import NamedTuple
 
 from pyspark.sql import DataFrame, Observation
@@ -17,7 +16,7 @@ from waterspout.config import Config
 from waterspout.coordination.engine import CommitOrder, Committed, Processed
 from waterspout.spark.phases import PhaseEngine, Work
 from waterspout.spark.session import SparkRuntime
-from waterspout.spark.supersteps import Described, rows_of, table_of, through_stages
+from waterspout.spark.supersteps import Stages, rows_of, table_of
 from waterspout.transactional.attempt import TransactionAttempt
 from waterspout.transactional.builder import TransactionalTopology
 from waterspout.transactional.ledger import Metadata
@@ -26,9 +25,6 @@ from waterspout.transactional.runtime import FAILED
 from waterspout.waves.shards import DRIVER, Row
 
 __all__ = ["BatchBoltEngine"]
-
-# What a header has of each phase.
-_CHANGING = ("attempt", "commit", "metadata", "resolved")
 
 
 class _Staged(NamedTuple):
@@ -46,7 +42,7 @@ class BatchBoltEngine(PhaseEngine):
     ) -> None:
         super().__init__(runtime, topology.name, conf)
         self._phases = Phases(topology, conf, runtime.cores or 2)
-        self._described: dict[int, Described] = {}
+        self._stages = Stages("attempt", "commit", "metadata", "resolved")
 
     def process(self, attempt: TransactionAttempt, metadata: Metadata, work: Work) -> Processed:
         """Emit the batch and execute it; leave what is half-done on the executors."""
@@ -94,13 +90,7 @@ class BatchBoltEngine(PhaseEngine):
 
     def _through(self, frame: DataFrame, phase: PhasePlan, partitions: int) -> DataFrame:
         """Lead rows through the stages of a phase; at first they are in so many partitions."""
-        shape = id(phase.shape)
-        if shape not in self._described:
-            self._described[shape] = Described.of(phase.shape, replace(phase.header, metadata=None))
-        changes = {name: getattr(phase.header, name) for name in _CHANGING}
-        return through_stages(
-            frame, phase.shape, self._described[shape], changes, phase.stages, partitions
-        )
+        return self._stages.through(frame, phase.shape, phase.header, phase.stages, partitions)
 
 
 def _rows_below(kept: DataFrame, stage: int) -> list[Row]:

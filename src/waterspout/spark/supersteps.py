@@ -6,7 +6,7 @@ import queue
 import secrets
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Any
@@ -29,10 +29,7 @@ from waterspout.waves.over_waves import results_of
 from waterspout.waves.shape import WaveShape
 from waterspout.waves.shards import Row, ShardHeader, run_stage
 
-__all__ = ["Described", "SparkWaves", "rows_of", "table_of", "through_stages"]
-
-# What a header has of each wave.
-_CHANGING = ("number", "attempt", "seed", "closing")
+__all__ = ["SparkWaves", "Stages", "rows_of", "table_of"]
 
 _SCHEMA = pa.schema(
     [("stage", pa.int32()), ("shard", pa.int32()), ("count", pa.int64()), ("data", pa.binary())]
@@ -45,32 +42,13 @@ _read: dict[str, tuple[WaveShape, ShardHeader]] = {}
 
 
 @dataclass(frozen=True)
-class Described:
-    """A shape and a header, pickled once for all waves or batches that share them."""
-
-    key: str
-    pickled: bytes
-
-    @classmethod
-    def of(cls, shape: WaveShape, header: ShardHeader) -> Described:
-        """Pickle them, under a name that no other has."""
-        return cls(secrets.token_hex(8), dumps((shape, header)))
-
-    def read(self) -> tuple[WaveShape, ShardHeader]:
-        """Read them back; a worker does so once."""
-        found = _read.get(self.key)
-        if found is None:
-            if len(_read) > 16:
-                _read.clear()
-            found = _read[self.key] = unpack(self.pickled)
-        return found
-
-
-@dataclass(frozen=True)
 class _StageTask:
     """What a Python worker runs for one stage: rows in, rows out."""
 
-    described: Described
+    key: str
+    described: bytes
+    """The pickled shape and header, under a key: a worker reads them once."""
+
     changes: Mapping[str, Any]
     """What the header has in this wave or phase, instead of what was described."""
 
@@ -80,35 +58,59 @@ class _StageTask:
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Run the shards of this stage that are among the rows; pass the others on."""
         faults.install(None if self.plan is None else plan_of(self.plan))
-        shape, header = self.described.read()
+        shape, header = self._description()
         context = TaskContext.get()
         worker = Worker(_live, "" if context is None else str(context.taskAttemptId()))
         header = replace(header, **self.changes)
         for row in run_stage(shape, header, self.stage, rows_of(batches), worker):
             yield _batch([row])
 
+    def _description(self) -> tuple[WaveShape, ShardHeader]:
+        found = _read.get(self.key)
+        if found is None:
+            if len(_read) > 16:
+                _read.clear()
+            found = _read[self.key] = unpack(self.described)
+        return found
 
-def through_stages(
-    frame: DataFrame,
-    shape: WaveShape,
-    described: Described,
-    changes: Mapping[str, Any],
-    stages: Iterable[int],
-    partitions: int,
-) -> DataFrame:
-    """Lead rows through some stages; at the beginning they are in so many partitions.
 
-    Each shard of the first stage has one row: none is moved, unless too many are together.
+class Stages:
+    """Leads rows through stages; what all waves or batches have in common is pickled once.
+
+    `changing` names the fields of a header that are not the same in all of them.
     """
-    plan = faults.current_plan()
-    plan_json = None if plan is None else plan.to_json()
-    for turn, number in enumerate(stages):
-        shards = shape.stages[number].shards
-        if turn or shards > partitions:
-            target = F.pmod(F.col("shard"), F.lit(shards)).cast("int")
-            frame = frame.repartitionById(shards, target)
-        frame = frame.mapInArrow(_StageTask(described, changes, number, plan_json), _DDL)
-    return frame
+
+    def __init__(self, *changing: str) -> None:
+        self._changing = changing
+        self._described: dict[int, tuple[str, bytes]] = {}
+
+    def through(
+        self,
+        frame: DataFrame,
+        shape: WaveShape,
+        header: ShardHeader,
+        stages: Sequence[int],
+        partitions: int,
+    ) -> DataFrame:
+        """Lead rows through some stages; at the beginning they are in so many partitions.
+
+        Each shard of the first stage has one row: none is moved, unless too many are together.
+        """
+        if id(shape) not in self._described:
+            nothing: dict[str, Any] = dict.fromkeys(self._changing)
+            common = replace(header, **nothing)
+            self._described[id(shape)] = (secrets.token_hex(8), dumps((shape, common)))
+        described = self._described[id(shape)]
+        changes = {name: getattr(header, name) for name in self._changing}
+        plan = faults.current_plan()
+        plan_json = None if plan is None else plan.to_json()
+        for turn, number in enumerate(stages):
+            shards = shape.stages[number].shards
+            if turn or shards > partitions:
+                target = F.pmod(F.col("shard"), F.lit(shards)).cast("int")
+                frame = frame.repartitionById(shards, target)
+            frame = frame.mapInArrow(_StageTask(*described, changes, number, plan_json), _DDL)
+        return frame
 
 
 class SparkWaves(WaveEngine):
@@ -120,7 +122,7 @@ class SparkWaves(WaveEngine):
         self._cancel_wait_s = cancel_wait_s
         self._pool = DaemonPool(1, "waterspout-wave")
         self._ended: queue.SimpleQueue[WaveDone | WaveFailed | None] = queue.SimpleQueue()
-        self._described: dict[int, Described] = {}
+        self._stages = Stages("number", "attempt", "seed", "closing")
         self._running: Future[None] | None = None
         self._tag = ""
         self._lock = threading.Lock()
@@ -167,24 +169,10 @@ class SparkWaves(WaveEngine):
 
     def _run(self, wave: Wave) -> Iterator[Row]:
         frame = self._runtime.spark.createDataFrame(table_of(wave.rows()))
-        header, stages = wave.header, wave.shape.stages
-        changes = {name: getattr(header, name) for name in _CHANGING}
-        # Whatever their partitions, the rows of the first stage stay where they are.
-        frame = through_stages(
-            frame,
-            wave.shape,
-            self._described_as(wave),
-            changes,
-            range(len(stages)),
-            stages[0].shards,
-        )
+        shape = wave.shape
+        numbers = range(len(shape.stages))
+        frame = self._stages.through(frame, shape, wave.header, numbers, shape.stages[0].shards)
         return rows_of(frame.toArrow().to_batches())
-
-    def _described_as(self, wave: Wave) -> Described:
-        shape = id(wave.shape)
-        if shape not in self._described:
-            self._described[shape] = Described.of(wave.shape, wave.header)
-        return self._described[shape]
 
 
 def table_of(rows: list[Row]) -> pa.Table:

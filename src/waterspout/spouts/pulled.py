@@ -25,7 +25,7 @@ from waterspout.topology.graph import Topology
 from waterspout.topology.pickling import require_picklable
 from waterspout.topology.ports import Outlet
 from waterspout.tuples import Fields
-from waterspout.waves.spouts import PulledSpout
+from waterspout.waves.spouts import PulledSpout, TaskSettings
 
 __all__ = ["PulledSource"]
 
@@ -51,15 +51,13 @@ class PulledSource(AdaptedSource[Spout]):
         """Open the spout: the user's own object, as the first task of a core topology is."""
         # There it bounds messages, here batches; the size of a batch is what bounds messages.
         conf = {**context.conf.to_dict(), _PENDING_KEY: None}
-        task = _Puller(
-            self._topology,
-            1,
+        settings = TaskSettings(
             conf,
-            self._pickled,
             tracked=True,
             max_replays=0,
             report=lambda error: log.warning("spout %r: %s", self._spout_id, described(error)),
         )
+        task = _Puller(self._topology, 1, settings, self._pickled)
         limits = (context.conf.spout_max_batch_size, context.conf.max_retries)
         self._planner = _PulledPlanner(task, *limits)
         return self._planner

@@ -30,6 +30,7 @@ __all__ = [
     "PartitionCoordinator",
     "PartitionEmitter",
     "PartitionedTransactionalSpout",
+    "SourceCoordinator",
     "TransactionalSpout",
     "pinned",
 ]
@@ -45,17 +46,29 @@ def pinned(metadata: Any, count: int, emitter: str) -> Any:
     return metadata if count else None
 
 
-class _Closing:
-    def close(self) -> None:
-        """Give up connections; not called if the process dies."""
-
-
-class BatchCoordinator(_Closing, ABC):
-    """The driver's side of a `TransactionalSpout`. One thread calls it."""
+class SourceCoordinator:
+    """What the driver's side of every transactional spout has. One thread calls it."""
 
     def is_ready(self) -> bool:
         """Whether another batch may begin. Called often; must be quick."""
         return True
+
+    def close(self) -> None:
+        """Give up connections; not called if the process dies."""
+
+
+class _SourceEmitter:
+    """What the executors' side of every transactional spout has."""
+
+    def cleanup_before(self, txid: int) -> None:
+        """Batches before this one have committed. Called in the driver, on an emitter there."""
+
+    def close(self) -> None:
+        """Give up connections; not called if the process dies."""
+
+
+class BatchCoordinator(SourceCoordinator, ABC):
+    """The driver's side of a `TransactionalSpout`."""
 
     @abstractmethod
     def initialize_transaction(self, txid: int, previous: Any) -> Any:
@@ -67,7 +80,7 @@ class BatchCoordinator(_Closing, ABC):
         """
 
 
-class BatchEmitter(_Closing, ABC):
+class BatchEmitter(_SourceEmitter, ABC):
     """The executors' side: one for each task of the spout."""
 
     @abstractmethod
@@ -76,35 +89,30 @@ class BatchEmitter(_Closing, ABC):
     ) -> None:
         """Emit this task's share of a batch: `[attempt, ...]`. Every task gets all metadata."""
 
-    def cleanup_before(self, txid: int) -> None:
-        """Batches before this one have committed. Called in the driver, on an emitter there."""
-
 
 class TransactionalSpout(Component, ABC):
     """A source that knows batches; its coordinator says what is in each."""
 
     @abstractmethod
-    def get_coordinator(self, conf: Mapping[str, Any], context: TopologyContext) -> Any:
+    def get_coordinator(
+        self, conf: Mapping[str, Any], context: TopologyContext
+    ) -> BatchCoordinator:
         """Return the `BatchCoordinator`; called in the driver."""
 
     @abstractmethod
-    def get_emitter(self, conf: Mapping[str, Any], context: TopologyContext) -> Any:
+    def get_emitter(self, conf: Mapping[str, Any], context: TopologyContext) -> BatchEmitter:
         """Return the `BatchEmitter` of a task; called where it runs."""
 
 
-class PartitionCoordinator(_Closing, ABC):
+class PartitionCoordinator(SourceCoordinator, ABC):
     """The driver's side of a partitioned source."""
-
-    def is_ready(self) -> bool:
-        """Whether another batch may begin."""
-        return True
 
     @abstractmethod
     def num_partitions(self) -> int:
         """Return how many partitions there are now. A batch keeps the number it began with."""
 
 
-class PartitionEmitter(_Closing, ABC):
+class PartitionEmitter(_SourceEmitter, ABC):
     """Emits one partition's share of a batch. Implement `emit_partition_batch` and one more.
 
     With `next_metadata` nothing is read in the driver. With Storm's `emit_partition_batch_new`
@@ -137,23 +145,22 @@ class PartitionEmitter(_Closing, ABC):
     ) -> None:
         """Emit exactly what the metadata pins."""
 
-    def cleanup_before(self, txid: int) -> None:
-        """Batches before this one have committed. Called in the driver, on an emitter there."""
-
 
 class PartitionedTransactionalSpout(Component, ABC):
     """A partitioned source that gives the same batch again: the metadata of a txid is fixed."""
 
     @abstractmethod
-    def get_coordinator(self, conf: Mapping[str, Any], context: TopologyContext) -> Any:
+    def get_coordinator(
+        self, conf: Mapping[str, Any], context: TopologyContext
+    ) -> PartitionCoordinator:
         """Return the `PartitionCoordinator`; called in the driver."""
 
     @abstractmethod
-    def get_emitter(self, conf: Mapping[str, Any], context: TopologyContext) -> Any:
+    def get_emitter(self, conf: Mapping[str, Any], context: TopologyContext) -> PartitionEmitter:
         """Return a `PartitionEmitter`; called in the driver and in every task."""
 
 
-class OpaqueEmitter(_Closing, ABC):
+class OpaqueEmitter(_SourceEmitter, ABC):
     """Emits one partition's share of an attempt, from where the last committed batch ended.
 
     With a method `next_metadata(txid, partition, last)`, as `PartitionEmitter` has it, the range is
@@ -173,19 +180,18 @@ class OpaqueEmitter(_Closing, ABC):
     ) -> Any:
         """Emit what the metadata pins (or, without `next_metadata`, what comes after it)."""
 
-    def cleanup_before(self, txid: int) -> None:
-        """Batches before this one have committed. Called in the driver, on an emitter there."""
-
 
 class OpaquePartitionedTransactionalSpout(Component, ABC):
     """A partitioned source whose batches may differ between attempts; nothing is skipped."""
 
     @abstractmethod
-    def get_coordinator(self, conf: Mapping[str, Any], context: TopologyContext) -> Any:
+    def get_coordinator(
+        self, conf: Mapping[str, Any], context: TopologyContext
+    ) -> SourceCoordinator:
         """Return an object with `is_ready()` and `close()`; called in the driver."""
 
     @abstractmethod
-    def get_emitter(self, conf: Mapping[str, Any], context: TopologyContext) -> Any:
+    def get_emitter(self, conf: Mapping[str, Any], context: TopologyContext) -> OpaqueEmitter:
         """Return an `OpaqueEmitter`; called in the driver and in every task."""
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,7 +16,7 @@ from waterspout.topology.graph import Topology
 from waterspout.topology.grouping import stable_hash
 from waterspout.waves.bolts import Failure
 from waterspout.waves.logs import LogRange, LogRead, OpenedLog
-from waterspout.waves.spouts import Message, SpoutTask
+from waterspout.waves.spouts import Message, SpoutTask, TaskSettings
 
 __all__ = ["LogTask"]
 
@@ -65,19 +65,9 @@ class LogTask(SpoutTask):
     """Hands out ranges, and knows for each partition what is done."""
 
     def __init__(
-        self,
-        topology: Topology,
-        task: int,
-        conf: Mapping[str, Any],
-        positions: Mapping[str, int],
-        *,
-        tracked: bool,
-        max_replays: int,
-        report: Callable[[BaseException], None],
+        self, topology: Topology, task: int, settings: TaskSettings, positions: Mapping[str, int]
     ) -> None:
-        super().__init__(
-            topology, task, conf, tracked=tracked, max_replays=max_replays, report=report
-        )
+        super().__init__(topology, task, settings)
         self._spout = self._spec.component
         self._stored = dict(positions)
         self._partitions: dict[Any, _Partition] = {}

@@ -27,7 +27,7 @@ from waterspout.waves.frames import Frame, unpack
 from waterspout.waves.routing import make_outlets
 from waterspout.waves.sealing import Anchors, first_values, seal
 
-__all__ = ["Emission", "Message", "PulledSpout", "ReplayId", "SpoutTask"]
+__all__ = ["Emission", "Message", "PulledSpout", "ReplayId", "SpoutTask", "TaskSettings"]
 
 # Calls of next_tuple for one look at a spout: enough that looking costs nothing, few enough that
 # several spouts take turns.
@@ -72,27 +72,28 @@ class _Failing:
     since: float = field(default_factory=time.time)
 
 
+@dataclass(frozen=True, slots=True)
+class TaskSettings:
+    """What a run tells each of its spout tasks."""
+
+    conf: Mapping[str, Any]
+    tracked: bool
+    max_replays: int
+    report: Callable[[BaseException], None]
+
+
 class SpoutTask(ABC):
     """One task of any spout: its messages on the way, and those that were sent again."""
 
-    def __init__(
-        self,
-        topology: Topology,
-        task: int,
-        conf: Mapping[str, Any],
-        *,
-        tracked: bool,
-        max_replays: int,
-        report: Callable[[BaseException], None],
-    ) -> None:
+    def __init__(self, topology: Topology, task: int, settings: TaskSettings) -> None:
         self.task = task
         self.component = topology.component_of[task]
         self._topology = topology
         self._spec = topology.components[self.component]
-        self._conf = {**conf, **self._spec.configuration}
-        self._tracked = tracked
-        self._max_replays = max_replays
-        self._report = report
+        self._conf = {**settings.conf, **self._spec.configuration}
+        self._tracked = settings.tracked
+        self._max_replays = settings.max_replays
+        self._report = settings.report
         self._max_pending = self._conf.get("topology.max.spout.pending") or None
         self._failing: dict[Any, _Failing] = {}
         self._pending: dict[int, Message] = {}
@@ -103,7 +104,7 @@ class SpoutTask(ABC):
         """How often the spout was told that a message failed."""
         self._turn = 0
         self._spout: Any = None
-        self._collector = SpoutCollector(self._port(), None if tracked else self._ack_now)
+        self._collector = SpoutCollector(self._port(), None if self._tracked else self._ack_now)
 
     @property
     def pending(self) -> int:
@@ -291,19 +292,9 @@ class PulledSpout(SpoutTask):
     """A spout whose `next_tuple` is called here."""
 
     def __init__(
-        self,
-        topology: Topology,
-        task: int,
-        conf: Mapping[str, Any],
-        pickled: bytes,
-        *,
-        tracked: bool,
-        max_replays: int,
-        report: Callable[[BaseException], None],
+        self, topology: Topology, task: int, settings: TaskSettings, pickled: bytes
     ) -> None:
-        super().__init__(
-            topology, task, conf, tracked=tracked, max_replays=max_replays, report=report
-        )
+        super().__init__(topology, task, settings)
         self._pickled = pickled
         # The first task is the user's own object: it can be looked at, and fed.
         first = topology.tasks[self.component][0] == task
