@@ -19,7 +19,7 @@ def test_the_demo_is_killed_in_mid_commit_and_ends_exact(tmp_path):
 
     ran = subprocess.run(
         [sys.executable, "-m", "waterspout.cli", "demo", *options],
-        env={**os.environ, "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1", "FORCE_COLOR": "1"},
+        env={**os.environ, "FORCE_COLOR": "1"},
         capture_output=True,
         text=True,
         check=False,

@@ -60,7 +60,7 @@ def start(*arguments: str, cwd: Path) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-m", "waterspout.cli", *arguments],
         cwd=cwd,
-        env={**os.environ, "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1"},
+        env={**os.environ},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -97,6 +97,7 @@ def test_sigterm_ends_a_run_in_order(place):
     assert "ticks: stopped;" in out.splitlines()[-1]
 
 
+@pytest.mark.soak
 def test_the_example_of_a_global_count_gives_its_totals(shared_spark, cli, place):
     outcome = cli("run", str(EXAMPLES / "global_count.py"), "--until-idle")
 

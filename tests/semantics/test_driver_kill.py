@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.soaking import soaked
 from waterspout.coordination.embedded import EmbeddedStore
 from waterspout.faults import BATCH_POINTS, ENVIRONMENT_VARIABLE
 
@@ -42,7 +43,7 @@ def recount(folder: Path, files: set[str] | None = None) -> Counter[str]:
 
 
 def run_child(folder: Path, faults: list[dict] | None = None) -> int:
-    env = {**os.environ, "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1"}
+    env = {**os.environ}
     env.pop(ENVIRONMENT_VARIABLE, None)
     if faults:
         env[ENVIRONMENT_VARIABLE] = json.dumps(faults)
@@ -73,18 +74,15 @@ def assert_exact(folder: Path) -> None:
     assert total(folder) == sum(recount(folder).values())
 
 
-# Around each thing that is durable; in process, every point is tried in any case.
-WORST_POINTS = ["write.after", "mark.before"]
-
-
+# In process, every point is tried in any case.
 @pytest.mark.parametrize(
-    "points",
+    ("points", "in_a_task"),
     [
-        pytest.param(WORST_POINTS, id="worst"),
-        pytest.param(DRIVER_POINTS, id="every", marks=pytest.mark.soak),
+        pytest.param(["write.after"], False, id="worst"),
+        soaked(DRIVER_POINTS, True, id="every"),
     ],
 )
-def test_kill_at_a_point_and_the_same_command_goes_on_exactly(tmp_path, points):
+def test_kill_at_a_point_and_the_same_command_goes_on_exactly(tmp_path, points, in_a_task):
     # Each start recovers from one kill and is killed at the next point, so that every point
     # is passed, killed at, and recovered from, with one JVM start each.
     write_sentences(tmp_path, files=len(points) + 4)
@@ -95,8 +93,9 @@ def test_kill_at_a_point_and_the_same_command_goes_on_exactly(tmp_path, points):
         assert run_child(tmp_path, [fault]) == -signal.SIGKILL, point
         assert committed(tmp_path) - before in (0, 1), point
 
-    (tmp_path / "kill-in-processing").touch()
-    assert run_child(tmp_path) == -signal.SIGKILL
+    if in_a_task:
+        (tmp_path / "kill-in-processing").touch()
+        assert run_child(tmp_path) == -signal.SIGKILL
 
     assert run_child(tmp_path) == 0
     assert committed(tmp_path) == len(points) + 4
@@ -104,7 +103,7 @@ def test_kill_at_a_point_and_the_same_command_goes_on_exactly(tmp_path, points):
 
 
 def start_child(folder: Path, fault: dict) -> subprocess.Popen:
-    env = {**os.environ, "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1"}
+    env = {**os.environ}
     env[ENVIRONMENT_VARIABLE] = json.dumps([fault])
     with open(folder / "first.log", "ab") as log:
         return subprocess.Popen(

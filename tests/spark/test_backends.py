@@ -28,8 +28,8 @@ ON_SERVERS = {
     "cassandra": cassandra_store,
 }
 IN_FILES = {"sqlite": sqlite_store, "files": file_store}
-# In each run the two servers with most of the machinery; in soak all the others too.
-SOAKED_ONLY = ("memcached", "cassandra", "sqlite", "files")
+# In each run the server with most of the machinery; in soak all the others too.
+SOAKED_ONLY = ("redis", "memcached", "cassandra", "sqlite", "files")
 STORES = [
     pytest.param(
         name,

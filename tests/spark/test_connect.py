@@ -25,8 +25,6 @@ def test_word_counts_over_spark_connect_are_exact(tmp_path):
     env = {
         **os.environ,
         "SPARK_LOCAL_IP": "127.0.0.1",
-        "PYTHONPATH": str(ROOT),
-        "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1",
     }
     with open(tmp_path / "child.log", "wb") as log:
         # A group of its own: the server that it starts must not outlive the test.

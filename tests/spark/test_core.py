@@ -6,6 +6,7 @@ from collections import Counter
 
 import pytest
 
+from tests.soaking import soaked
 from tests.spark.core_components import (
     Count,
     Join,
@@ -83,7 +84,7 @@ def test_counts_go_on_over_waves(spark, tmp_path):
     assert feeder.tracker.acks == dict.fromkeys(range(200), 1)
 
 
-@pytest.mark.parametrize("component", ["split", "count"])
+@pytest.mark.parametrize("component", [soaked("split"), "count"])
 def test_a_worker_killed_in_any_superstep_changes_nothing(spark, tmp_path, component):
     token = str(tmp_path / "token")
     where = {"component": component}
@@ -182,7 +183,7 @@ def test_tuples_held_over_waves_are_joined_and_acked(spark, config):
     assert ages.tracker.fails == names.tracker.fails == {}
 
 
-@pytest.mark.parametrize("ackers", [1, 0])
+@pytest.mark.parametrize("ackers", [1, soaked(0)])
 def test_a_slow_bolt_makes_the_spouts_wait_until_it_has_caught_up(spark, ackers):
     feeder = FeederSpout("n")
     for n in range(3_000):

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.soaking import soaked
 from tests.spark.core_components import logged
 from waterspout.coordination.dead_letters import DeadLetters
 from waterspout.coordination.embedded import EmbeddedStore
@@ -29,8 +30,6 @@ KILLS = [("letters.after", 1), ("positions.before", 1)]
 def start(what, source, folder, faults=(), **more):
     env = {
         **os.environ,
-        "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1",
-        "PYTHONPATH": str(ROOT),
         ENVIRONMENT_VARIABLE: json.dumps(list(faults)),
         **more,
     }
@@ -50,7 +49,10 @@ def committed(folder):
     return 0 if ledger is None else sum(ledger.positions.get("source", {}).values())
 
 
-def test_a_killed_driver_goes_on_from_the_acked_prefix(tmp_path):
+@pytest.mark.parametrize(
+    "kills", [pytest.param(KILLS[1:], id="positions"), soaked(KILLS, id="both")]
+)
+def test_a_killed_driver_goes_on_from_the_acked_prefix(tmp_path, kills):
     source = tmp_path / "in"
     source.mkdir()
     for part in range(2):
@@ -60,7 +62,7 @@ def test_a_killed_driver_goes_on_from_the_acked_prefix(tmp_path):
     expected = {f"{part}-{n}" for part in range(2) for n in range(3_000) if n != 1_500}
     expected.add("1-poison")
 
-    for point, nth in KILLS:
+    for point, nth in kills:
         child = start("lines", source, tmp_path, [{"point": point, "action": "kill", "nth": nth}])
         assert child.wait(timeout=120) == -signal.SIGKILL, output(tmp_path)
     child = start("lines", source, tmp_path)
@@ -69,11 +71,11 @@ def test_a_killed_driver_goes_on_from_the_acked_prefix(tmp_path):
     found = logged(tmp_path)
     assert set(found) == expected
     # What was on the way at a kill, at most, is processed again.
-    assert sum(found.values()) - len(found) <= len(KILLS) * 2 * 2_000
+    assert sum(found.values()) - len(found) <= len(kills) * 2 * 2_000
     letters = DeadLetters(tmp_path / "home" / "killed").all()
     assert {letter.values for letter in letters} == {("poison",)}
     # Each kill may come between a letter and the position that says it need not be read again.
-    assert 1 <= len(letters) <= 1 + len(KILLS)
+    assert 1 <= len(letters) <= 1 + len(kills)
     assert committed(tmp_path) == sum(path.stat().st_size for path in source.iterdir())
 
 

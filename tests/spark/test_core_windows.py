@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.soaking import soaked
 from tests.spark.core_components import Log, logged
 from waterspout import Config, TopologyBuilder, faults, submit
 from waterspout.faults import Fault, FaultPlan
@@ -38,7 +39,7 @@ def finish(run):
         run.stop()
 
 
-@pytest.mark.parametrize("collapse", [0, 2000])
+@pytest.mark.parametrize("collapse", [0, soaked(2000)])
 def test_a_worker_that_dies_under_a_window_changes_nothing(spark, tmp_path, collapse):
     where = {"component": "windows", "wave": 2}
     kill = Fault("wave.execute", "kill", where=where, token=str(tmp_path / "token"))

@@ -11,6 +11,7 @@ import threading
 
 import pytest
 
+from tests.soaking import soaked
 from tests.trident.support import Keep, capture, finish, wait_for
 from waterspout import Config, faults, submit
 from waterspout.errors import (
@@ -417,7 +418,9 @@ def test_nothing_staged_outlives_its_batch(spark, path):
     assert (staged, left) == ({}, 0)
 
 
-@pytest.mark.parametrize("point", ["commit.after_record", "mark.before", "mark.after"])
+@pytest.mark.parametrize(
+    "point", [soaked("commit.after_record"), "mark.before", soaked("mark.after")]
+)
 def test_nothing_staged_outlives_a_failed_attempt_or_a_stopped_run(running, spark, path, point):
     gc.collect()
     persistent = spark.sparkContext._jsc.sc().getPersistentRDDs

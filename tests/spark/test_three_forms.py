@@ -174,7 +174,9 @@ def expected_rows(rows):
 
 
 @settings(
-    max_examples=2, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=max(1, settings().max_examples // 40),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(rows=ROWS)
 def test_the_same_topology_in_every_form_gives_the_same_rows(spark, rows):

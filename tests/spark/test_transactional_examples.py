@@ -77,6 +77,7 @@ def test_words_and_their_buckets_in_two_files_through_killed_workers(spark, monk
     assert rows(tmp_path / "buckets.db", "buckets") == buckets
 
 
+@pytest.mark.soak
 @pytest.mark.services
 def test_words_in_redis_and_buckets_in_a_file(spark, redis_server, monkeypatch, tmp_path):
     import redis as client

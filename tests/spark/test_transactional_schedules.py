@@ -117,21 +117,21 @@ def run_schedules(seeds, spark, home, tmp_path):
     return wrong, struck, killed, outages
 
 
-def test_25_random_schedules_leave_what_a_recount_gives(spark, home, tmp_path):
-    wrong, struck, killed, outages = run_schedules(range(25), spark, home, tmp_path)
+def test_8_random_schedules_leave_what_a_recount_gives(spark, home, tmp_path):
+    wrong, struck, killed, outages = run_schedules(range(8), spark, home, tmp_path)
 
     assert wrong == []
-    assert struck >= 25
-    assert killed >= 5
-    assert outages >= 25
+    assert struck >= 8
+    assert killed >= 1
+    assert outages >= 8
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(1800)
-def test_200_random_schedules_leave_what_a_recount_gives(spark, home, tmp_path):
-    wrong, struck, killed, outages = run_schedules(range(1000, 1200), spark, home, tmp_path)
+def test_150_random_schedules_leave_what_a_recount_gives(spark, home, tmp_path):
+    wrong, struck, killed, outages = run_schedules(range(1000, 1150), spark, home, tmp_path)
 
     assert wrong == []
-    assert struck >= 200
-    assert killed >= 40
-    assert outages >= 200
+    assert struck >= 150
+    assert killed >= 30
+    assert outages >= 150

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.soaking import soaked
 from tests.trident.support import capture, finish, put, wait_for
 from waterspout import Config, FailedException, faults, submit
 from waterspout.errors import RunFailedError
@@ -173,7 +174,7 @@ KINDS = {
 
 
 # In process every kind is tried at every point; here some in each run, all in soak.
-IN_EACH_RUN = ("rich spout", "partitioned", "opaque", "dataframe")
+IN_EACH_RUN = ("opaque", "dataframe")
 
 
 @pytest.mark.parametrize(
@@ -262,7 +263,7 @@ def counted(tmp_path):
         return dict(db.execute("SELECT n, count FROM counts"))
 
 
-@pytest.mark.parametrize("action", ["kill", "raise"])
+@pytest.mark.parametrize("action", ["kill", soaked("raise")])
 def test_a_worker_that_dies_while_it_emits_loses_and_doubles_nothing(spark, tmp_path, action):
     token = tmp_path / "token"
     faults.install(FaultPlan([Fault("processing", action, where={"txid": 2}, token=str(token))]))
@@ -428,6 +429,7 @@ def test_rows_of_a_frame_are_known_by_their_range_and_nothing_has_the_columns_to
 # --- a real broker -------------------------------------------------------------------------------
 
 
+@pytest.mark.soak
 def test_the_messages_of_a_queue_are_counted_and_acked_when_their_batch_has_committed(
     spark, rabbitmq, tmp_path
 ):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.semantics.shop import everything_is_read, recount, shop, spouts
+from tests.soaking import soaked
 from waterspout import Config, faults, submit
 from waterspout.coordination.embedded import EmbeddedStore
 from waterspout.errors import RunFailedError
@@ -15,7 +16,7 @@ from waterspout.state.sqlite import SQLiteState
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
 TASK_POINTS = ("processing", "write.before", "write.after")
-SOME = ("metadata.after", "commit.after_record", "head.after", "mark.before", "mark.after")
+SOME = ("commit.after_record", "head.after", "mark.before")
 
 
 def topology(tmp_path, *, by_tasks):
@@ -50,7 +51,8 @@ def go_on(tmp_path, spark, batches, *, by_tasks):
     [
         pytest.param(SOME, False, id="driver"),
         pytest.param(["write.after"], True, id="tasks"),
-        pytest.param(BATCH_POINTS, True, id="all", marks=pytest.mark.soak),
+        soaked(["metadata.after", "mark.after"], False, id="driver, more"),
+        soaked(BATCH_POINTS, True, id="all"),
     ],
 )
 def test_a_crash_at_every_point_loses_and_doubles_nothing(tmp_path, spark, points, by_tasks):

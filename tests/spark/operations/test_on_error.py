@@ -14,6 +14,7 @@ from pathlib import Path
 import pyarrow.compute as pc
 import pytest
 
+from tests.soaking import soaked
 from tests.trident.support import capture, finish, put, wait_for
 from waterspout import Config, faults, submit
 from waterspout.cli import main
@@ -199,7 +200,7 @@ def test_too_many_bad_rows_stop_the_run(spark, tmp_path):
     assert [letter.txid for letter in letters_of(home, "amounts")[1]] == [1]
 
 
-@pytest.mark.parametrize("commit_in", ["driver", "tasks"])
+@pytest.mark.parametrize("commit_in", [soaked("driver"), "tasks"])
 def test_a_killed_worker_gives_each_bad_row_one_letter(spark, tmp_path, commit_in):
     home = tmp_path / "home"
     token = tmp_path / "killed"
@@ -225,7 +226,7 @@ def test_a_killed_worker_gives_each_bad_row_one_letter(spark, tmp_path, commit_i
 
 
 def run_child(folder, fault=None):
-    env = {**os.environ, "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1"}
+    env = {**os.environ}
     env.pop(ENVIRONMENT_VARIABLE, None)
     if fault is not None:
         env[ENVIRONMENT_VARIABLE] = json.dumps([fault])

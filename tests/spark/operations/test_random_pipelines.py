@@ -6,6 +6,7 @@ import random
 
 import pytest
 
+from tests.soaking import soaked
 from tests.spark.operations.support import run_both, stream_of
 from tests.trident.support import Capture
 from waterspout.state import MemoryMapState
@@ -123,7 +124,7 @@ def pipelines(seed):
     return build
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", [1, soaked(2), soaked(3), soaked(4), soaked(5)])
 def test_spark_and_the_engine_without_it_agree(spark, tmp_path, seed):
     ran = run_both(pipelines(seed), spark, tmp_path)
 

@@ -196,7 +196,7 @@ def test_a_driver_that_is_killed_loses_and_doubles_no_window(tmp_path):
 
 
 def _run_child(folder: Path, faults: list[dict] | None = None) -> int:
-    env = {**os.environ, "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1"}
+    env = {**os.environ}
     env.pop(ENVIRONMENT_VARIABLE, None)
     if faults:
         env[ENVIRONMENT_VARIABLE] = json.dumps(faults)

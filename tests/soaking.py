@@ -1,0 +1,19 @@
+"""Which cases run each time, and which only in `make soak`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+
+def soaked(*values: Any, id: str | None = None) -> Any:
+    """Return a case of `parametrize` that only `make soak` runs."""
+    return pytest.param(*values, id=id, marks=pytest.mark.soak)
+
+
+def sampled(cases: Iterable[Any], each_run: Iterable[int]) -> list[Any]:
+    """Return cases of which those at some positions run each time, and the others in soak."""
+    chosen = set(each_run)
+    return [case if at in chosen else soaked(case) for at, case in enumerate(cases)]
