@@ -6,10 +6,10 @@ A name in `[brackets]` is a kill point (`waterspout.faults`): tests stop the pro
              not fit: wiped, restored from an old copy, somebody else's
     begin    record the attempt durably; from now on it may have written
              [commit.before_record] [commit.after_record]
-    claim    move the head of every state to the attempt; from now on no other attempt can write
+    claim    move the head of every state to the attempt; no write of another attempt now counts
              [head.before] [head.after]
-    write    apply the updates; the transaction of each write checks the head
-             [write.before] [write.after], in `state/batched.py`
+    write    apply the updates; each write checks the head, most stores in the same transaction
+             (the others: docs/decisions/0006) [write.before] [write.after], in `state/batched.py`
     mark     record durably that this attempt has committed the batch; no crash undoes it
              [mark.before] [mark.after]
     settle   note it in the head of every state; readers outside of a batch see its values
@@ -20,11 +20,11 @@ Why each step comes where it does:
 - *begin before claim*: a head then never names an attempt that was not recorded. One that does
   was written by somebody else, and `verify` says so.
 - *claim before write*: an earlier attempt that still runs somewhere is shut out before this one
-  reads or writes anything.
+  reads the values that it adds to.
 - *mark after the last write*: a crash before the mark means that the batch is done again, by an
   attempt with a higher number, which takes back or overrides what this one has written.
-- *settle after the mark*: readers never see a batch that may still be done again. A crash in
-  between is mended by `recover`, or by the next claim.
+- *settle after the mark*: readers never see a batch that may still be done again. If the driver
+  dies in between, the next one settles (`recover`).
 
 Who begins and marks is the one thing that differs, so it is passed in, as a `MarkKeeper`. A
 topology has a ledger in its coordination store (`LedgerKeeper`). Under `foreachBatch` Spark has a

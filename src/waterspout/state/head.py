@@ -135,13 +135,17 @@ def claimed(
         if stamp.writer.epoch < head.stamp.writer.epoch:
             raise FencedError(
                 f"{state}: {stamp} was refused, because a driver of epoch "
-                f"{head.stamp.writer.epoch} has taken over and is at {head.stamp}"
+                f"{head.stamp.writer.epoch} has taken over and is at {head.stamp}. This driver "
+                "must not write any more."
             )
         _refuse_other_lease(head, stamp, state)
         if head.stamp != stamp and head.stamp.txid == stamp.txid:
             lowest = head.stamp.attempt + (not head.committed)
             if stamp.attempt < lowest:
-                raise FencedError(f"{state}: {stamp} was refused; the state is at {head.stamp}")
+                raise FencedError(
+                    f"{state}: {stamp} was refused, because the state is at {head.stamp}. A later "
+                    "attempt at this batch has taken over; this one must not write any more."
+                )
         if not head.committed:
             begun = (*begun, head.stamp.attempt)
     verify(
