@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -21,7 +20,7 @@ __all__ = [
 ]
 
 
-class WindowConfig(ABC):
+class WindowConfig:
     """The length of a window and the distance between the ends of two.
 
     Every tuple has a mark: its number (0, 1, 2...), or the time of its batch in milliseconds
@@ -30,16 +29,29 @@ class WindowConfig(ABC):
     """
 
     by_time: ClassVar[bool]
+    length: int | Seconds
+
+    def __post_init__(self) -> None:
+        check = duration if self.by_time else _count
+        for name in ("length", "slide"):
+            if hasattr(self, name):
+                found = check(getattr(self, name), f"the {name} of a window")
+                object.__setattr__(self, name, found)
+        if self.step > self.span:
+            raise TopologyError(
+                f"the slide of a window is more than its length in {self!r}: the tuples between "
+                "two windows would be in none. Make the slide at most the length."
+            )
 
     @property
-    @abstractmethod
     def span(self) -> int:
         """The length: a number of tuples, or milliseconds."""
+        return _amount(self.length)
 
     @property
-    @abstractmethod
     def step(self) -> int:
         """The distance between two ends: a number of tuples, or milliseconds."""
+        return _amount(getattr(self, "slide", self.length))
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,25 +67,10 @@ class SlidingCountWindow(WindowConfig):
 
     by_time = False
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "length", _count(self.length, "the length of a window"))
-        object.__setattr__(self, "slide", _count(self.slide, "the slide of a window"))
-        _refuse_gaps(self)
-
     @classmethod
     def of(cls, length: int | Tuples, slide: int | Tuples) -> SlidingCountWindow:
         """Return the window; the slide must not be more than the length."""
         return cls(_count(length, "the length"), _count(slide, "the slide"))
-
-    @property
-    def span(self) -> int:
-        """The length in tuples."""
-        return self.length
-
-    @property
-    def step(self) -> int:
-        """The slide in tuples."""
-        return self.slide
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,23 +81,10 @@ class TumblingCountWindow(WindowConfig):
 
     by_time = False
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "length", _count(self.length, "the length of a window"))
-
     @classmethod
     def of(cls, length: int | Tuples) -> TumblingCountWindow:
         """Return the window."""
         return cls(_count(length, "the length"))
-
-    @property
-    def span(self) -> int:
-        """The length in tuples."""
-        return self.length
-
-    @property
-    def step(self) -> int:
-        """The length again: each window begins where the last one ended."""
-        return self.length
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,27 +100,12 @@ class SlidingDurationWindow(WindowConfig):
 
     by_time = True
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "length", duration(self.length, "the length of a window"))
-        object.__setattr__(self, "slide", duration(self.slide, "the slide of a window"))
-        _refuse_gaps(self)
-
     @classmethod
     def of(
         cls, length: dt.timedelta | Seconds, slide: dt.timedelta | Seconds
     ) -> SlidingDurationWindow:
         """Return the window; the slide must not be more than the length."""
         return cls(duration(length, "the length"), duration(slide, "the slide"))
-
-    @property
-    def span(self) -> int:
-        """The length in milliseconds."""
-        return self.length.millis
-
-    @property
-    def step(self) -> int:
-        """The slide in milliseconds."""
-        return self.slide.millis
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,23 +116,10 @@ class TumblingDurationWindow(WindowConfig):
 
     by_time = True
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "length", duration(self.length, "the length of a window"))
-
     @classmethod
     def of(cls, length: dt.timedelta | Seconds) -> TumblingDurationWindow:
         """Return the window."""
         return cls(duration(length, "the length"))
-
-    @property
-    def span(self) -> int:
-        """The length in milliseconds."""
-        return self.length.millis
-
-    @property
-    def step(self) -> int:
-        """The length again: each window begins where the last one ended."""
-        return self.length.millis
 
 
 def tumbling(length: Any) -> WindowConfig:
@@ -195,9 +151,5 @@ def _count(given: Any, what: str) -> int:
     return count
 
 
-def _refuse_gaps(window: WindowConfig) -> None:
-    if window.step > window.span:
-        raise TopologyError(
-            f"the slide of a window is more than its length in {window!r}: the tuples between "
-            "two windows would be in none. Make the slide at most the length."
-        )
+def _amount(measure: int | Seconds) -> int:
+    return measure.millis if isinstance(measure, Seconds) else measure
