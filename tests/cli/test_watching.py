@@ -23,11 +23,16 @@ from waterspout.coordination.progress import (
 )
 
 
-def a_run(errors: Any = (), **snapshot: Any) -> Any:
+def a_run(errors: Any = (), letters: int = 0, **snapshot: Any) -> Any:
     totals = snapshot.pop("totals", WaveTotals())
     given = {"in_flight": (), "last_progress": None, "pausing_spouts": (), **snapshot}
     now = RunSnapshot("words", "running", 0.0, totals=totals, errors=tuple(errors), **given)
-    return SimpleNamespace(name="words", errors=list(errors), snapshot=lambda: now)
+    return SimpleNamespace(
+        name="words",
+        errors=list(errors),
+        snapshot=lambda: now,
+        dead_letters=lambda: ["a letter"] * letters,
+    )
 
 
 def an_error(text: str, count: int = 1, component: str = "count") -> ErrorSummary:
@@ -73,7 +78,8 @@ def test_a_run_without_waves_says_so(still):
     ],
 )
 def test_letters_are_pointed_at_when_the_run_has_ended(count, line):
-    assert WaveWatcher(a_run(), lambda: count).afterwards() == [line]
+    assert WaveWatcher(a_run(letters=count)).afterwards() == [line]
+    assert BatchWatcher(a_run(letters=count)).afterwards() == [line]
 
 
 def test_batches_are_told_with_what_is_in_flight(still):

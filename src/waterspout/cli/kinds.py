@@ -7,7 +7,6 @@ from abc import ABC, abstractmethod
 
 from waterspout.cli.watching import BatchWatcher, Watcher, WaveWatcher
 from waterspout.config import Config
-from waterspout.coordination.dead_letters import DeadLetters
 from waterspout.errors import TopologyError
 from waterspout.run import Run
 from waterspout.topology.graph import Topology
@@ -38,7 +37,7 @@ class Kind(ABC):
         )
 
     @abstractmethod
-    def watch(self, run: Run, conf: Config) -> Watcher:
+    def watch(self, run: Run) -> Watcher:
         """Return what tells how far a run of the topology is."""
 
 
@@ -60,7 +59,7 @@ class _Trident(Kind):
         finally:
             prepared.close()
 
-    def watch(self, run: Run, conf: Config) -> Watcher:
+    def watch(self, run: Run) -> Watcher:
         return BatchWatcher(run)
 
 
@@ -78,15 +77,8 @@ class _Core(Kind):
         # The embedded Spark has as many workers; another one tells when it is there.
         return explain_waves(self._topology, conf, os.cpu_count() or 2)
 
-    def watch(self, run: Run, conf: Config) -> Watcher:
-        def count() -> int:
-            letters = DeadLetters(conf.home_path().absolute() / self._topology.name)
-            try:
-                return len(letters)
-            finally:
-                letters.close()
-
-        return WaveWatcher(run, count)
+    def watch(self, run: Run) -> Watcher:
+        return WaveWatcher(run)
 
 
 class _Transactional(Kind):
@@ -102,7 +94,7 @@ class _Transactional(Kind):
         store.release()
         return explain_transactions(self._topology, conf, os.cpu_count() or 2)
 
-    def watch(self, run: Run, conf: Config) -> Watcher:
+    def watch(self, run: Run) -> Watcher:
         return BatchWatcher(run, key="executed_tuples", noun="tuple")
 
 

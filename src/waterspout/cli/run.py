@@ -69,7 +69,7 @@ def run(
                 screen.say(f"{topology.name}: stopped before it began")
                 return
             stop.be_patient()
-            _watch(running, kind.watch(running, conf), stop, screen, until_idle=until_idle)
+            _watch(running, kind.watch(running), stop, screen, until_idle=until_idle)
         finally:
             stop.be_patient()
             if session is not None:

@@ -27,6 +27,10 @@ __all__ = [
 class Watcher(ABC):
     """Says in words how far a run is."""
 
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._rate = Rate()
+
     @abstractmethod
     def now(self) -> str:
         """Return how far the run is, and how fast it goes."""
@@ -40,18 +44,21 @@ class Watcher(ABC):
         return []
 
     def afterwards(self) -> list[str]:
-        """Return what to know of a run that has ended well."""
-        return []
+        """Say that there are dead letters, of this run or of earlier ones."""
+        count, name = len(self._run.dead_letters()), self._run.name
+        if not count:
+            return []
+        kept = counted(count, "dead letter is", "dead letters are")
+        return [f"{name}: {kept} kept; see: waterspout dead-letters list {name}"]
 
 
 class BatchWatcher(Watcher):
     """Tells of a run of batches: of rows that are written, or of tuples that are executed."""
 
     def __init__(self, run: Run, *, key: str = "written_rows", noun: str = "row") -> None:
-        self._run = run
+        super().__init__(run)
         self._key = key
         self._noun = noun
-        self._rate = Rate()
 
     def now(self) -> str:
         """Return the batches and rows, what is in flight, and rows a second."""
@@ -80,10 +87,8 @@ class BatchWatcher(Watcher):
 class WaveWatcher(Watcher):
     """Tells of a run of waves, and of each kind of error once."""
 
-    def __init__(self, run: Run, letters: Callable[[], int] = lambda: 0) -> None:
-        self._run = run
-        self._letters = letters
-        self._rate = Rate()
+    def __init__(self, run: Run) -> None:
+        super().__init__(run)
         self._errors = ErrorLines()
 
     def now(self) -> str:
@@ -101,14 +106,6 @@ class WaveWatcher(Watcher):
     def news(self, *, last: bool = False) -> list[str]:
         """Return a line for each new kind of error of a component."""
         return self._errors.new(self._run, last=last)
-
-    def afterwards(self) -> list[str]:
-        """Say that there are dead letters, of this run or of earlier ones."""
-        count, name = self._letters(), self._run.name
-        if not count:
-            return []
-        kept = counted(count, "dead letter is", "dead letters are")
-        return [f"{name}: {kept} kept; see: waterspout dead-letters list {name}"]
 
 
 def _sum_of_waves(snapshot: RunSnapshot) -> str:
