@@ -19,8 +19,10 @@ __all__ = [
     "FencedMap",
     "HeadedState",
     "Key",
+    "Keys",
     "LayeredMap",
     "MapState",
+    "Records",
     "Snapshottable",
     "State",
     "StateFactory",
@@ -30,6 +32,9 @@ __all__ = [
 
 V = TypeVar("V")
 Key = Sequence[Any]
+Keys = Sequence[Key]
+Records = Sequence[Any]
+"""One record per key, or None where a key has none."""
 
 
 class StateKind(Enum):
@@ -121,17 +126,15 @@ class MapState(State, Generic[V]):
     """Values under keys; a key is a tuple or list of values, also for one field."""
 
     @abstractmethod
-    def multi_get(self, keys: Sequence[Key]) -> list[V | None]:
+    def multi_get(self, keys: Keys) -> list[V | None]:
         """Return one value per key, in order; None where there is none."""
 
     @abstractmethod
-    def multi_update(
-        self, keys: Sequence[Key], updaters: Sequence[ValueUpdater[V]]
-    ) -> list[V | None]:
+    def multi_update(self, keys: Keys, updaters: Sequence[ValueUpdater[V]]) -> list[V | None]:
         """Apply one updater per key and return the new values. A key may come twice."""
 
     @abstractmethod
-    def multi_put(self, keys: Sequence[Key], values: Sequence[V | None]) -> None:
+    def multi_put(self, keys: Keys, values: Sequence[V | None]) -> None:
         """Set values whatever was there."""
 
 
@@ -170,11 +173,11 @@ class BackingMap(ABC, Generic[V]):
         return self
 
     @abstractmethod
-    def multi_get(self, keys: Sequence[Key]) -> list[V | None]:
+    def multi_get(self, keys: Keys) -> list[V | None]:
         """Return one record per key, in order; None where there is none."""
 
     @abstractmethod
-    def multi_put(self, keys: Sequence[Key], values: Sequence[V]) -> None:
+    def multi_put(self, keys: Keys, values: Sequence[V]) -> None:
         """Store all pairs. May be called again with the same pairs."""
 
     def scan(self, shard: int = 0, shards: int = 1) -> Iterator[list[tuple[Key, V]]]:
@@ -222,11 +225,7 @@ class FencedMap(BackingMap[V]):
 
     @abstractmethod
     def fenced_put(
-        self,
-        stamp: Stamp,
-        keys: Sequence[Key],
-        values: Sequence[V],
-        read: Sequence[V | None] | None = None,
+        self, stamp: Stamp, keys: Keys, values: Sequence[V], read: Sequence[V | None] | None = None
     ) -> None:
         """Store all pairs or none; raise FencedError unless the head has this stamp.
 
@@ -236,7 +235,7 @@ class FencedMap(BackingMap[V]):
 
     @abstractmethod
     def multi_compare_and_put(
-        self, keys: Sequence[Key], read: Sequence[V | None], values: Sequence[V]
+        self, keys: Keys, read: Sequence[V | None], values: Sequence[V]
     ) -> list[bool]:
         """Store each pair whose key still has the record that was read; say which were stored.
 
@@ -248,9 +247,7 @@ class FencedMap(BackingMap[V]):
         """Whether `fenced_combine` can do this combiner's work inside the store."""
         return False
 
-    def fenced_combine(
-        self, stamp: Stamp, keys: Sequence[Key], values: Sequence[Any], combiner: Combiner
-    ) -> None:
+    def fenced_combine(self, stamp: Stamp, keys: Keys, values: Records, combiner: Combiner) -> None:
         """Combine one value into each key's record by the rule of the map above, in the store.
 
         Keys are distinct. Only called where `can_combine` says yes.
@@ -269,11 +266,7 @@ class ComparingMap(FencedMap[V]):
     """What errors call this map."""
 
     def fenced_put(
-        self,
-        stamp: Stamp,
-        keys: Sequence[Key],
-        values: Sequence[V],
-        read: Sequence[V | None] | None = None,
+        self, stamp: Stamp, keys: Keys, values: Sequence[V], read: Sequence[V | None] | None = None
     ) -> None:
         """Store each pair if its key still has the record that was read.
 

@@ -18,6 +18,7 @@ from waterspout.state.base import (
     Combiner,
     HeadedState,
     Key,
+    Keys,
     MapState,
     StateKind,
     ValueUpdater,
@@ -134,8 +135,6 @@ class BatchedMap(MapState[V], HeadedState, Generic[V, R]):
     def _read(self, record: R | None, head: Head | None) -> Any:
         """Return what a reader outside of any batch sees."""
 
-    # --- batches -------------------------------------------------------------------------
-
     def begin_commit(
         self, txid: int | None, attempt: int = 0, resolved: Mapping[int, int] = NOTHING
     ) -> None:
@@ -164,16 +163,14 @@ class BatchedMap(MapState[V], HeadedState, Generic[V, R]):
             self._backing.multi_put(keys, records)
         self._pass_point("write.after", batch)
 
-    def multi_get(self, keys: Sequence[Key]) -> list[V | None]:
+    def multi_get(self, keys: Keys) -> list[V | None]:
         """Return the values as this batch finds them; outside of one, the committed ones."""
         if self._batch is None:
             head, records = self._judged(lambda: self._backing.uncached.multi_get(keys))
             return [self._read(record, head) for record in records]
         return [entry.value for entry in self._load(keys)]
 
-    def multi_update(
-        self, keys: Sequence[Key], updaters: Sequence[ValueUpdater[V]]
-    ) -> list[V | None]:
+    def multi_update(self, keys: Keys, updaters: Sequence[ValueUpdater[V]]) -> list[V | None]:
         """Fold one update per key into the batch."""
         if self._batch is None:
             return self._update_at_once(keys, updaters)
@@ -185,12 +182,12 @@ class BatchedMap(MapState[V], HeadedState, Generic[V, R]):
             values.append(entry.value)
         return values
 
-    def multi_put(self, keys: Sequence[Key], values: Sequence[V | None]) -> None:
+    def multi_put(self, keys: Keys, values: Sequence[V | None]) -> None:
         """Set values, as an update that does not look."""
         self.multi_update(keys, [_Constant(value) for value in values])
 
     def multi_combine(
-        self, keys: Sequence[Key], values: Sequence[Any], combiner: Combiner, *, want_new: bool
+        self, keys: Keys, values: Sequence[Any], combiner: Combiner, *, want_new: bool
     ) -> list[V | None] | None:
         """Combine one partial result into each of these distinct keys.
 
@@ -218,7 +215,7 @@ class BatchedMap(MapState[V], HeadedState, Generic[V, R]):
             return None
         return [getattr(record, "value", record) for record in self._backing.multi_get(keys)]
 
-    def _load(self, keys: Sequence[Key]) -> list[_Entry[R]]:
+    def _load(self, keys: Keys) -> list[_Entry[R]]:
         assert self._batch is not None
         self._refuse_after_combine()
         names = [encode_key(key) for key in keys]
@@ -234,9 +231,7 @@ class BatchedMap(MapState[V], HeadedState, Generic[V, R]):
         # The records bear this attempt already: it would take them for a lost one's, or skip.
         assert not self._combined, f"{self._name}: a batch combines once, after all else"
 
-    def _update_at_once(
-        self, keys: Sequence[Key], updaters: Sequence[ValueUpdater[V]]
-    ) -> list[V | None]:
+    def _update_at_once(self, keys: Keys, updaters: Sequence[ValueUpdater[V]]) -> list[V | None]:
         names = [encode_key(key) for key in keys]
         todo = dict(zip(names, keys, strict=True))
         values: list[V | None] = [None] * len(names)
@@ -272,7 +267,7 @@ class BatchedMap(MapState[V], HeadedState, Generic[V, R]):
             values = [(key, self._read(record, head)) for key, record in chunk]
             yield [(key, value) for key, value in values if value is not None]
 
-    def records(self, keys: Sequence[Key]) -> list[R | None]:
+    def records(self, keys: Keys) -> list[R | None]:
         """Return what the store holds under these keys: value, batch, attempt, value before."""
         return self._backing.uncached.multi_get(keys)
 
@@ -300,8 +295,6 @@ class BatchedMap(MapState[V], HeadedState, Generic[V, R]):
     def close(self) -> None:
         """Close the backing map."""
         self._backing.close()
-
-    # --- the head ------------------------------------------------------------------------
 
     def enroll(self, writer: Writer) -> None:
         """Write as this writer from now on, under the fence if the store has one."""

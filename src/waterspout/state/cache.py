@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from waterspout.connections import PerProcess
 from waterspout.errors import ConfigError
 from waterspout.serde import encode_key
-from waterspout.state.base import BackingMap, Combiner, Key, LayeredMap
+from waterspout.state.base import BackingMap, Combiner, Keys, LayeredMap
 from waterspout.state.head import Head, Stamp
 
 __all__ = ["CachedMap", "RecordCache", "cache_at"]
@@ -79,7 +79,7 @@ class CachedMap(LayeredMap[V]):
         """The map below: whoever reads outside of a batch may not be the one who writes."""
         return self._backing.uncached
 
-    def multi_get(self, keys: Sequence[Key]) -> list[V | None]:
+    def multi_get(self, keys: Keys) -> list[V | None]:
         """Read from the cache, and the rest from the store in one call."""
         names = [encode_key(key) for key in keys]
         found = self._cache.find(names)
@@ -91,22 +91,18 @@ class CachedMap(LayeredMap[V]):
         self._cache.keep(names, records)
         return records
 
-    def multi_put(self, keys: Sequence[Key], values: Sequence[V]) -> None:
+    def multi_put(self, keys: Keys, values: Sequence[V]) -> None:
         """Write to the store, then to the cache."""
         self._write(keys, values, lambda: self._backing.multi_put(keys, values))
 
     def fenced_put(
-        self,
-        stamp: Stamp,
-        keys: Sequence[Key],
-        values: Sequence[V],
-        read: Sequence[V | None] | None = None,
+        self, stamp: Stamp, keys: Keys, values: Sequence[V], read: Sequence[V | None] | None = None
     ) -> None:
         """Write to the store under its fence, then to the cache."""
         self._write(keys, values, lambda: self._below.fenced_put(stamp, keys, values, read))
 
     def multi_compare_and_put(
-        self, keys: Sequence[Key], read: Sequence[V | None], values: Sequence[V]
+        self, keys: Keys, read: Sequence[V | None], values: Sequence[V]
     ) -> list[bool]:
         """Write to the store and forget the keys: this is not the way a batch writes."""
         try:
@@ -126,7 +122,7 @@ class CachedMap(LayeredMap[V]):
             if expected is None or not _goes_on(expected, new):
                 self._cache.clear()
 
-    def _write(self, keys: Sequence[Key], values: Sequence[V], write: Callable[[], None]) -> None:
+    def _write(self, keys: Keys, values: Sequence[V], write: Callable[[], None]) -> None:
         names = [encode_key(key) for key in keys]
         try:
             write()

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from waterspout.config import Config
 from waterspout.errors import FencedError
 from waterspout.serde import decode_key, encode_key
-from waterspout.state.base import FencedMap, Key, StateFactory, StateKind
+from waterspout.state.base import FencedMap, Key, Keys, StateFactory, StateKind
 from waterspout.state.batched import BatchedMap
 from waterspout.state.head import Head, Stamp, check_stamp
 from waterspout.state.kinds import make_map
@@ -33,22 +33,18 @@ class MemoryMap(FencedMap[V]):
         self._head: Head | None = None
         self._lock = threading.Lock()
 
-    def multi_get(self, keys: Sequence[Key]) -> list[V | None]:
+    def multi_get(self, keys: Keys) -> list[V | None]:
         """Read the records."""
         with self._lock:
             return [self._records.get(encode_key(key)) for key in keys]
 
-    def multi_put(self, keys: Sequence[Key], values: Sequence[V]) -> None:
+    def multi_put(self, keys: Keys, values: Sequence[V]) -> None:
         """Store the records."""
         with self._lock:
             self._store(keys, values)
 
     def fenced_put(
-        self,
-        stamp: Stamp,
-        keys: Sequence[Key],
-        values: Sequence[V],
-        read: Sequence[V | None] | None = None,
+        self, stamp: Stamp, keys: Keys, values: Sequence[V], read: Sequence[V | None] | None = None
     ) -> None:
         """Store the records if the head has this stamp."""
         with self._lock:
@@ -56,7 +52,7 @@ class MemoryMap(FencedMap[V]):
             self._store(keys, values)
 
     def multi_compare_and_put(
-        self, keys: Sequence[Key], read: Sequence[V | None], values: Sequence[V]
+        self, keys: Keys, read: Sequence[V | None], values: Sequence[V]
     ) -> list[bool]:
         """Store each record if nobody has since the other was read."""
         with self._lock:
@@ -87,7 +83,7 @@ class MemoryMap(FencedMap[V]):
         with self._lock:
             return [(decode_key(name), record) for name, record in self._records.items()]
 
-    def _store(self, keys: Sequence[Key], values: Sequence[V]) -> None:
+    def _store(self, keys: Keys, values: Sequence[V]) -> None:
         # Encoded before anything is stored: one bad key, and no pair of them goes in.
         names = [encode_key(key) for key in keys]
         self._records.update(dict(zip(names, values, strict=True)))

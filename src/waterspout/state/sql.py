@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from waterspout.errors import DamagedStoreError, StaleBatchError, TopologyError
-from waterspout.state.base import Combiner, FencedMap, Key, StateKind
+from waterspout.state.base import Combiner, FencedMap, Key, Keys, Records, StateKind
 from waterspout.state.columns import Layout
 from waterspout.state.head import Head, Stamp
 from waterspout.state.header import ROW, StoreHeader
@@ -44,7 +44,7 @@ class Upsert:
     """
 
     stamp: Stamp | None
-    keys: Sequence[Key]
+    keys: Keys
     key_columns: list[Sequence[Any]]
     columns: list[Sequence[Any]]
     txids: Sequence[int] | None
@@ -76,16 +76,12 @@ class TableMap(FencedMap[Any]):
         """True unless the rows have no `prev` to go back to."""
         return self._kind is StateKind.OPAQUE
 
-    def multi_put(self, keys: Sequence[Key], values: Sequence[Any]) -> None:
+    def multi_put(self, keys: Keys, values: Records) -> None:
         """Store the records, creating the table if need be."""
         self._upsert(self._puts(None, keys, values))
 
     def fenced_put(
-        self,
-        stamp: Stamp,
-        keys: Sequence[Key],
-        values: Sequence[Any],
-        read: Sequence[Any | None] | None = None,
+        self, stamp: Stamp, keys: Keys, values: Records, read: Records | None = None
     ) -> None:
         """Store the records if the head has this stamp."""
         self._upsert(self._puts(stamp, keys, values))
@@ -94,18 +90,14 @@ class TableMap(FencedMap[Any]):
         """Whether the database computes each column as Python would."""
         return self._statements.can_combine(combiner.merges)
 
-    def fenced_combine(
-        self, stamp: Stamp, keys: Sequence[Key], values: Sequence[Any], combiner: Combiner
-    ) -> None:
+    def fenced_combine(self, stamp: Stamp, keys: Keys, values: Records, combiner: Combiner) -> None:
         """Apply the kind's rule and the combiner in one upsert for all keys."""
         txids = None if self._kind is StateKind.NON_TRANSACTIONAL else [stamp.txid] * len(keys)
         key_columns = self._layout.key_columns(keys)
         columns = self._layout.value_columns(values)
         self._upsert(Upsert(stamp, keys, key_columns, columns, txids, combiner.merges))
 
-    # --- rows --------------------------------------------------------------------------------
-
-    def _puts(self, stamp: Stamp | None, keys: Sequence[Key], records: Sequence[Any]) -> Upsert:
+    def _puts(self, stamp: Stamp | None, keys: Keys, records: Sequence[Any]) -> Upsert:
         rows = [self._statements.columns(record) for record in records]
         columns: list[Sequence[Any]] = list(zip(*rows, strict=True))
         plain = self._kind is StateKind.NON_TRANSACTIONAL

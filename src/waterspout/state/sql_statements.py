@@ -64,8 +64,6 @@ class TableStatements:
         if kind is StateKind.OPAQUE:
             self._record_columns += self._prevs
 
-    # --- records and columns -----------------------------------------------------------------
-
     def columns(self, record: Any) -> tuple[Any, ...]:
         """Return a record as the columns after the key."""
         encode = self._layout.encode_values
@@ -87,8 +85,6 @@ class TableStatements:
         if self._kind is StateKind.TRANSACTIONAL:
             return TransactionalValue(txid, attempt, value)
         return OpaqueValue(txid, attempt, value, decode(columns[n + 2 :]))
-
-    # --- the table ---------------------------------------------------------------------------
 
     @property
     def definition(self) -> list[tuple[str, str, bool]]:
@@ -124,8 +120,6 @@ class TableStatements:
     def select_all(self) -> str:
         """All keys and records."""
         return f"SELECT {', '.join(self._key_columns + self._record_columns)} FROM {self._table}"
-
-    # --- writing -----------------------------------------------------------------------------
 
     @property
     def put(self) -> str:

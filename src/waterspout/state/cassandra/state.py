@@ -27,7 +27,7 @@ from waterspout.errors import (
     StoreError,
 )
 from waterspout.serde import decode_key, decode_value, encode_key, encode_value
-from waterspout.state.base import ComparingMap, Key, StateKind
+from waterspout.state.base import ComparingMap, Key, Keys, Records, StateKind
 from waterspout.state.cassandra.session import Address, Answer, Client, Statement
 from waterspout.state.head import Head, Stamp, check_stamp
 from waterspout.state.header import ROW, StoreHeader
@@ -138,7 +138,7 @@ class CassandraMap(ComparingMap[Any]):
         # the one who wrote before would make Cassandra take the new row for the older one.
         self._write_times: dict[str, int] = {}
 
-    def multi_get(self, keys: Sequence[Key]) -> list[Any | None]:
+    def multi_get(self, keys: Keys) -> list[Any | None]:
         """Read the rows, many at once."""
         names = [_name(key) for key in keys]
         wanted = dict(names)
@@ -160,7 +160,7 @@ class CassandraMap(ComparingMap[Any]):
                 self._write_times[name] = max(now, (written or 0) + 1)
         return [found.get(name) for name, _ in names]
 
-    def multi_put(self, keys: Sequence[Key], values: Sequence[Any]) -> None:
+    def multi_put(self, keys: Keys, values: Records) -> None:
         """Store the records, whatever was there, creating the table if need be."""
         rows = {name: (*columns, name) for name, columns in self._rows(keys, values)}
         if not rows:
@@ -175,11 +175,7 @@ class CassandraMap(ComparingMap[Any]):
             self._put(rows)
 
     def fenced_put(
-        self,
-        stamp: Stamp,
-        keys: Sequence[Key],
-        values: Sequence[Any],
-        read: Sequence[Any | None] | None = None,
+        self, stamp: Stamp, keys: Keys, values: Records, read: Records | None = None
     ) -> None:
         """Store each record if its key still has the one that was read, or without looking."""
         if self._is_serial:
@@ -189,9 +185,7 @@ class CassandraMap(ComparingMap[Any]):
         check_stamp(self.read_head(), stamp, state=self.title)
         self._put(rows)
 
-    def multi_compare_and_put(
-        self, keys: Sequence[Key], read: Sequence[Any | None], values: Sequence[Any]
-    ) -> list[bool]:
+    def multi_compare_and_put(self, keys: Keys, read: Records, values: Records) -> list[bool]:
         """Store each record if nobody has since the other was read."""
         rows = self._rows(keys, values)
         expected = [None if record is None else self._columns(record) for record in read]
@@ -259,11 +253,7 @@ class CassandraMap(ComparingMap[Any]):
         """Forget what was read; the session stays for other states of this process."""
         self._write_times.clear()
 
-    # --- rows --------------------------------------------------------------------------------
-
-    def _rows(
-        self, keys: Sequence[Key], values: Sequence[Any]
-    ) -> list[tuple[str, tuple[Any, ...]]]:
+    def _rows(self, keys: Keys, values: Records) -> list[tuple[str, tuple[Any, ...]]]:
         # All of them, before anything is written; one mark for all that is written together.
         mark = uuid.uuid4()
         rows = []
@@ -318,8 +308,6 @@ class CassandraMap(ComparingMap[Any]):
                 "there too; it cannot be known whether it was carried out before that"
             )
         return False
-
-    # --- tables and the head -------------------------------------------------------------------
 
     def _has_own_table(self) -> bool:
         """Tell whether the table is there; raise if it is not this state's."""

@@ -102,8 +102,6 @@ class FileLog:
         head = None if self._manifest is None else self._manifest.head
         return head is not None and head.stamp.writer == self.mine
 
-    # --- reading ---------------------------------------------------------------------------
-
     def look(self) -> Manifest | None:
         """Return the newest head and its list of files; None where nothing was written."""
         for _ in range(_READ_TRIES):
@@ -190,8 +188,6 @@ class FileLog:
                 "each other; which of them counts is unknown. Restore the folder from a copy."
             )
         return heads[-1] if heads else None
-
-    # --- writing ---------------------------------------------------------------------------
 
     def publish(
         self, shape: StateShape, head: Head | None, changes: Mapping[str, str], every: int

@@ -13,7 +13,7 @@ and the deltas. The folder has no more than some `snapshot_every` files.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,7 +30,7 @@ from waterspout.errors import (
 )
 from waterspout.secrets import masked
 from waterspout.serde import decode_key, encode_key
-from waterspout.state.base import FencedMap, Key, StateKind
+from waterspout.state.base import FencedMap, Key, Keys, Records, StateKind
 from waterspout.state.columns import Layout
 from waterspout.state.files.format import Manifest, StateShape
 from waterspout.state.files.locations import Folder, local_path, open_folder
@@ -74,7 +74,7 @@ class FileMap(FencedMap[Any]):
         """True unless the records have no `prev` to go back to."""
         return self._kind is StateKind.OPAQUE
 
-    def multi_get(self, keys: Sequence[Key]) -> list[Any | None]:
+    def multi_get(self, keys: Keys) -> list[Any | None]:
         """Read the records from memory, after a look for a newer head."""
         names = [encode_key(key) for key in keys]
         with self._opened() as log:
@@ -85,17 +85,13 @@ class FileMap(FencedMap[Any]):
             for name, text in zip(names, texts, strict=True)
         ]
 
-    def multi_put(self, keys: Sequence[Key], values: Sequence[Any]) -> None:
+    def multi_put(self, keys: Keys, values: Records) -> None:
         """Store the records in a file of their own, under the head that is there."""
         changes = self._changes(keys, values)
         self._write(lambda log, head: (head, changes), amends=True)
 
     def fenced_put(
-        self,
-        stamp: Stamp,
-        keys: Sequence[Key],
-        values: Sequence[Any],
-        read: Sequence[Any | None] | None = None,
+        self, stamp: Stamp, keys: Keys, values: Records, read: Records | None = None
     ) -> None:
         """Store the records in a file of their own if the head has this stamp."""
         changes = self._changes(keys, values)
@@ -106,9 +102,7 @@ class FileMap(FencedMap[Any]):
 
         self._write(write)
 
-    def multi_compare_and_put(
-        self, keys: Sequence[Key], read: Sequence[Any | None], values: Sequence[Any]
-    ) -> list[bool]:
+    def multi_compare_and_put(self, keys: Keys, read: Records, values: Records) -> list[bool]:
         """Store each record if nobody has since the other was read."""
         changes = self._changes(keys, values)
         # As texts, where even a NaN is equal to itself.
@@ -163,9 +157,7 @@ class FileMap(FencedMap[Any]):
         """Let the records go if no other map of the folder is open; the next call reads them."""
         self._log = None
 
-    # --- records ---------------------------------------------------------------------------
-
-    def _changes(self, keys: Sequence[Key], values: Sequence[Any]) -> dict[str, str]:
+    def _changes(self, keys: Keys, values: Records) -> dict[str, str]:
         kind = self._kind
         texts = [encode_record(kind, record) for record in values]
         return dict(zip([encode_key(key) for key in keys], texts, strict=True))
@@ -200,8 +192,6 @@ class FileMap(FencedMap[Any]):
             return decode_key(name)
         except SerdeError as error:
             raise DamagedStoreError(f"{self._title}: {name} is no key: {error}") from error
-
-    # --- the log ---------------------------------------------------------------------------
 
     def _load(self, log: FileLog) -> Manifest | None:
         if not self._folder.exclusive and log.is_mine:

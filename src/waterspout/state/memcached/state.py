@@ -30,7 +30,7 @@ from waterspout.errors import (
     StoreError,
 )
 from waterspout.serde import decode_value, encode_key, encode_value
-from waterspout.state.base import ComparingMap, Key, StateKind
+from waterspout.state.base import ComparingMap, Key, Keys, Records, StateKind
 from waterspout.state.head import Head
 from waterspout.state.header import StoreHeader
 from waterspout.state.memcached.wire import Command, Item, Server, Timeouts
@@ -83,7 +83,7 @@ class MemcachedMap(ComparingMap[Any]):
         # What `multi_get` saw: a write that follows need not ask again.
         self._seen: dict[bytes, Item] = {}
 
-    def multi_get(self, keys: Sequence[Key]) -> list[Any | None]:
+    def multi_get(self, keys: Keys) -> list[Any | None]:
         """Read the records, with one request per thousand keys and server."""
         slots = [self._slot(key) for key in keys]
         found = self._fetch(slots)
@@ -92,7 +92,7 @@ class MemcachedMap(ComparingMap[Any]):
             for key, slot in zip(keys, slots, strict=True)
         ]
 
-    def multi_put(self, keys: Sequence[Key], values: Sequence[Any]) -> None:
+    def multi_put(self, keys: Keys, values: Records) -> None:
         """Store the records, whatever was there."""
         expire = self._expire()
         todo = [
@@ -102,9 +102,7 @@ class MemcachedMap(ComparingMap[Any]):
         if not all(self._store(todo)):
             raise StoreError(f"{self.title} did not store what it was told to")
 
-    def multi_compare_and_put(
-        self, keys: Sequence[Key], read: Sequence[Any | None], values: Sequence[Any]
-    ) -> list[bool]:
+    def multi_compare_and_put(self, keys: Keys, read: Records, values: Records) -> list[bool]:
         """Store each record if nobody has since the other was read.
 
         The server compares the token it gave with the record. Only where this map has not read
@@ -167,8 +165,6 @@ class MemcachedMap(ComparingMap[Any]):
         """Forget what was read; the connections stay for other states of this process."""
         self._seen.clear()
 
-    # --- records -----------------------------------------------------------------------------
-
     def _slot(self, key: Key) -> _Slot:
         text = encode_key(key)
         name, before = f"{self._prefix}:{text}", b""
@@ -230,7 +226,7 @@ class MemcachedMap(ComparingMap[Any]):
                 stored[i] = ok
         return stored
 
-    def _encoded(self, keys: Sequence[Key], values: Sequence[Any]) -> list[tuple[_Slot, bytes]]:
+    def _encoded(self, keys: Keys, values: Records) -> list[tuple[_Slot, bytes]]:
         # All of them, before anything is written.
         return [
             (self._slot(key), self._text(record)) for key, record in zip(keys, values, strict=True)
@@ -257,8 +253,6 @@ class MemcachedMap(ComparingMap[Any]):
         if self._expire_secs <= _MONTH_SECS:
             return self._expire_secs
         return int(time.time()) + self._expire_secs
-
-    # --- the head ------------------------------------------------------------------------------
 
     def _stored_header(self) -> _Placed | None:
         names = [self._head_name]

@@ -195,8 +195,6 @@ class Server:
             judged[i] = b"STORED"
         return judged
 
-    # --- connections -----------------------------------------------------------------------
-
     def _read(self, request: bytes, read: Callable[[BinaryIO], T]) -> T:
         try:
             return self._ask(request, read)

@@ -27,7 +27,7 @@ from waterspout.errors import (
     StoreError,
     WaterspoutError,
 )
-from waterspout.state.base import Key, StateKind
+from waterspout.state.base import Key, Keys, Records, StateKind
 from waterspout.state.columns import Layout
 from waterspout.state.head import Head, Stamp, check_stamp, replaces_attempt
 from waterspout.state.postgres.columns import array_of
@@ -75,9 +75,7 @@ class PostgresMap(TableMap):
         self._client = Client(address)
         self._types = [postgres.types[kind].oid for kind in self._sql.record_types]
 
-    # --- reading -----------------------------------------------------------------------------
-
-    def multi_get(self, keys: Sequence[Key]) -> list[Any | None]:
+    def multi_get(self, keys: Keys) -> list[Any | None]:
         """Read the records of many keys, each by the index, in one round trip."""
         columns = self._layout.key_columns(keys)
 
@@ -116,11 +114,7 @@ class PostgresMap(TableMap):
                 while rows := self._rows(lambda: cursor.fetchmany(_SCAN_ROWS)):
                     yield self._pairs(rows)
 
-    # --- writing -----------------------------------------------------------------------------
-
-    def multi_compare_and_put(
-        self, keys: Sequence[Key], read: Sequence[Any | None], values: Sequence[Any]
-    ) -> list[bool]:
+    def multi_compare_and_put(self, keys: Keys, read: Records, values: Records) -> list[bool]:
         """Store each record if nobody has since the other was read."""
         expected, rows = self._comparable(read), self._puts(None, keys, values)
         order = _order(rows)
@@ -197,8 +191,6 @@ class PostgresMap(TableMap):
         adds = rows.merges is not None and self._kind is StateKind.NON_TRANSACTIONAL
         self._write(write, repeatable=not adds, stamp=stamp)
 
-    # --- within a transaction ----------------------------------------------------------------
-
     def _fetch_head(self, connection: Connection, lock: str = "") -> psycopg.Cursor[Any]:
         return connection.execute(self._sql.select_head(lock), (self._table,))
 
@@ -209,7 +201,7 @@ class PostgresMap(TableMap):
         arrays = [array_of(column) for column in matched]
         return connection.execute(self._sql.select_wanted(lock), arrays, binary=True)
 
-    def _found(self, keys: Sequence[Key], cursor: psycopg.Cursor[Any]) -> list[Any | None]:
+    def _found(self, keys: Keys, cursor: psycopg.Cursor[Any]) -> list[Any | None]:
         self._refuse_other_types(cursor)
         found: list[Any | None] = [None] * len(keys)
         for i, *columns in self._rows(cursor.fetchall):
@@ -237,8 +229,6 @@ class PostgresMap(TableMap):
 
     def _run(self, connection: Connection, statement: str, rows: Upsert) -> int:
         return sum(self._send(connection, statement, part).rowcount for part in _parts(rows))
-
-    # --- whose table it is -------------------------------------------------------------------
 
     def check(self) -> None:
         """Raise if the database or the table cannot be used; writes nothing."""
@@ -372,8 +362,6 @@ class PostgresMap(TableMap):
 
         with self._errors():
             self._client.write(write, repeatable=True)
-
-    # --- errors ------------------------------------------------------------------------------
 
     def _read(self, read: Callable[[Connection], T], *, default: Callable[[], T]) -> T:
         with self._errors():

@@ -8,7 +8,7 @@ from json.encoder import encode_basestring_ascii
 from typing import Any, TypeVar
 
 from waterspout.serde import encode_key
-from waterspout.state.base import Key
+from waterspout.state.base import Keys, Records
 
 __all__ = [
     "CHUNK_KEYS",
@@ -43,7 +43,7 @@ class Chunk:
     size: int
 
 
-def names_of(keys: Sequence[Key]) -> list[str]:
+def names_of(keys: Keys) -> list[str]:
     """Return the canonical texts of keys; where all are one plain word, at little cost."""
     if set(map(type, keys)) == {tuple} and set(map(len, keys)) == {1}:
         words = [key[0] for key in keys]
@@ -57,7 +57,7 @@ def is_exact(value: Any) -> bool:
     return type(value) is int and -EXACT < value < EXACT
 
 
-def are_exact(values: Sequence[Any]) -> bool:
+def are_exact(values: Records) -> bool:
     """Whether all of these are such numbers."""
     return set(map(type, values)) == {int} and min(values) > -EXACT and max(values) < EXACT
 

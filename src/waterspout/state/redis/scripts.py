@@ -241,8 +241,6 @@ return {{'ok', left}}
     )
 
 
-# --- headers --------------------------------------------------------------------------------
-
 # ARGV from the fourth on: the fields of the new header.
 CREATE = Script(
     """

@@ -44,7 +44,7 @@ from waterspout.errors import (
     TopologyError,
 )
 from waterspout.serde import decode_key
-from waterspout.state.base import Combiner, FencedMap, Key, StateKind
+from waterspout.state.base import Combiner, FencedMap, Key, Keys, Records, StateKind
 from waterspout.state.batched import CombinerValueUpdater
 from waterspout.state.columns import Layout
 from waterspout.state.head import Head, Stamp, check_stamp
@@ -114,9 +114,7 @@ class RedisMap(FencedMap[Any]):
         header = StoreHeader(client.title, "prefix", kind.value, what, SUMMED)
         self._headers = Headers(header, prefix)
 
-    # --- reading -----------------------------------------------------------------------------
-
-    def multi_get(self, keys: Sequence[Key]) -> list[Any | None]:
+    def multi_get(self, keys: Keys) -> list[Any | None]:
         """Read the records of many keys in one pipeline."""
         found: list[Any | None] = [None] * len(keys)
         chunks = self._chunks(names_of(keys))
@@ -167,27 +165,19 @@ class RedisMap(FencedMap[Any]):
                     "%s: the server has %s %s; %s", self._name, name, value or '""', _RISKS[name]
                 )
 
-    # --- writing -----------------------------------------------------------------------------
-
-    def multi_put(self, keys: Sequence[Key], values: Sequence[Any]) -> None:
+    def multi_put(self, keys: Keys, values: Records) -> None:
         """Store the records, whoever writes; makes the headers if there are none."""
         self._put(None, keys, values)
 
     def fenced_put(
-        self,
-        stamp: Stamp,
-        keys: Sequence[Key],
-        values: Sequence[Any],
-        read: Sequence[Any | None] | None = None,
+        self, stamp: Stamp, keys: Keys, values: Records, read: Records | None = None
     ) -> None:
         """Store the records if the head has this stamp, which each script looks at."""
         if not keys:
             check_stamp(self.read_head(), stamp, state=self._name)
         self._put(stamp, keys, values)
 
-    def multi_compare_and_put(
-        self, keys: Sequence[Key], read: Sequence[Any | None], values: Sequence[Any]
-    ) -> list[bool]:
+    def multi_compare_and_put(self, keys: Keys, read: Records, values: Records) -> list[bool]:
         """Store each record whose key has the text of the one that was read.
 
         Not repeated if the answer is lost: it would find its own record and take it for another.
@@ -207,9 +197,7 @@ class RedisMap(FencedMap[Any]):
         (merge,) = combiner.merges if len(combiner.merges) == 1 else (None,)
         return merge in ("sum", "min", "max") and len(kinds) == 1 and kinds[0] in _INTEGERS
 
-    def fenced_combine(
-        self, stamp: Stamp, keys: Sequence[Key], values: Sequence[Any], combiner: Combiner
-    ) -> None:
+    def fenced_combine(self, stamp: Stamp, keys: Keys, values: Records, combiner: Combiner) -> None:
         """Apply the kind's rule and the combiner in the server, one script per chunk.
 
         What a double cannot hold exactly is left out there, and read, combined and put from here.
@@ -237,9 +225,7 @@ class RedisMap(FencedMap[Any]):
             keys, values = chosen_of(left, keys, values)
             self._combine_here(stamp, keys, values, combiner)
 
-    def _combine_here(
-        self, stamp: Stamp, keys: Sequence[Key], values: Sequence[Any], combiner: Combiner
-    ) -> None:
+    def _combine_here(self, stamp: Stamp, keys: Keys, values: Records, combiner: Combiner) -> None:
         head = self.read_head()
         check_stamp(head, stamp, state=self._name)
         assert head is not None
@@ -249,7 +235,7 @@ class RedisMap(FencedMap[Any]):
         state.multi_update(keys, [CombinerValueUpdater(combiner, value) for value in values])
         state.commit(stamp.txid)
 
-    def _put(self, stamp: Stamp | None, keys: Sequence[Key], values: Sequence[Any]) -> None:
+    def _put(self, stamp: Stamp | None, keys: Keys, values: Records) -> None:
         script = scripts.put(self._layout, expires=self._expires)
         # The same records again are the same records: a lost answer is asked for once more.
         for _ in self._write(stamp, script, keys, [self._rows(values)], again=True):
@@ -262,7 +248,7 @@ class RedisMap(FencedMap[Any]):
         self,
         stamp: Stamp | None,
         script: scripts.Script,
-        keys: Sequence[Key],
+        keys: Keys,
         columns: Sequence[Sequence[Any]],
         *,
         again: bool,
@@ -308,8 +294,6 @@ class RedisMap(FencedMap[Any]):
             check_stamp(head, stamp, state=self._name)
         if found:
             raise DamagedStoreError(f"the header of slot {slot} of {self._name} has changed")
-
-    # --- the head ------------------------------------------------------------------------------
 
     def move_head(self, expected: Head | None, new: Head) -> None:
         """Replace the head of every slot, if that of the master is the expected one."""
@@ -394,8 +378,6 @@ class RedisMap(FencedMap[Any]):
         call = Call(self._headers.key(0), ["EXISTS", self._headers.key(0)])
         (found,) = self._client.run([call], again=True)
         return bool(found)
-
-    # --- keys ----------------------------------------------------------------------------------
 
     def _hash(self, slot: int) -> str:
         return f"{self._headers.tag(slot)}:h"

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from waterspout.errors import SerdeError, StoreError
-from waterspout.state.base import Key, StateKind
+from waterspout.state.base import Key, Keys, Records, StateKind
 from waterspout.state.columns import Layout
 from waterspout.state.head import Head, check_stamp, replaces_attempt
 from waterspout.state.sql import (
@@ -56,7 +56,7 @@ class SQLiteMap(TableMap):
         self._may_write = False
         self._lock = threading.RLock()
 
-    def multi_get(self, keys: Sequence[Key]) -> list[Any | None]:
+    def multi_get(self, keys: Keys) -> list[Any | None]:
         """Read the records of many keys with one join."""
         columns = self._layout.key_columns(keys)
         with self._lock, self._errors():
@@ -66,9 +66,7 @@ class SQLiteMap(TableMap):
             with self._transaction(db, "DEFERRED"):
                 return self._select(db, keys, columns)
 
-    def multi_compare_and_put(
-        self, keys: Sequence[Key], read: Sequence[Any | None], values: Sequence[Any]
-    ) -> list[bool]:
+    def multi_compare_and_put(self, keys: Keys, read: Records, values: Records) -> list[bool]:
         """Store each record if nobody has since the other was read."""
         columns, expected = self._layout.key_columns(keys), self._comparable(read)
         same: list[bool] = []
@@ -132,8 +130,6 @@ class SQLiteMap(TableMap):
                 self._db = None
                 self._may_write = False
 
-    # --- within a transaction --------------------------------------------------------------
-
     def _upsert(self, rows: Upsert) -> None:
         def write(db: sqlite3.Connection) -> None:
             head = self._stored_head(db)
@@ -154,7 +150,7 @@ class SQLiteMap(TableMap):
             self._refuse_newer(rows, self._select(db, rows.keys, rows.key_columns))
 
     def _select(
-        self, db: sqlite3.Connection, keys: Sequence[Key], columns: Sequence[Sequence[Any]]
+        self, db: sqlite3.Connection, keys: Keys, columns: Sequence[Sequence[Any]]
     ) -> list[Any | None]:
         db.execute(self._sql.create_wanted)
         db.execute(self._sql.clear_wanted)
@@ -199,8 +195,6 @@ class SQLiteMap(TableMap):
         self._refuse_foreign(db)
         self._stored_head(db)
         return self._has_table(db)
-
-    # --- the connection --------------------------------------------------------------------
 
     def _write(self, write: Callable[[sqlite3.Connection], None]) -> None:
         with self._lock, self._errors():
