@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from waterspout.errors import DamagedStoreError, ForeignStoreError, NewerFormatError, StoreError
 
-__all__ = ["FileKind", "OwnFile", "in_transaction"]
+__all__ = ["FileKind", "OwnFile", "check_kind", "make_private", "transaction"]
 
 T = TypeVar("T")
 
@@ -32,6 +32,12 @@ class FileKind:
     application_id: int
     format: int
     schema: str
+
+    def mark(self, db: sqlite3.Connection) -> None:
+        """Make the tables of a new file, and say in it what it is."""
+        db.execute(self.schema)
+        db.execute(f"PRAGMA application_id={self.application_id}")
+        db.execute(f"PRAGMA user_version={self.format}")
 
 
 class OwnFile:
@@ -51,7 +57,9 @@ class OwnFile:
     def transaction(self, work: Callable[[sqlite3.Connection], T], *, create: bool = False) -> T:
         """Do some work durably, or not at all."""
         with self._lock, self._errors():
-            return in_transaction(self._open(create=create), work)
+            db = self._open(create=create)
+            with transaction(db):
+                return work(db)
 
     def query(self, sql: str, *parameters: object) -> list[tuple[Any, ...]]:
         """Return the rows of a statement; none if nothing was ever written."""
@@ -84,9 +92,7 @@ class OwnFile:
             where, uri = ":memory:", False
         else:
             if create:
-                self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-                # For this user alone, as all else that a topology keeps.
-                os.close(os.open(self._path, os.O_CREAT | os.O_WRONLY, 0o600))
+                make_private(self._path)
             where, uri = f"{self._path.absolute().as_uri()}?mode={'rwc' if create else 'rw'}", True
         db = sqlite3.connect(
             where, uri=uri, timeout=_BUSY_S, isolation_level=None, check_same_thread=False
@@ -101,21 +107,13 @@ class OwnFile:
 
     def _check(self, db: sqlite3.Connection) -> None:
         db.execute("PRAGMA synchronous=FULL")
-        db.execute("BEGIN IMMEDIATE")  # of two that come first at once, one makes the table
-        try:
+        with transaction(db):  # of two that come first at once, one makes the table
             (application,) = db.execute("PRAGMA application_id").fetchone()
-            (version,) = db.execute("PRAGMA user_version").fetchone()
             (tables,) = db.execute("SELECT count(*) FROM sqlite_master").fetchone()
             if application == 0 and tables == 0:
-                db.execute(self._kind.schema)
-                db.execute(f"PRAGMA application_id={self._kind.application_id}")
-                db.execute(f"PRAGMA user_version={self._kind.format}")
-            elif application != self._kind.application_id:
-                raise ForeignStoreError(f"{self._path} does not hold {self._kind.holds}")
-            elif version > self._kind.format:
-                raise NewerFormatError(str(self._path), version, self._kind.format)
-        finally:
-            db.execute("COMMIT")
+                self._kind.mark(db)
+            else:
+                check_kind(db, self._kind, self._path)
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
@@ -127,14 +125,30 @@ class OwnFile:
             raise DamagedStoreError(f"the {self._kind.holds} in {self._path}: {error}") from error
 
 
-def in_transaction(db: sqlite3.Connection, work: Callable[[sqlite3.Connection], T]) -> T:
-    """Do some work in one transaction, all or nothing; waits for others that write."""
+@contextmanager
+def transaction(db: sqlite3.Connection, mode: str = "IMMEDIATE") -> Iterator[None]:
+    """Commit what is done within, or none of it."""
+    db.execute(f"BEGIN {mode}")
     try:
-        db.execute("BEGIN IMMEDIATE")
-        result = work(db)
+        yield
         db.execute("COMMIT")
     except BaseException:
         if db.in_transaction:
             db.execute("ROLLBACK")
         raise
-    return result
+
+
+def check_kind(db: sqlite3.Connection, kind: FileKind, path: Path | None, remedy: str = "") -> None:
+    """Refuse a file of another program, and one of a later format."""
+    (application,) = db.execute("PRAGMA application_id").fetchone()
+    (version,) = db.execute("PRAGMA user_version").fetchone()
+    if application != kind.application_id:
+        raise ForeignStoreError(f"{path} does not hold {kind.holds}{remedy and f'; {remedy}'}")
+    if version > kind.format:
+        raise NewerFormatError(str(path), version, kind.format)
+
+
+def make_private(path: Path) -> None:
+    """Make an empty file for this user alone, as all else that a topology keeps."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600))

@@ -348,7 +348,7 @@ def edit(path: Path, *statements: str) -> None:
 def test_the_database_of_another_program_is_foreign(store, stored):
     edit(stored, "PRAGMA application_id = 7")
 
-    assert "is not a waterspout coordination store" in refused(store, ForeignStoreError)
+    assert "does not hold a waterspout coordination store" in refused(store, ForeignStoreError)
 
 
 def test_a_newer_format_asks_for_an_upgrade(store, stored):

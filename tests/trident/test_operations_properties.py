@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from waterspout.arrow import arrow_type
 from waterspout.serde import decode_value, encode_value
-from waterspout.state.columns import codec_for
+from waterspout.state.columns import Layout
 from waterspout.trident import (
     Average,
     CollectSet,
@@ -160,7 +160,7 @@ def test_a_value_comes_back_from_every_way_to_keep_it(name, rows):
         through_arrow = pa.array([column], arrow_type(kind)).to_pylist()[0]
         assert through_arrow == column
         assert decode_value(encode_value(through_arrow)) == column
-        codec = codec_for(kind)
+        codec = Layout.codecs.of(kind)
         assert codec.to_python(codec.to_sql(through_arrow, "c")) == column
 
 

@@ -24,10 +24,9 @@ from waterspout.errors import (
     ForeignStoreError,
     LeaseHeldError,
     LeaseLostError,
-    NewerFormatError,
     StoreError,
 )
-from waterspout.own_files import in_transaction
+from waterspout.own_files import FileKind, check_kind, transaction
 from waterspout.schema import check_topology_id
 from waterspout.serde import checksum
 from waterspout.transactional.ledger import Ledger, Metadata
@@ -36,8 +35,12 @@ __all__ = ["EmbeddedStore"]
 
 T = TypeVar("T")
 
-_APPLICATION_ID = 0x57535054
-_FORMAT = 1
+_KIND = FileKind(
+    holds="a waterspout coordination store",
+    application_id=0x57535054,
+    format=1,
+    schema="CREATE TABLE records (name TEXT PRIMARY KEY, body TEXT, checksum TEXT) STRICT",
+)
 _FILE = "coordination.db"
 _BUSY_S = 10.0
 _MEMORY_BATCHES = 1000
@@ -76,9 +79,9 @@ class EmbeddedStore(CoordinationStore):
             try:
                 if not self._path.exists():
                     self._create(fingerprint)
-                epoch, refusal = in_transaction(
-                    self._open(), lambda db: self._take_lease(db, fingerprint)
-                )
+                db = self._open()
+                with transaction(db):
+                    epoch, refusal = self._take_lease(db, fingerprint)
                 if refusal is not None:
                     raise LeaseHeldError(refusal)
                 self._epoch, self._held = epoch, _identity(self._path)
@@ -154,17 +157,14 @@ class EmbeddedStore(CoordinationStore):
 
     def _as_holder(self, write: Callable[[sqlite3.Connection, int], None]) -> None:
         """Write in one transaction that also checks the epoch."""
-
-        def checked(db: sqlite3.Connection) -> None:
-            self._check_epoch(db)
-            assert self._epoch is not None
-            write(db, self._epoch)
-
         with self._lock, self._errors():
             if self._epoch is None:
                 # A late renewal, after the release: it must not open the file again.
                 raise LeaseLostError(f"topology {self._topology!r} is not held by this driver")
-            in_transaction(self._open(), checked)
+            db = self._open()
+            with transaction(db):
+                self._check_epoch(db)
+                write(db, self._epoch)
 
     # --- within a transaction --------------------------------------------------------------
 
@@ -272,16 +272,11 @@ class EmbeddedStore(CoordinationStore):
     def _fill(self, draft: Path, fingerprint: Mapping[str, Any]) -> None:
         db = self._connect(draft)
         try:
-            db.execute("BEGIN")
-            db.execute(f"PRAGMA application_id={_APPLICATION_ID}")
-            db.execute(f"PRAGMA user_version={_FORMAT}")
-            db.execute(
-                "CREATE TABLE records (name TEXT PRIMARY KEY, body TEXT, checksum TEXT) STRICT"
-            )
-            ledger = Ledger(self._topology, fingerprint, uuid.uuid4().hex)
-            self._put(db, "ledger", json.dumps(ledger.to_json(), sort_keys=True))
-            self._put_lease(db, self._lease(0, None))
-            db.execute("COMMIT")
+            with transaction(db):
+                _KIND.mark(db)
+                ledger = Ledger(self._topology, fingerprint, uuid.uuid4().hex)
+                self._put(db, "ledger", json.dumps(ledger.to_json(), sort_keys=True))
+                self._put_lease(db, self._lease(0, None))
         finally:
             db.close()
 
@@ -306,14 +301,7 @@ class EmbeddedStore(CoordinationStore):
             raise DamagedStoreError(f"{self._path} is empty; {_REMEDY}")
         db = self._connect(self._path)
         try:
-            (application,) = db.execute("PRAGMA application_id").fetchone()
-            (version,) = db.execute("PRAGMA user_version").fetchone()
-            if application != _APPLICATION_ID:
-                raise ForeignStoreError(
-                    f"{self._path} is not a waterspout coordination store; {_REMEDY}"
-                )
-            if version > _FORMAT:
-                raise NewerFormatError(str(self._path), version, _FORMAT)
+            check_kind(db, _KIND, self._path, _REMEDY)
         except BaseException:
             db.close()
             raise

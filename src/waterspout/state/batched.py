@@ -293,7 +293,6 @@ class BatchedMap(MapState[V], HeadedState, Generic[V, R]):
         return Stamp(self._writer, batch.txid, batch.attempt)
 
     def close(self) -> None:
-        """Close the backing map."""
         self._backing.close()
 
     def enroll(self, writer: Writer) -> None:
@@ -302,7 +301,6 @@ class BatchedMap(MapState[V], HeadedState, Generic[V, R]):
 
     @property
     def is_fenced(self) -> bool:
-        """Whether the backing map checks the head with each write."""
         return self._backing.fence is not None
 
     @property
@@ -314,7 +312,6 @@ class BatchedMap(MapState[V], HeadedState, Generic[V, R]):
         return fence is not None and fence.undoes_lost_attempts
 
     def read_head(self) -> Head | None:
-        """Return the head of the store."""
         fence = self._backing.fence
         return None if fence is None else fence.read_head()
 

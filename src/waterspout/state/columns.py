@@ -8,8 +8,8 @@ the column `_nulls`. Without a schema a key is one column of canonical JSON, and
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from functools import cached_property
@@ -19,7 +19,7 @@ from waterspout.errors import SerdeError, TopologyError
 from waterspout.schema import Schema
 from waterspout.serde import decode_key, decode_value, encode_key, encode_value, normalize_key
 
-__all__ = ["Codec", "Layout", "codec_for"]
+__all__ = ["Codec", "Codecs", "Layout"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +94,6 @@ def _decimal_key_to_sql(value: Decimal) -> str:
 
 _INTEGER = Codec("INTEGER", (int,), 0)
 _REAL = Codec("ANY", (float, int), 0.0, _float_to_sql, float)
-# 1 is not the key 1.0; as a value it may stand for it.
-_REAL_KEY = Codec("ANY", (float,), 0.0, _float_to_sql, float)
 _SIMPLE = {
     "string": Codec("TEXT", (str,), ""),
     "bigint": _INTEGER,
@@ -110,23 +108,45 @@ _SIMPLE = {
     "timestamp": Codec("TEXT", (datetime,), "", _timestamp_to_sql, datetime.fromisoformat),
     "timestamp_ntz": Codec("TEXT", (datetime,), "", _timestamp_to_sql, datetime.fromisoformat),
 }
-_KEYS_APART = {"double": _REAL_KEY, "float": _REAL_KEY}
 _DECIMAL = Codec("TEXT", (Decimal,), "", str, Decimal)
-_DECIMAL_KEY = Codec("TEXT", (Decimal,), "", _decimal_key_to_sql, Decimal)
-_JSON_VALUE = Codec("TEXT", (object,), "", encode_value, decode_value)
-_JSON_KEY_PART = Codec("TEXT", (object,), "", lambda v: encode_key([v]), lambda t: decode_key(t)[0])
-_WHOLE_KEY = Codec("TEXT", (tuple,), "", encode_key, decode_key)
 
 
-def codec_for(kind: str | None, *, key: bool = False) -> Codec:
-    """Return the codec of a Spark type; what has no column type of its own becomes JSON."""
-    if key and kind in _KEYS_APART:
-        return _KEYS_APART[kind]
-    if kind in _SIMPLE:
-        return _SIMPLE[kind]
-    if kind is not None and kind.startswith("decimal"):
-        return _DECIMAL_KEY if key else _DECIMAL
-    return _JSON_KEY_PART if key else _JSON_VALUE
+class Codecs:
+    """The codecs of one database: by Spark type, and as JSON text for what has no type of its own.
+
+    `as_keys` are those that differ in a key: there 1 is not 1.0, and 1.5 is 1.50.
+    """
+
+    def __init__(
+        self, text: str, simple: Mapping[str, Codec], as_keys: Mapping[str, Codec], decimal: Codec
+    ) -> None:
+        self.whole_key = Codec(text, (tuple,), "", encode_key, decode_key)
+        self._values = {**simple, "decimal": decimal}
+        self._keys = {**self._values, **as_keys}
+        self._value = Codec(text, (object,), "", encode_value, decode_value)
+        self._key_part = Codec(
+            text, (object,), "", lambda value: encode_key([value]), lambda text: decode_key(text)[0]
+        )
+
+    def of(self, kind: str | None, *, key: bool = False) -> Codec:
+        """Return the codec of a Spark type; None is the type of anything."""
+        name = "decimal" if kind is not None and kind.startswith("decimal") else kind or ""
+        if key:
+            return self._keys.get(name, self._key_part)
+        return self._values.get(name, self._value)
+
+
+_REAL_KEY = replace(_REAL, python=(float,))
+_SQLITE = Codecs(
+    "TEXT",
+    _SIMPLE,
+    {
+        "double": _REAL_KEY,
+        "float": _REAL_KEY,
+        "decimal": replace(_DECIMAL, encode=_decimal_key_to_sql),
+    },
+    _DECIMAL,
+)
 
 
 @dataclass(frozen=True)
@@ -136,6 +156,7 @@ class Layout:
     keys: Schema | None
     values: Schema
 
+    codecs: ClassVar[Codecs] = _SQLITE
     reserved: ClassVar[tuple[str, ...]] = ("_txid", "_attempt", "_nulls")
     beside_key: ClassVar[tuple[tuple[str, str], ...]] = ()
     """Names and types of columns that say more of a key and are no part of the primary key."""
@@ -164,22 +185,13 @@ class Layout:
     def key_codecs(self) -> tuple[Codec, ...]:
         """One codec per key column."""
         if self.keys is None:
-            return (self.whole_key,)
-        return tuple(self.codec_of(kind, key=True) for kind in self.keys.types)
+            return (self.codecs.whole_key,)
+        return tuple(self.codecs.of(kind, key=True) for kind in self.keys.types)
 
     @cached_property
     def value_codecs(self) -> tuple[Codec, ...]:
         """One codec per value column."""
-        return tuple(self.codec_of(kind, key=False) for kind in self.values.types)
-
-    @property
-    def whole_key(self) -> Codec:
-        """The codec of a key without a schema."""
-        return _WHOLE_KEY
-
-    def codec_of(self, kind: str | None, *, key: bool) -> Codec:
-        """Return the codec of a Spark type in the store that the layout is for."""
-        return codec_for(kind, key=key)
+        return tuple(self.codecs.of(kind) for kind in self.values.types)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (type(self), (self.keys, self.values))
@@ -188,10 +200,6 @@ class Layout:
         """Return the layout as text, to be compared with the one stored."""
         keys = "(any key)" if self.keys is None else str(self.keys)
         return f"{keys} -> {self.values}"
-
-    def encode_keys(self, keys: Sequence[Sequence[Any]]) -> list[tuple[Any, ...]]:
-        """Return each key as its columns and then `_nulls`."""
-        return list(zip(*self.key_columns(keys), strict=True))
 
     @property
     def key_width(self) -> int:

@@ -86,10 +86,12 @@ class StoreHeader:
             f"{what or self.title} exists, but waterspout did not make it. Use another {self.unit}."
         )
 
-    def moved(self, found: Head | None = None) -> FencedError:
-        """Return the error for a head that is not the one that was expected."""
-        at = f" to {found.stamp}{', committed' * found.committed}" if found is not None else ""
-        return FencedError(f"{self.title}: another driver has moved the head{at}")
+    def moved(self, new: Head, found: Head | None = None) -> FencedError:
+        """Return the error for a head that cannot be made `new`: it is not the expected one."""
+        at = "" if found is None else f", and is at {found.stamp}{', committed' * found.committed}"
+        return FencedError(
+            f"{self.title}: another driver has moved the head; it was to go to {new.stamp}{at}"
+        )
 
     def _sum(self, fields: Mapping[str, Any]) -> str:
         values = {"state": f"{fields['kind']}, {fields['layout']}", **fields}

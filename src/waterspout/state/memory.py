@@ -14,7 +14,7 @@ from waterspout.serde import decode_key, encode_key
 from waterspout.state.base import FencedMap, Key, Keys, StateFactory, StateKind
 from waterspout.state.batched import BatchedMap
 from waterspout.state.head import Head, Stamp, check_stamp
-from waterspout.state.kinds import make_map
+from waterspout.state.kinds import EachKind, make_map
 
 __all__ = ["MemoryMap", "MemoryMapState"]
 
@@ -34,19 +34,16 @@ class MemoryMap(FencedMap[V]):
         self._lock = threading.Lock()
 
     def multi_get(self, keys: Keys) -> list[V | None]:
-        """Read the records."""
         with self._lock:
             return [self._records.get(encode_key(key)) for key in keys]
 
     def multi_put(self, keys: Keys, values: Sequence[V]) -> None:
-        """Store the records."""
         with self._lock:
             self._store(keys, values)
 
     def fenced_put(
         self, stamp: Stamp, keys: Keys, values: Sequence[V], read: Sequence[V | None] | None = None
     ) -> None:
-        """Store the records if the head has this stamp."""
         with self._lock:
             check_stamp(self._head, stamp, state=self._name)
             self._store(keys, values)
@@ -54,7 +51,6 @@ class MemoryMap(FencedMap[V]):
     def multi_compare_and_put(
         self, keys: Keys, read: Sequence[V | None], values: Sequence[V]
     ) -> list[bool]:
-        """Store each record if nobody has since the other was read."""
         with self._lock:
             now = [self._records.get(encode_key(key)) for key in keys]
             same = [a == b or repr(a) == repr(b) for a, b in zip(now, read, strict=True)]
@@ -63,19 +59,16 @@ class MemoryMap(FencedMap[V]):
             return same
 
     def read_head(self) -> Head | None:
-        """Return the head."""
         with self._lock:
             return self._head
 
     def move_head(self, expected: Head | None, new: Head) -> None:
-        """Replace the head if it is the expected one."""
         with self._lock:
             if self._head != expected:
                 raise FencedError(f"{self._name}: the head has moved to {self._head}")
             self._head = new
 
     def scan(self, shard: int = 0, shards: int = 1) -> Iterator[list[tuple[Key, V]]]:
-        """Yield the pairs, every `shards`-th of them."""
         yield list(self.items()[shard::shards])
 
     def items(self) -> list[tuple[tuple[Any, ...], V]]:
@@ -94,7 +87,7 @@ _maps_lock = threading.Lock()
 
 
 @dataclass(frozen=True)
-class MemoryMapState(StateFactory):
+class MemoryMapState(EachKind, StateFactory):
     """A state that lives as long as this process; opaque unless told otherwise."""
 
     kind: StateKind = StateKind.OPAQUE
@@ -102,21 +95,6 @@ class MemoryMapState(StateFactory):
 
     driver_only = True
     volatile = True
-
-    @classmethod
-    def opaque(cls) -> MemoryMapState:
-        """Return an opaque memory state."""
-        return cls(StateKind.OPAQUE)
-
-    @classmethod
-    def transactional(cls) -> MemoryMapState:
-        """Return a transactional memory state."""
-        return cls(StateKind.TRANSACTIONAL)
-
-    @classmethod
-    def non_transactional(cls) -> MemoryMapState:
-        """Return a non-transactional memory state."""
-        return cls(StateKind.NON_TRANSACTIONAL)
 
     def named(self, name: str) -> MemoryMapState:
         """Return a state that is found again under this name in this process."""
@@ -128,12 +106,10 @@ class MemoryMapState(StateFactory):
             return _maps.setdefault(self.id, MemoryMap(f"memory state {self.id[:8]}"))
 
     def location(self) -> str:
-        """Name the map in this process."""
         return f"memory:{self.id}"
 
     def make_state(
         self, conf: Config, partition_index: int, num_partitions: int
     ) -> BatchedMap[Any, Any]:
-        """Return the map with the rule of this kind."""
         name = f"memory state {self.id[:8]}"
         return make_map(self.kind, self.backing(), name=name, partition=partition_index)

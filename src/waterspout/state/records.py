@@ -6,15 +6,18 @@ a non-transactional one `[value]`: readable with any client. Nothing is ever unp
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from waterspout.errors import SerdeError
-from waterspout.serde import decode_bare_list, decode_value, encode_value
-from waterspout.state.base import StateKind
+from waterspout.errors import DamagedStoreError, SerdeError
+from waterspout.serde import decode_bare_list, decode_key, decode_value, encode_value
+from waterspout.state.base import Key, StateKind
 from waterspout.state.opaque import OpaqueValue
 from waterspout.state.transactional import TransactionalValue
 
-__all__ = ["decode_record", "encode_record"]
+__all__ = ["RecordTexts", "decode_record", "encode_record", "hashed_name"]
 
 # Looked up once: to reach a member through its enum costs more than all the rest.
 _OPAQUE, _TRANSACTIONAL = StateKind.OPAQUE, StateKind.TRANSACTIONAL
@@ -54,3 +57,43 @@ def decode_record(kind: StateKind, text: str) -> Any:
 
 def _length(kind: StateKind) -> int:
     return 4 if kind is _OPAQUE else 3 if kind is _TRANSACTIONAL else 1
+
+
+@dataclass(frozen=True, slots=True)
+class RecordTexts:
+    """The texts of one state; what cannot be read of them is damage to the store `title`."""
+
+    kind: StateKind
+    title: str
+
+    def encode(self, records: Sequence[Any]) -> list[str]:
+        """Return the texts of records."""
+        return [encode_record(self.kind, record) for record in records]
+
+    def expected(self, records: Sequence[Any]) -> list[str | None]:
+        """Return the texts of records that were read, to be compared: a NaN equals itself there."""
+        return [None if record is None else encode_record(self.kind, record) for record in records]
+
+    def decode(self, name: str | bytes, text: str | bytes) -> Any:
+        """Return the record that stands under a name."""
+        try:
+            return decode_record(self.kind, text if isinstance(text, str) else text.decode("ascii"))
+        except ValueError as error:  # of either step
+            shown = name if isinstance(name, str) else name.decode("ascii", "replace")
+            raise DamagedStoreError(
+                f"{self.title} holds a record that cannot be read, under {shown[:200]}: {error}"
+            ) from error
+
+    def key(self, name: str) -> Key:
+        """Return the key of which `name` is the text."""
+        try:
+            return decode_key(name)
+        except ValueError as error:
+            raise DamagedStoreError(
+                f"{self.title} holds a key that cannot be read, {name[:200]!r}: {error}"
+            ) from error
+
+
+def hashed_name(text: str) -> str:
+    """Return a short name for the text of a long key; no text of a key begins like it."""
+    return f"#{hashlib.blake2b(text.encode(), digest_size=32).hexdigest()}"

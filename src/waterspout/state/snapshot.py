@@ -24,21 +24,16 @@ class SnapshottableMap(Snapshottable[V]):
     def begin_commit(
         self, txid: int | None, attempt: int = 0, resolved: Mapping[int, int] = NOTHING
     ) -> None:
-        """Start a batch in the map."""
         self.map.begin_commit(txid, attempt, resolved)
 
     def commit(self, txid: int | None) -> None:
-        """Put the value."""
         self.map.commit(txid)
 
     def get(self) -> V | None:
-        """Return the value under the key."""
         return self.map.multi_get([self._key])[0]
 
     def update(self, updater: ValueUpdater[V]) -> V | None:
-        """Change the value under the key."""
         return self.map.multi_update([self._key], [updater])[0]
 
     def set(self, value: V | None) -> None:
-        """Set the value under the key."""
         self.map.multi_put([self._key], [value])

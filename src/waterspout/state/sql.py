@@ -77,13 +77,11 @@ class TableMap(FencedMap[Any]):
         return self._kind is StateKind.OPAQUE
 
     def multi_put(self, keys: Keys, values: Records) -> None:
-        """Store the records, creating the table if need be."""
         self._upsert(self._puts(None, keys, values))
 
     def fenced_put(
         self, stamp: Stamp, keys: Keys, values: Records, read: Records | None = None
     ) -> None:
-        """Store the records if the head has this stamp."""
         self._upsert(self._puts(stamp, keys, values))
 
     def can_combine(self, combiner: Combiner) -> bool:

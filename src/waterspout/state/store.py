@@ -15,7 +15,7 @@ from waterspout.state.base import BackingMap, StateFactory, StateKind
 from waterspout.state.batched import BatchedMap
 from waterspout.state.cache import CachedMap, cache_at
 from waterspout.state.columns import Layout
-from waterspout.state.kinds import make_map
+from waterspout.state.kinds import EachKind, make_map
 
 __all__ = ["ANY_VALUE", "StoreState", "require_package"]
 
@@ -23,7 +23,7 @@ ANY_VALUE = Schema((("value", None),))
 
 
 @dataclass(frozen=True, kw_only=True)
-class StoreState(StateFactory):
+class StoreState(EachKind, StateFactory):
     """Recipe of a state in a store; `.opaque(...)` and its sisters take the class's arguments.
 
     `cache` keeps that many records in the memory of the driver, and makes the driver the only
@@ -49,21 +49,6 @@ class StoreState(StateFactory):
             given = getattr(self, option)
             if isinstance(given, bool) or not isinstance(given, int | float) or not given >= 0.001:
                 raise ConfigError(f"{option} is a number of seconds above 0, not {given!r}")
-
-    @classmethod
-    def opaque(cls, *args: Any, **options: Any) -> Self:
-        """Keep each value with the one before it: exact for every replayable spout."""
-        return cls(*args, kind=StateKind.OPAQUE, **options)
-
-    @classmethod
-    def transactional(cls, *args: Any, **options: Any) -> Self:
-        """Keep each value with its batch: exact for transactional spouts."""
-        return cls(*args, kind=StateKind.TRANSACTIONAL, **options)
-
-    @classmethod
-    def non_transactional(cls, *args: Any, **options: Any) -> Self:
-        """Keep the value alone: replays count twice."""
-        return cls(*args, kind=StateKind.NON_TRANSACTIONAL, **options)
 
     @abstractmethod
     def backing(self) -> BackingMap[Any]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -142,32 +142,51 @@ class Client:
     def run_many(self, statement: Statement, values: Sequence[Sequence[Any]]) -> list[Answer]:
         """Run one statement with many values; each may be run again if its answer is lost."""
         answers: list[Any] = [None] * len(values)
-        todo, error = list(range(len(values))), None
+        todo = list(range(len(values)))
+
+        def run(live: _Live, attempt: int) -> None:
+            nonlocal todo
+            results = self._execute(live, statement, [values[i] for i in todo])
+            failed, error = [], None
+            for i, (done, result) in zip(todo, results, strict=True):
+                if done:
+                    answers[i] = Answer(list(result), result.column_names, attempt > 0)
+                else:
+                    failed.append(i)
+                    self._refuse_lasting(result)
+                    error = result
+            todo = failed
+            if error is not None:
+                raise error
+
+        if values:
+            self._repeated(run)
+        return answers
+
+    def _repeated(self, work: Callable[[_Live, int], None]) -> None:
+        """Do some work until it succeeds, a few times, each time with a session that is alive."""
+        error: Exception | None = None
         for attempt in range(_TRIES):
-            if not todo:
-                break
-            live, failed = None, list(todo)
             try:
-                live = self._session()
-                results = self._execute(live, statement, [values[i] for i in todo])
-                failed = [i for i, (done, _) in zip(todo, results, strict=True) if not done]
-                for i, (done, result) in zip(todo, results, strict=True):
-                    if done:
-                        answers[i] = Answer(list(result), result.column_names, attempt > 0)
-                    else:
-                        error = result
-                        self._refuse_lasting(result)
+                with self._lent() as live:
+                    return work(live, attempt)
             except StoreError:
                 raise
             except Exception as failure:
                 self._refuse_lasting(failure)
                 error = failure
-            if failed and _is_connection_lost(error):
+        raise self._failure(error) from error
+
+    @contextmanager
+    def _lent(self) -> Iterator[_Live]:
+        """Lend the session; if it turns out to be dead, nobody is lent it again."""
+        live = self._session()
+        try:
+            yield live
+        except Exception as error:
+            if _is_connection_lost(error):
                 _sessions.discard(live)
-            todo = failed
-        if todo:
-            raise self._failure(error) from error
-        return answers
+            raise
 
     @staticmethod
     def _execute(live: _Live, statement: Statement, values: Sequence[Sequence[Any]]) -> Any:
@@ -183,39 +202,23 @@ class Client:
 
     def pages(self, statement: Statement, values: Sequence[Any]) -> Iterator[list[Any]]:
         """Run one statement and yield its rows page by page."""
-        live = None
         try:
-            live = self._session()
-            result = live.session.execute(live.prepare(statement), values)
-            while True:
-                yield list(result.current_rows)
-                if not result.has_more_pages:
-                    return
-                result.fetch_next_page()
+            with self._lent() as live:
+                result = live.session.execute(live.prepare(statement), values)
+                while True:
+                    yield list(result.current_rows)
+                    if not result.has_more_pages:
+                        return
+                    result.fetch_next_page()
         except StoreError:
             raise
         except Exception as error:
-            if _is_connection_lost(error):
-                _sessions.discard(live)
             raise self._failure(error) from error
 
     def define(self, cql: str) -> None:
         """Run a statement that changes the schema, and that may be run again."""
-        error = None
-        for _ in range(_TRIES):
-            live = None
-            try:
-                live = self._session()
-                live.session.execute(cql, timeout=max(30.0, self._address.timeout_secs))
-                return
-            except StoreError:
-                raise
-            except Exception as failure:
-                self._refuse_lasting(failure)
-                error = failure
-                if _is_connection_lost(error):
-                    _sessions.discard(live)
-        raise self._failure(error) from error
+        timeout_secs = max(30.0, self._address.timeout_secs)
+        self._repeated(lambda live, _: live.session.execute(cql, timeout=timeout_secs))
 
     def has_table(self, table: str) -> bool:
         """Whether the keyspace has this table; asked until it has."""

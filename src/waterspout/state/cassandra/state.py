@@ -9,7 +9,6 @@ hash, and whole in `long_key`. The heads of all states of a keyspace are in `wat
 
 from __future__ import annotations
 
-import hashlib
 import re
 import threading
 import time
@@ -26,12 +25,13 @@ from waterspout.errors import (
     StateMismatchError,
     StoreError,
 )
-from waterspout.serde import decode_key, decode_value, encode_key, encode_value
+from waterspout.serde import decode_value, encode_key, encode_value
 from waterspout.state.base import ComparingMap, Key, Keys, Records, StateKind
 from waterspout.state.cassandra.session import Address, Answer, Client, Statement
 from waterspout.state.head import Head, Stamp, check_stamp
 from waterspout.state.header import ROW, StoreHeader
 from waterspout.state.opaque import OpaqueValue
+from waterspout.state.records import RecordTexts, hashed_name
 from waterspout.state.store import StoreState, require_package
 from waterspout.state.transactional import TransactionalValue
 
@@ -130,6 +130,7 @@ class CassandraMap(ComparingMap[Any]):
         self._keyspace = keyspace
         self._table = table
         self._kind = kind
+        self._texts = RecordTexts(kind, title)
         self._header = StoreHeader(title, "table", kind.value, layout)
         self._is_serial = mode == _LWT
         self._cql = _Statements(keyspace, table, consistency)
@@ -139,7 +140,6 @@ class CassandraMap(ComparingMap[Any]):
         self._write_times: dict[str, int] = {}
 
     def multi_get(self, keys: Keys) -> list[Any | None]:
-        """Read the rows, many at once."""
         names = [_name(key) for key in keys]
         wanted = dict(names)
         if not wanted or not self._has_own_table():
@@ -186,7 +186,6 @@ class CassandraMap(ComparingMap[Any]):
         self._put(rows)
 
     def multi_compare_and_put(self, keys: Keys, read: Records, values: Records) -> list[bool]:
-        """Store each record if nobody has since the other was read."""
         rows = self._rows(keys, values)
         expected = [None if record is None else self._columns(record) for record in read]
         if not rows:
@@ -206,7 +205,6 @@ class CassandraMap(ComparingMap[Any]):
         return stored
 
     def read_head(self) -> Head | None:
-        """Return the head; None where there is none yet."""
         row = self._head_row()
         head = None if row is None else self._header.from_row(row)
         if head is not None and not self._has_own_table():
@@ -217,18 +215,17 @@ class CassandraMap(ComparingMap[Any]):
         return head
 
     def move_head(self, expected: Head | None, new: Head) -> None:
-        """Replace the head if it is the expected one."""
         if expected is None:
             self._create_tables()
         row = self._head_row()
         if row is None or self._header.from_row(row) != expected:
-            raise self._header.moved()
+            raise self._header.moved(new)
         mark = uuid.uuid4()
         values = (*self._header.row(new), mark, self._table, row[3], row[4], mark)
         (answer,) = self._client.run_many(self._cql.move_head, [values])
         self._write_times.clear()
         if not self._was_stored(answer, mark, "the head"):
-            raise self._header.moved()
+            raise self._header.moved(new)
 
     def scan(self, shard: int = 0, shards: int = 1) -> Iterator[list[tuple[Key, Any]]]:
         """Yield the rows of one of `shards` equal ranges of tokens, page by page."""
@@ -239,7 +236,10 @@ class CassandraMap(ComparingMap[Any]):
         bounds = (low, min(high, (1 << 63) - 1))
         for page in self._client.pages(self._cql.scan, bounds):
             yield [
-                (self._key(name, long_key), self._record(name, columns))
+                (
+                    self._texts.key(long_key or name),
+                    self._record(name, columns),
+                )
                 for name, *columns, long_key, _ in page
             ]
 
@@ -283,14 +283,6 @@ class CassandraMap(ComparingMap[Any]):
         except ValueError as error:
             raise DamagedStoreError(
                 f"{self.title} holds what cannot be read, under key {name[:200]!r}: {error}"
-            ) from error
-
-    def _key(self, name: str, long_key: str | None) -> Key:
-        try:
-            return decode_key(name if long_key is None else long_key)
-        except ValueError as error:
-            raise DamagedStoreError(
-                f"{self.title} holds a row whose key {name[:200]!r} cannot be read: {error}"
             ) from error
 
     def _put(self, rows: Mapping[str, tuple[Any, ...]]) -> None:
@@ -408,11 +400,9 @@ class CassandraState(StoreState):
 
     @property
     def title(self) -> str:
-        """The table and the contact points."""
         return f"table {self.keyspace}.{self.table} in Cassandra at {self._address.shown}"
 
     def backing(self) -> CassandraMap:
-        """Return the map behind the state."""
         return CassandraMap(
             Client(self._address, self.title),
             self.title,
@@ -428,7 +418,6 @@ class CassandraState(StoreState):
         return {"keyspace": self.keyspace, "table": self.table}
 
     def location(self) -> str:
-        """Name the cluster, keyspace and table."""
         points = ",".join(self._address.shown.split(", "))
         return f"cassandra:{points}#{self.keyspace}.{self.table}"
 
@@ -462,8 +451,7 @@ def _name(key: Key) -> tuple[str, str | None]:
     text = encode_key(key)
     if len(text) <= _KEY_MAX_BYTES:
         return text, None
-    # No other name begins like this: the text of a key begins with a bracket.
-    return f"#{hashlib.blake2b(text.encode(), digest_size=32).hexdigest()}", text
+    return hashed_name(text), text
 
 
 def _text(value: Any) -> str | None:

@@ -23,13 +23,11 @@ from zlib import crc32
 
 from waterspout.errors import (
     ConfigError,
-    DamagedStoreError,
     FencedError,
-    SerdeError,
     StoreError,
 )
 from waterspout.secrets import masked
-from waterspout.serde import decode_key, encode_key
+from waterspout.serde import encode_key
 from waterspout.state.base import FencedMap, Key, Keys, Records, StateKind
 from waterspout.state.columns import Layout
 from waterspout.state.files.format import Manifest, StateShape
@@ -38,7 +36,7 @@ from waterspout.state.files.log import FileLog, OvertakenError, log_at
 from waterspout.state.head import Head, Stamp, check_stamp, replaces_attempt
 from waterspout.state.header import StoreHeader
 from waterspout.state.opaque import OpaqueValue
-from waterspout.state.records import decode_record, encode_record
+from waterspout.state.records import RecordTexts, encode_record
 from waterspout.state.store import StoreState
 
 __all__ = ["FileMap", "FileState"]
@@ -65,6 +63,7 @@ class FileMap(FencedMap[Any]):
         self._kind = kind
         self._shape = StateShape(kind.value, layout.describe())
         self._title = title
+        self._texts = RecordTexts(kind, title)
         self._header = StoreHeader(title, "folder", kind.value, layout.describe())
         self._every = snapshot_every
         self._log: FileLog | None = None
@@ -103,10 +102,8 @@ class FileMap(FencedMap[Any]):
         self._write(write)
 
     def multi_compare_and_put(self, keys: Keys, read: Records, values: Records) -> list[bool]:
-        """Store each record if nobody has since the other was read."""
         changes = self._changes(keys, values)
-        # As texts, where even a NaN is equal to itself.
-        expected = [None if r is None else encode_record(self._kind, r) for r in read]
+        expected = self._texts.expected(read)
         same: list[bool] = []
 
         def write(log: FileLog, head: Head | None) -> tuple[Head | None, Changes]:
@@ -119,7 +116,6 @@ class FileMap(FencedMap[Any]):
         return same
 
     def read_head(self) -> Head | None:
-        """Return the head of the folder; None where there is no folder yet."""
         with self._opened() as log:
             manifest = self._own(log.look())
             return None if manifest is None else manifest.head
@@ -129,7 +125,7 @@ class FileMap(FencedMap[Any]):
 
         def write(log: FileLog, head: Head | None) -> tuple[Head | None, Changes]:
             if head != expected:
-                raise self._header.moved(head)
+                raise self._header.moved(new, head)
             undoes = self.undoes_lost_attempts and replaces_attempt(expected, new)
             return new, self._undo(log.records, new.stamp.txid) if undoes else {}
 
@@ -144,7 +140,7 @@ class FileMap(FencedMap[Any]):
             pairs = [pair for pair in pairs if crc32(pair[0].encode("ascii")) % shards == shard]
         for start in range(0, len(pairs), _CHUNK):
             chunk = pairs[start : start + _CHUNK]
-            yield [(self._key(name), self._record(name, text)) for name, text in chunk]
+            yield [(self._texts.key(name), self._record(name, text)) for name, text in chunk]
 
     def check(self) -> None:
         """Raise if the folder cannot be this state's, or lacks a file; writes nothing."""
@@ -158,9 +154,7 @@ class FileMap(FencedMap[Any]):
         self._log = None
 
     def _changes(self, keys: Keys, values: Records) -> dict[str, str]:
-        kind = self._kind
-        texts = [encode_record(kind, record) for record in values]
-        return dict(zip([encode_key(key) for key in keys], texts, strict=True))
+        return dict(zip(map(encode_key, keys), self._texts.encode(values), strict=True))
 
     def _undo(self, records: Changes, txid: int) -> dict[str, str]:
         """Return what takes back all records of a batch; also those amended since."""
@@ -180,18 +174,7 @@ class FileMap(FencedMap[Any]):
                 return OpaqueValue(int(txid), int(attempt), int(value), before)
             except ValueError:
                 pass
-        try:
-            return decode_record(self._kind, text)
-        except SerdeError as error:
-            raise DamagedStoreError(
-                f"{self._title}: what is stored under {name} cannot be read: {error}"
-            ) from error
-
-    def _key(self, name: str) -> tuple[Any, ...]:
-        try:
-            return decode_key(name)
-        except SerdeError as error:
-            raise DamagedStoreError(f"{self._title}: {name} is no key: {error}") from error
+        return self._texts.decode(name, text)
 
     def _load(self, log: FileLog) -> Manifest | None:
         if not self._folder.exclusive and log.is_mine:
@@ -278,11 +261,9 @@ class FileState(StoreState):
 
     @property
     def title(self) -> str:
-        """The folder."""
         return f"the files in {masked(str(self.path))}"
 
     def backing(self) -> FileMap:
-        """Return the map behind the state."""
         return FileMap(
             open_folder(str(self.path)),
             self.kind,

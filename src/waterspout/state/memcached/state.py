@@ -11,7 +11,6 @@ thing that an eviction would take. Where there are several servers, each has a s
 
 from __future__ import annotations
 
-import hashlib
 import re
 import time
 import uuid
@@ -34,7 +33,7 @@ from waterspout.state.base import ComparingMap, Key, Keys, Records, StateKind
 from waterspout.state.head import Head
 from waterspout.state.header import StoreHeader
 from waterspout.state.memcached.wire import Command, Item, Server, Timeouts
-from waterspout.state.records import decode_record, encode_record
+from waterspout.state.records import RecordTexts, encode_record, hashed_name
 from waterspout.state.store import StoreState, require_package
 
 __all__ = ["MemcachedMap", "MemcachedState"]
@@ -76,6 +75,7 @@ class MemcachedMap(ComparingMap[Any]):
         self._servers = servers
         self._prefix = prefix
         self._kind = kind
+        self._texts = RecordTexts(kind, self.title)
         self._header = StoreHeader(self.title, "prefix", kind.value, layout, _SUMMED)
         self._expire_secs = expire_secs
         self._head_name = f"{prefix}:head".encode()
@@ -93,7 +93,6 @@ class MemcachedMap(ComparingMap[Any]):
         ]
 
     def multi_put(self, keys: Keys, values: Records) -> None:
-        """Store the records, whatever was there."""
         expire = self._expire()
         todo = [
             (slot.server, Command("set", slot.name, slot.before + data, b"", expire))
@@ -139,23 +138,22 @@ class MemcachedMap(ComparingMap[Any]):
         """Replace the head if it is the expected one, and keep the sentinels from eviction."""
         header = self._stored_header()
         if (None if header is None else header.head) != expected:
-            raise self._header.moved()
+            raise self._header.moved(new)
         self._seen.clear()
         several = len(self._servers) > 1
         if header is None:
             first = _Placed(new, uuid.uuid4().hex, 0 if several else 1)
-            self._store_header(Command("add", self._head_name, self._header_data(first)))
+            self._store_header(first, "add")
             if not several:
                 return
             # The rest only now: sentinels without a head would look like a server that was wiped.
             header = self._stored_header()
             if header is None or header.head != new:
-                raise self._header.moved()
+                raise self._header.moved(new)
         if several:
             self._keep_sentinels(header)
-        moved = _Placed(new, header.id, len(self._servers))
-        data = self._header_data(moved)
-        self._store_header(Command("cas", self._head_name, data, header.token))
+        moved = _Placed(new, header.id, len(self._servers), header.token)
+        self._store_header(moved, "cas")
 
     def scan(self, shard: int = 0, shards: int = 1) -> Iterator[list[tuple[Key, Any]]]:
         """Refuse: there is no such request."""
@@ -169,8 +167,7 @@ class MemcachedMap(ComparingMap[Any]):
         text = encode_key(key)
         name, before = f"{self._prefix}:{text}", b""
         if len(name) > _NAME_MAX_BYTES or not _SAFE.fullmatch(name):
-            # No plain name begins like this: the text of a key begins with a bracket.
-            name = f"{self._prefix}:#{hashlib.blake2b(text.encode(), digest_size=32).hexdigest()}"
+            name = f"{self._prefix}:{hashed_name(text)}"
             before = text.encode() + b"\n"
         encoded = name.encode()
         spread = len(self._servers)
@@ -241,13 +238,7 @@ class MemcachedMap(ComparingMap[Any]):
                 f"{self.title}: under the hash of key {_short(key)} stands another key, or none. "
                 "Two keys share a hash, or someone else writes there; use another prefix."
             )
-        try:
-            text = item.data[len(slot.before) :].decode("ascii")
-            return decode_record(self._kind, text)
-        except ValueError as error:
-            raise DamagedStoreError(
-                f"{self.title} holds what cannot be read, under key {_short(key)}: {error}"
-            ) from error
+        return self._texts.decode(slot.name, item.data[len(slot.before) :])
 
     def _expire(self) -> int:
         if self._expire_secs <= _MONTH_SECS:
@@ -314,10 +305,12 @@ class MemcachedMap(ComparingMap[Any]):
     def _sentinel(self, id: str, server: int) -> bytes:
         return encode_value([id, server, len(self._servers)]).encode("ascii")
 
-    def _store_header(self, command: Command) -> None:
+    def _store_header(self, placed: _Placed, verb: str) -> None:
+        data = self._header_data(placed)
+        command = Command(verb, self._head_name, data, placed.token)
         (stored,) = self._servers[0].store([command])
         if not stored:
-            raise self._header.moved()
+            raise self._header.moved(placed.head)
 
     def _header_data(self, placed: _Placed) -> bytes:
         fields = self._header.fields(placed.head, id=placed.id, spread=placed.spread)
@@ -377,11 +370,9 @@ class MemcachedState(StoreState):
 
     @property
     def title(self) -> str:
-        """The prefix and the servers."""
         return _title(self.prefix, self._names)
 
     def backing(self) -> MemcachedMap:
-        """Return the map behind the state."""
         timeouts = Timeouts(self.connect_timeout_secs, self.timeout_secs)
         servers = [Server(host, port, timeouts) for host, port in _addresses(self.servers)]
         layout = self.columns.describe()
@@ -392,7 +383,6 @@ class MemcachedState(StoreState):
         return {"prefix": self.prefix, "servers": len(self._names)}
 
     def location(self) -> str:
-        """Name the servers and the prefix."""
         return f"memcached:{','.join(self._names)}#{self.prefix}"
 
     @property

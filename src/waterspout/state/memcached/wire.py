@@ -310,9 +310,7 @@ def _read_stats(stream: BinaryIO) -> dict[bytes, bytes]:
         _, _, stat = line.partition(b" ")
         name, _, value = stat.partition(b" ")
         if not line.startswith(b"STAT "):
-            raise StoreError(
-                f"a memcached server answers {line[:200].decode('ascii', 'replace')!r}"
-            )
+            raise _nonsense(line)
         stats[name] = value
     return stats
 

@@ -22,8 +22,8 @@ from hashlib import blake2b
 from typing import Any, ClassVar
 
 from waterspout.errors import TopologyError
-from waterspout.serde import decode_key, decode_value, encode_key, encode_value, normalize_key
-from waterspout.state.columns import Codec, Layout
+from waterspout.serde import decode_value, encode_value, normalize_key
+from waterspout.state.columns import Codec, Codecs, Layout
 
 __all__ = ["PostgresLayout", "array_of"]
 
@@ -114,14 +114,6 @@ def _decimal_key_to_sql(value: Decimal) -> str:
     return _decimal_to_sql(normal)
 
 
-def _part_to_sql(value: Any) -> str:
-    return encode_key([value])
-
-
-def _part_to_python(stored: str) -> Any:
-    return decode_key(stored)[0]
-
-
 _TEXT = Codec("text", (str,), "", _text_to_sql, _text_to_python, _is_plain_text)
 _SIMPLE = {
     "string": _TEXT,
@@ -146,20 +138,23 @@ _SIMPLE = {
     ),
 }
 _DECIMAL = Codec("numeric", (Decimal,), "0", _decimal_to_sql)
-_APART_AS_KEYS = {
-    # 1 is not the key 1.0, and -0.0 is the key 0.0: each value is looked at.
-    "double": Codec("double precision", (float,), 0.0, _double_to_sql),
-    "float": Codec("real", (float,), 0.0, _exact_real_to_sql),
-}
-_DECIMAL_KEY = replace(_DECIMAL, encode=_decimal_key_to_sql)
-_JSON_VALUE = Codec("text", (object,), "", encode_value, decode_value)
-_JSON_KEY_PART = Codec("text", (object,), "", _part_to_sql, _part_to_python)
-_WHOLE_KEY = Codec("text", (tuple,), "", encode_key, decode_key)
+_POSTGRES = Codecs(
+    "text",
+    _SIMPLE,
+    {
+        # -0.0 is the key 0.0: each value is looked at.
+        "double": Codec("double precision", (float,), 0.0, _double_to_sql),
+        "float": Codec("real", (float,), 0.0, _exact_real_to_sql),
+        "decimal": replace(_DECIMAL, encode=_decimal_key_to_sql),
+    },
+    _DECIMAL,
+)
 
 
 class PostgresLayout(Layout):
     """The columns of one state's table in PostgreSQL."""
 
+    codecs: ClassVar[Codecs] = _POSTGRES
     reserved: ClassVar[tuple[str, ...]] = (*Layout.reserved, "_long", *_SYSTEM)
     beside_key: ClassVar[tuple[tuple[str, str], ...]] = (("_long", "text"),)
 
@@ -171,21 +166,6 @@ class PostgresLayout(Layout):
                 raise TopologyError(
                     f"field {name!r} cannot be a column of PostgreSQL: {room} characters at most"
                 )
-
-    @property
-    def whole_key(self) -> Codec:
-        """The codec of a key without a schema."""
-        return _WHOLE_KEY
-
-    def codec_of(self, kind: str | None, *, key: bool) -> Codec:
-        """Return the codec of a Spark type; what has no column type of its own becomes JSON."""
-        if key and kind in _APART_AS_KEYS:
-            return _APART_AS_KEYS[kind]
-        if kind in _SIMPLE:
-            return _SIMPLE[kind]
-        if kind is not None and kind.startswith("decimal"):
-            return _DECIMAL_KEY if key else _DECIMAL
-        return _JSON_KEY_PART if key else _JSON_VALUE
 
     @cached_property
     def _lengthy(self) -> tuple[int, ...]:

@@ -89,7 +89,6 @@ class PostgresMap(TableMap):
         return self._read(read, default=lambda: [None] * len(keys))
 
     def read_head(self) -> Head | None:
-        """Return the head of this table; None where there is no table yet."""
 
         def read(connection: Connection) -> Head | None:
             return self._require_own(connection, self._fetch_head(connection).fetchone())
@@ -115,7 +114,6 @@ class PostgresMap(TableMap):
                     yield self._pairs(rows)
 
     def multi_compare_and_put(self, keys: Keys, read: Records, values: Records) -> list[bool]:
-        """Store each record if nobody has since the other was read."""
         expected, rows = self._comparable(read), self._puts(None, keys, values)
         order = _order(rows)
         rows = _chosen(rows, order)
@@ -157,7 +155,7 @@ class PostgresMap(TableMap):
             if unsure and stored == new:
                 return  # what was committed was this, and only its answer was lost
             if stored != expected:
-                raise self._header.moved(stored)
+                raise self._header.moved(new, stored)
             with pipelined(connection):
                 if replaces_attempt(expected, new) and self.undoes_lost_attempts:
                     for statement in self._sql.undo(new.stamp.txid):
@@ -231,15 +229,10 @@ class PostgresMap(TableMap):
         return sum(self._send(connection, statement, part).rowcount for part in _parts(rows))
 
     def check(self) -> None:
-        """Raise if the database or the table cannot be used; writes nothing."""
 
         def look(connection: Connection) -> None:
             self._check_server(connection)
-            row = None
-            if self._exists(connection, self._sql.heads):
-                row = self._fetch_head(connection).fetchone()
-            self._require_own(connection, row)
-            if row is not None:
+            if self._own_row(connection) is not None:
                 self._check_columns(connection)
 
         with self._errors():
@@ -335,6 +328,14 @@ class PostgresMap(TableMap):
                 raise self._header.foreign()
         return self._opened_head(row)
 
+    def _own_row(self, connection: Connection) -> Sequence[Any] | None:
+        """Return the head row, also where there is no table of heads yet."""
+        row = None
+        if self._exists(connection, self._sql.heads):
+            row = self._fetch_head(connection).fetchone()
+        self._require_own(connection, row)
+        return row
+
     def _is_as_made(self, connection: Connection) -> bool:
         """Tell whether there is a table; refuse one that is not, or no longer, this state's."""
         row = self._fetch_head(connection).fetchone()
@@ -399,11 +400,7 @@ class PostgresMap(TableMap):
 
     def _refuse_half(self, connection: Connection) -> None:
         """Refuse a table without its head, and a head without its table."""
-        row = None
-        if self._exists(connection, self._sql.heads):
-            row = self._fetch_head(connection).fetchone()
-        self._require_own(connection, row)
-        if row is not None and not self._exists(connection, self._sql.table):
+        if self._own_row(connection) is not None and not self._exists(connection, self._sql.table):
             raise StoreError(
                 f"{self._name} is gone, but its head is still in {self._sql.heads}. Restore the "
                 "table, or delete that row too and start over."

@@ -58,16 +58,13 @@ class PostgresState(StoreState):
 
     @property
     def title(self) -> str:
-        """The table and the database."""
         return f"table {self.schema}.{self.table} in PostgreSQL at {self._address.shown()}"
 
     @property
     def columns(self) -> PostgresLayout:
-        """The columns of keys and values."""
         return PostgresLayout(self.keys, self.values)
 
     def backing(self) -> PostgresMap:
-        """Return the map behind the state."""
         from waterspout.state.postgres.map import PostgresMap
 
         return PostgresMap(
@@ -78,7 +75,6 @@ class PostgresState(StoreState):
         return {"schema": self.schema, "table": self.table}
 
     def location(self) -> str:
-        """Name the database and the table."""
         return f"postgres:{self._address.shown()}#{self.schema}.{self.table}"
 
     @property

@@ -38,19 +38,17 @@ from waterspout.errors import (
     ConfigError,
     DamagedStoreError,
     ForeignStoreError,
-    SerdeError,
     StaleBatchError,
     StateMismatchError,
     TopologyError,
 )
-from waterspout.serde import decode_key
 from waterspout.state.base import Combiner, FencedMap, Key, Keys, Records, StateKind
 from waterspout.state.batched import CombinerValueUpdater
 from waterspout.state.columns import Layout
 from waterspout.state.head import Head, Stamp, check_stamp
 from waterspout.state.header import StoreHeader
 from waterspout.state.kinds import make_map
-from waterspout.state.records import decode_record, encode_record
+from waterspout.state.records import RecordTexts
 from waterspout.state.redis import scripts as scripts
 from waterspout.state.redis.chunks import (
     CHUNK_KEYS,
@@ -106,6 +104,7 @@ class RedisMap(FencedMap[Any]):
         self._prefix = prefix
         self._kind = kind
         self._columns = columns
+        self._texts = RecordTexts(kind, client.title)
         self._layout = layout
         self._slots = slots
         self._expires = expire_secs is not None
@@ -122,7 +121,7 @@ class RedisMap(FencedMap[Any]):
             calls = [self._read_call(chunk.slot, self._own(chunk)) for chunk in some]
             for chunk, texts in zip(some, self._client.run(calls, again=True), strict=True):
                 for i, name, text in zip(chunk.numbers, chunk.names, texts, strict=True):
-                    found[i] = None if text is None else self._record(name, text)
+                    found[i] = None if text is None else self._texts.decode(name, text)
         return found
 
     def read_head(self) -> Head | None:
@@ -151,7 +150,7 @@ class RedisMap(FencedMap[Any]):
                     continue
                 if name not in seen:
                     seen.add(name)
-                    fresh.append((self._key(name), self._record(name, text)))
+                    fresh.append((self._texts.key(name), self._texts.decode(name, text)))
             if fresh:
                 yield fresh
 
@@ -183,9 +182,9 @@ class RedisMap(FencedMap[Any]):
         Not repeated if the answer is lost: it would find its own record and take it for another.
         """
         script = scripts.compare_and_put(self._layout, expires=self._expires)
-        before = ["" if r is None else encode_record(self._kind, r) for r in read]
+        before = [text or "" for text in self._texts.expected(read)]
         same = [False] * len(keys)
-        rows = self._rows(values)
+        rows = self._texts.encode(values)
         for chunk, reply in self._write(None, script, keys, [rows, before], again=False):
             for i, digit in zip(chunk.numbers, reply[1], strict=True):
                 same[i] = digit == ord("1")
@@ -238,11 +237,8 @@ class RedisMap(FencedMap[Any]):
     def _put(self, stamp: Stamp | None, keys: Keys, values: Records) -> None:
         script = scripts.put(self._layout, expires=self._expires)
         # The same records again are the same records: a lost answer is asked for once more.
-        for _ in self._write(stamp, script, keys, [self._rows(values)], again=True):
+        for _ in self._write(stamp, script, keys, [self._texts.encode(values)], again=True):
             pass
-
-    def _rows(self, records: Sequence[Any]) -> list[str]:
-        return [encode_record(self._kind, record) for record in records]
 
     def _write(
         self,
@@ -321,7 +317,7 @@ class RedisMap(FencedMap[Any]):
         if reply[0] == b"refused":
             found = self._headers.parsed(reply[1], 0)
             if found != new:
-                raise self._headers.header.moved(found)
+                raise self._headers.header.moved(new, found)
 
     def _advance(self, expected: Head | None, new: Head) -> None:
         """Move the heads of all other slots forward, never back."""
@@ -341,7 +337,7 @@ class RedisMap(FencedMap[Any]):
             found = self._headers.parsed(reply[1], slot)
             if not reply[1] or reply[0] == b"lost":
                 raise StateMismatchError(self._gone(slot))
-            raise self._headers.header.moved(found)
+            raise self._headers.header.moved(new, found)
 
     def _gone(self, slot: int) -> str:
         return (
@@ -451,24 +447,9 @@ class RedisMap(FencedMap[Any]):
         try:
             return name.decode("ascii")
         except UnicodeDecodeError:
-            raise self._bad_key(repr(name)) from None
-
-    def _key(self, name: str) -> Key:
-        try:
-            return decode_key(name)
-        except SerdeError as error:
-            raise self._bad_key(repr(name)) from error
-
-    def _bad_key(self, name: str) -> DamagedStoreError:
-        return DamagedStoreError(f"{self._name} holds a key that cannot be read: {name[:200]}")
-
-    def _record(self, name: str, text: bytes) -> Any:
-        try:
-            return decode_record(self._kind, text.decode("ascii"))
-        except ValueError as error:  # of either step
             raise DamagedStoreError(
-                f"{self._name} holds a record that cannot be read, under key {name[:200]}: {error}"
-            ) from error
+                f"{self._name} holds a key that cannot be read, {name[:200]!r}"
+            ) from None
 
 
 @dataclass(frozen=True)
@@ -523,7 +504,6 @@ class RedisState(StoreState):
 
     @property
     def title(self) -> str:
-        """The prefix and the server."""
         return f"Redis state {self.prefix!r} at {address_of(self.url)}"
 
     @property
@@ -534,7 +514,6 @@ class RedisState(StoreState):
         return f"a key that nobody wrote for {self.expire_secs} s expires and starts anew"
 
     def backing(self) -> RedisMap:
-        """Return the map behind the state."""
         client = RedisClient(self.url, self.title, self.timeout_secs, self.cluster)
         return RedisMap(
             client,
@@ -550,5 +529,4 @@ class RedisState(StoreState):
         return {"prefix": self.prefix, "records": self.layout, "slots": self.slots}
 
     def location(self) -> str:
-        """Name the server, the database and the prefix."""
         return f"{address_of(self.url)}#{self.prefix}"

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from waterspout.errors import SerdeError, StoreError
+from waterspout.own_files import transaction
 from waterspout.state.base import Key, Keys, Records, StateKind
 from waterspout.state.columns import Layout
 from waterspout.state.head import Head, check_stamp, replaces_attempt
@@ -63,11 +64,10 @@ class SQLiteMap(TableMap):
             db = self._connect(create=False)
             if db is None or not self._has_own_table(db):
                 return [None] * len(keys)
-            with self._transaction(db, "DEFERRED"):
+            with transaction(db, "DEFERRED"):
                 return self._select(db, keys, columns)
 
     def multi_compare_and_put(self, keys: Keys, read: Records, values: Records) -> list[bool]:
-        """Store each record if nobody has since the other was read."""
         columns, expected = self._layout.key_columns(keys), self._comparable(read)
         same: list[bool] = []
 
@@ -84,13 +84,11 @@ class SQLiteMap(TableMap):
         return same
 
     def read_head(self) -> Head | None:
-        """Return the head of this table; None where there is no table or no file yet."""
         with self._lock, self._errors():
             db = self._connect(create=False)
             return None if db is None else self._stored_head(db)
 
     def check(self) -> None:
-        """Raise if the table cannot be this state's; writes nothing."""
         with self._lock, self._errors():
             db = self._connect(create=False)
             if db is not None:
@@ -101,7 +99,7 @@ class SQLiteMap(TableMap):
 
         def write(db: sqlite3.Connection) -> None:
             if self._stored_head(db) != expected:
-                raise self._header.moved()
+                raise self._header.moved(new)
             self._create_tables(db)
             if replaces_attempt(expected, new) and self.undoes_lost_attempts:
                 for statement in self._sql.undo(new.stamp.txid):
@@ -123,7 +121,6 @@ class SQLiteMap(TableMap):
             yield self._pairs(found[start : start + _CHUNK])
 
     def close(self) -> None:
-        """Close the connection; the next call opens a new one."""
         with self._lock:
             if self._db is not None:
                 self._db.close()
@@ -200,7 +197,7 @@ class SQLiteMap(TableMap):
         with self._lock, self._errors():
             db = self._connect(create=True)
             assert db is not None
-            with self._transaction(db, "IMMEDIATE"):
+            with transaction(db):
                 write(db)
 
     def _connect(self, *, create: bool) -> sqlite3.Connection | None:
@@ -220,17 +217,6 @@ class SQLiteMap(TableMap):
             self._db.execute(f"PRAGMA cache_size=-{_CACHE_KB}")
             self._may_write = True
         return self._db
-
-    @contextmanager
-    def _transaction(self, db: sqlite3.Connection, mode: str) -> Iterator[None]:
-        db.execute(f"BEGIN {mode}")
-        try:
-            yield
-        except BaseException:
-            if db.in_transaction:
-                db.execute("ROLLBACK")
-            raise
-        db.execute("COMMIT")
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
@@ -266,11 +252,9 @@ class SQLiteState(StoreState):
 
     @property
     def title(self) -> str:
-        """The table and the file."""
         return f"table {self.table!r} in {self.path}"
 
     def backing(self) -> SQLiteMap:
-        """Return the map behind the state."""
         return SQLiteMap(self._file, self.table, self.kind, self.columns)
 
     def within(self) -> Mapping[str, Any]:
@@ -287,7 +271,6 @@ class SQLiteState(StoreState):
         super().check()
 
     def location(self) -> str:
-        """Name the file and the table."""
         return f"sqlite:{self._file}#{self.table.lower()}"
 
     @property
