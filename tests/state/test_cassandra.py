@@ -28,7 +28,7 @@ from waterspout.serde import checksum
 from waterspout.state.base import StateKind
 from waterspout.state.cassandra import CassandraState
 from waterspout.state.cassandra import state as module
-from waterspout.state.cassandra.session import Client
+from waterspout.state.cassandra.session import CassandraClient
 from waterspout.state.opaque import OpaqueMap, OpaqueValue
 from waterspout.testing.proxy import FaultProxy
 
@@ -181,7 +181,7 @@ def test_a_dropped_table_is_noticed(recipe, cql, keyspace, table):
     batches = Batches(recipe().make_state(Config(), 0, 1))
     batches.commit({"x": 1})
     cql(f"DROP TABLE {keyspace}.{table}")
-    client = Client(recipe()._address, "")
+    client = CassandraClient(recipe()._address, "")
     client._discard(client._session())  # as in a new process, which has not seen the table
 
     with pytest.raises(StateMismatchError, match="was dropped: there is a head at batch 1"):
@@ -311,7 +311,7 @@ class Unanswered:
     def __init__(self, monkeypatch, word, meanwhile=lambda: None):
         from cassandra import WriteTimeout
 
-        real, self.struck = Client._execute, 0
+        real, self.struck = CassandraClient._execute, 0
 
         def execute(live, statement, values):
             results = real(live, statement, values)
@@ -322,7 +322,7 @@ class Unanswered:
                 return [(False, timeout) for _ in results]
             return results
 
-        monkeypatch.setattr(Client, "_execute", staticmethod(execute))
+        monkeypatch.setattr(CassandraClient, "_execute", staticmethod(execute))
 
 
 @pytest.mark.parametrize("word", ["IF NOT EXISTS", "AND prev = ?", "AND checksum = ?"])

@@ -194,9 +194,9 @@ class HookedFolder(Folder):
         self.hook()
         self.inner.write(name, chunks)
 
-    def place(self, name, temporary, content):
+    def write_whole(self, name, temporary, content):
         self.hook()
-        self.inner.place(name, temporary, content)
+        self.inner.write_whole(name, temporary, content)
 
     def remove(self, name):
         self.hook()

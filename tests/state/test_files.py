@@ -257,7 +257,7 @@ def test_the_files_can_be_read_with_any_tool(folder):
     manifest = Manifest.from_bytes(head.read_bytes(), where="the head")
     assert manifest.shape == StateShape("opaque", "(any key) -> value")
     assert manifest.head == Head(Stamp(Writer(OWNER, 1), 1, 0), committed=True)
-    assert [(part.name, part.size, part.check) for part in manifest.parts] == [
+    assert [(part.name, part.size, part.check) for part in manifest.files] == [
         (data.name, data.stat().st_size, check[1:])
     ]
     assert Name.parse(head.name).position == (1, 3)

@@ -9,7 +9,7 @@ import pytest
 
 from waterspout.errors import DamagedStoreError, ForeignStoreError, NewerFormatError
 from waterspout.state.base import StateKind
-from waterspout.state.files.format import Manifest, Part, StateShape
+from waterspout.state.files.format import DataFile, Manifest, StateShape
 from waterspout.state.head import Head, Stamp, Writer
 from waterspout.state.header import ROW, StoreHeader
 from waterspout.state.memcached.state import MemcachedMap, _Placed
@@ -64,7 +64,7 @@ def test_the_item_of_memcached_is_written_and_read_as_ever():
 
 
 def test_the_head_file_is_written_and_read_as_ever():
-    manifest = Manifest(StateShape("opaque", COLUMNS), HEAD, (Part("a", 1, "c"),), (), ("z",))
+    manifest = Manifest(StateShape("opaque", COLUMNS), HEAD, (DataFile("a", 1, "c"),), (), ("z",))
 
     assert manifest.to_bytes() == FILE
     assert Manifest.from_bytes(FILE, where="here") == manifest

@@ -36,8 +36,8 @@ from waterspout.coordination.zookeeper_records import (
 )
 from waterspout.coordination.zookeeper_session import (
     Address,
-    Node,
     Session,
+    StoredNode,
     Unanswered,
     check_root,
     require_library,
@@ -400,10 +400,10 @@ class _Held:
 class _Found:
     """What was read of a topology: its node, and what that leads to."""
 
-    node: Node | None
+    node: StoredNode | None
     owner: Owner | None = None
-    lease: Node | None = None
-    ledger: Node | None = None
+    lease: StoredNode | None = None
+    ledger: StoredNode | None = None
 
     @property
     def ledger_version(self) -> int:

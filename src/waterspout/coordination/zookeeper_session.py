@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, NoReturn
 from waterspout.errors import ConfigError, MissingDependencyError, StoreError
 from waterspout.secrets import resolved
 
-__all__ = ["Address", "Node", "Session", "Unanswered", "check_root", "require_library"]
+__all__ = ["Address", "Session", "StoredNode", "Unanswered", "check_root", "require_library"]
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ class Unanswered(Exception):
     """Raised when a write was sent and it is not known whether it was carried out."""
 
 
-class Node(NamedTuple):
+class StoredNode(NamedTuple):
     """What a node held when it was read."""
 
     data: bytes
@@ -166,13 +166,13 @@ class Session:
         with suppress(Exception):
             self._client.close()
 
-    def get(self, path: str) -> Node | None:
+    def get(self, path: str) -> StoredNode | None:
         """Read a node; None if there is none."""
         try:
             data, stat = self._repeated(lambda: self._client.get_async(path), path)
         except self._kazoo.exceptions.NoNodeError:
             return None
-        return Node(data or b"", stat.version, stat.ephemeralOwner)
+        return StoredNode(data or b"", stat.version, stat.ephemeralOwner)
 
     def children(self, path: str) -> list[str]:
         """Return the names of the nodes below one; none if it is not there."""

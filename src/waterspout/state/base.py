@@ -57,7 +57,7 @@ class ValueUpdater(ABC, Generic[V]):
 
 
 class Combiner(ABC):
-    """The part of a combiner aggregator that a state needs."""
+    """What a state needs of a combiner aggregator."""
 
     merge: ClassVar[str | None] = None
     """`sum`, `min` or `max` if `combine` is just that, so that a store may do it itself."""
@@ -181,9 +181,9 @@ class BackingMap(ABC, Generic[V]):
         """Store all pairs. May be called again with the same pairs."""
 
     def scan(self, shard: int = 0, shards: int = 1) -> Iterator[list[tuple[Key, V]]]:
-        """Yield all keys and records, in chunks; of `shards` equal parts only part `shard`.
+        """Yield all keys and records in chunks, or only those of one of `shards` equal shards.
 
-        Every record is in exactly one part. What changes meanwhile may be seen or not.
+        Every record is in exactly one shard. What changes meanwhile may be seen or not.
         """
         raise StoreError(f"{type(self).__name__} cannot list what it holds")
 

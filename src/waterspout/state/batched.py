@@ -33,7 +33,7 @@ from waterspout.state.head import (
     settled,
 )
 
-__all__ = ["BatchContext", "BatchedMap", "CombinerValueUpdater"]
+__all__ = ["BatchedMap", "CombinerValueUpdater", "UpdateContext"]
 
 T = TypeVar("T")
 V = TypeVar("V")
@@ -82,7 +82,7 @@ class _Careful(ValueUpdater[Any]):
 
 
 @dataclass(frozen=True, slots=True)
-class BatchContext:
+class UpdateContext:
     """The attempt that is updating a map."""
 
     txid: int
@@ -115,16 +115,16 @@ class BatchedMap(MapState[V], HeadedState, Generic[V, R]):
         self._name = name
         self._partition = partition
         self._writer: Writer | None = None
-        self._batch: BatchContext | None = None
+        self._batch: UpdateContext | None = None
         self._entries: dict[str, _Entry[R]] = {}
         self._combined = False
 
     @abstractmethod
-    def _open(self, record: R | None, batch: BatchContext, key: Key) -> tuple[Any, bool]:
+    def _open(self, record: R | None, batch: UpdateContext, key: Key) -> tuple[Any, bool]:
         """Return the value that the batch starts from, and whether it may change it."""
 
     @abstractmethod
-    def _close(self, start: Any, value: Any, batch: BatchContext) -> R:
+    def _close(self, start: Any, value: Any, batch: UpdateContext) -> R:
         """Return the record to store for a value that was `start` before the batch."""
 
     @abstractmethod
@@ -142,7 +142,7 @@ class BatchedMap(MapState[V], HeadedState, Generic[V, R]):
         if txid is not None and txid < 1:
             # 0 marks what no batch has written.
             raise ConfigError(f"{self._name}: txids start at 1, so there is no batch {txid}")
-        self._batch = None if txid is None else BatchContext(txid, attempt, resolved)
+        self._batch = None if txid is None else UpdateContext(txid, attempt, resolved)
         self._entries = {}
         self._combined = False
 
@@ -254,7 +254,7 @@ class BatchedMap(MapState[V], HeadedState, Generic[V, R]):
         raise StoreError(f"{self._name}: these keys change faster than they can be updated")
 
     def scan(self, shard: int = 0, shards: int = 1) -> Iterator[list[tuple[Key, Any]]]:
-        """Yield the committed values of all keys in chunks, or of one of `shards` equal parts.
+        """Yield the committed values of all keys in chunks, or of one of `shards` equal shards.
 
         A key without a value (one that only a lost attempt has written) is left out.
         """
@@ -284,10 +284,10 @@ class BatchedMap(MapState[V], HeadedState, Generic[V, R]):
             if head is not None or self.read_head() is None:
                 return head, found
 
-    def _pass_point(self, name: str, batch: BatchContext | Stamp) -> None:
+    def _pass_point(self, name: str, batch: UpdateContext | Stamp) -> None:
         faults.point(name, txid=batch.txid, attempt=batch.attempt, partition=self._partition)
 
-    def _stamp(self, batch: BatchContext) -> Stamp | None:
+    def _stamp(self, batch: UpdateContext) -> Stamp | None:
         if self._writer is None:
             return None
         return Stamp(self._writer, batch.txid, batch.attempt)

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from waterspout.errors import StaleBatchError
 from waterspout.state.base import Key, StateKind, ValueUpdater
-from waterspout.state.batched import BatchContext, BatchedMap
+from waterspout.state.batched import BatchedMap, UpdateContext
 from waterspout.state.head import NOTHING, Head
 
 __all__ = ["OpaqueMap", "OpaqueValue"]
@@ -53,13 +53,13 @@ class OpaqueMap(BatchedMap[V, OpaqueValue[V]]):
     kind: ClassVar[StateKind] = StateKind.OPAQUE
 
     def _open(
-        self, record: OpaqueValue[V] | None, batch: BatchContext, key: Key
+        self, record: OpaqueValue[V] | None, batch: UpdateContext, key: Key
     ) -> tuple[Any, bool]:
         if record is None:
             return None, True
         return record.before(batch.txid, batch.resolved, key), True
 
-    def _close(self, start: Any, value: Any, batch: BatchContext) -> OpaqueValue[V]:
+    def _close(self, start: Any, value: Any, batch: UpdateContext) -> OpaqueValue[V]:
         return OpaqueValue(batch.txid, batch.attempt, value, start)
 
     def _amend(self, record: OpaqueValue[V] | None, updater: ValueUpdater[V]) -> OpaqueValue[V]:

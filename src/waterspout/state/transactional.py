@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from waterspout.errors import StaleBatchError
 from waterspout.state.base import Key, StateKind, ValueUpdater
-from waterspout.state.batched import BatchContext, BatchedMap
+from waterspout.state.batched import BatchedMap, UpdateContext
 from waterspout.state.head import Head
 
 __all__ = ["TransactionalMap", "TransactionalValue"]
@@ -34,7 +34,7 @@ class TransactionalMap(BatchedMap[V, TransactionalValue[V]]):
     kind: ClassVar[StateKind] = StateKind.TRANSACTIONAL
 
     def _open(
-        self, record: TransactionalValue[V] | None, batch: BatchContext, key: Key
+        self, record: TransactionalValue[V] | None, batch: UpdateContext, key: Key
     ) -> tuple[Any, bool]:
         if record is None:
             return None, True
@@ -42,7 +42,7 @@ class TransactionalMap(BatchedMap[V, TransactionalValue[V]]):
             raise StaleBatchError(batch.txid, record.txid, key)
         return record.value, record.txid < batch.txid
 
-    def _close(self, start: Any, value: Any, batch: BatchContext) -> TransactionalValue[V]:
+    def _close(self, start: Any, value: Any, batch: UpdateContext) -> TransactionalValue[V]:
         return TransactionalValue(batch.txid, batch.attempt, value)
 
     def _amend(

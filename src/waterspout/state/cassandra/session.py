@@ -11,7 +11,7 @@ from waterspout.connections import Connections
 from waterspout.errors import MissingDependencyError, StoreError
 from waterspout.secrets import resolved
 
-__all__ = ["Address", "Answer", "Client", "Statement", "close_all"]
+__all__ = ["Answer", "CassandraAddress", "CassandraClient", "Statement", "close_all"]
 
 _CONCURRENCY = 100
 _TRIES = 4
@@ -20,7 +20,7 @@ _PROTOCOL = 4  # of every server since 2.2; else the driver finds it out by tryi
 
 
 @dataclass(frozen=True)
-class Address:
+class CassandraAddress:
     """Where a cluster is and how to be let in; `${NAME}` is resolved when connecting."""
 
     contact_points: tuple[tuple[str, int], ...]
@@ -61,7 +61,7 @@ class Statement:
 class _Live:
     """A session and what was prepared in it."""
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: CassandraAddress) -> None:
         try:
             # Not before: without any event loop the import itself fails.
             from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile
@@ -117,7 +117,7 @@ class _Live:
             self.cluster.shutdown()
 
 
-_sessions: Connections[Address, _Live] = Connections(_Live.close)
+_sessions: Connections[CassandraAddress, _Live] = Connections(_Live.close)
 
 
 def close_all() -> None:
@@ -128,10 +128,10 @@ def close_all() -> None:
     _sessions.close()
 
 
-class Client:
+class CassandraClient:
     """Runs prepared statements, many at once; makes a new session where the old one is dead."""
 
-    def __init__(self, address: Address, title: str) -> None:
+    def __init__(self, address: CassandraAddress, title: str) -> None:
         self._address = address
         self._title = title
 
@@ -267,7 +267,7 @@ class Client:
         return StoreError(f"{self._title} cannot be used: {said}")
 
 
-def _credentials(address: Address) -> Any:
+def _credentials(address: CassandraAddress) -> Any:
     from cassandra.auth import PlainTextAuthProvider
 
     if address.username is None:

@@ -27,7 +27,7 @@ from waterspout.errors import (
 )
 from waterspout.serde import decode_value, encode_key, encode_value
 from waterspout.state.base import ComparingMap, Key, Keys, Records, StateKind
-from waterspout.state.cassandra.session import Address, Answer, Client, Statement
+from waterspout.state.cassandra.session import Answer, CassandraAddress, CassandraClient, Statement
 from waterspout.state.head import Head, Stamp, check_stamp
 from waterspout.state.header import ROW, StoreHeader
 from waterspout.state.opaque import OpaqueValue
@@ -115,7 +115,7 @@ class CassandraMap(ComparingMap[Any]):
 
     def __init__(
         self,
-        client: Client,
+        client: CassandraClient,
         title: str,
         keyspace: str,
         table: str,
@@ -404,7 +404,7 @@ class CassandraState(StoreState):
 
     def backing(self) -> CassandraMap:
         return CassandraMap(
-            Client(self._address, self.title),
+            CassandraClient(self._address, self.title),
             self.title,
             self.keyspace,
             self.table,
@@ -422,8 +422,8 @@ class CassandraState(StoreState):
         return f"cassandra:{points}#{self.keyspace}.{self.table}"
 
     @property
-    def _address(self) -> Address:
-        return Address(
+    def _address(self) -> CassandraAddress:
+        return CassandraAddress(
             addresses(self.contact_points, port=_PORT, what="contact point"),
             self.keyspace,
             self.username,

@@ -26,9 +26,9 @@ from waterspout.state.head import Head, Writer
 from waterspout.state.header import FORMAT, refuse_newer
 
 __all__ = [
+    "DataFile",
     "Manifest",
     "Name",
-    "Part",
     "StateShape",
     "decode_records",
     "encode_records",
@@ -54,7 +54,7 @@ class Name:
 
     @property
     def position(self) -> tuple[int, int]:
-        """Its place in the history: a later driver's is behind all of an earlier one's."""
+        """Its position in the history: a later driver's is behind all of an earlier one's."""
         return self.epoch, self.seq
 
     def __str__(self) -> str:
@@ -86,7 +86,7 @@ class StateShape:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class DataFile:
     """A data file that belongs to the state."""
 
     name: str
@@ -103,12 +103,12 @@ class Manifest:
 
     shape: StateShape
     head: Head | None = None
-    snapshot: tuple[Part, ...] = ()
-    deltas: tuple[Part, ...] = ()
+    snapshot: tuple[DataFile, ...] = ()
+    deltas: tuple[DataFile, ...] = ()
     line: tuple[str, ...] = ()
 
     @property
-    def parts(self) -> tuple[Part, ...]:
+    def files(self) -> tuple[DataFile, ...]:
         """All data files in the order in which they are read."""
         return self.snapshot + self.deltas
 
@@ -120,8 +120,8 @@ class Manifest:
             "kind": self.shape.kind,
             "layout": self.shape.layout,
             "head": None if self.head is None else self.head.to_text(),
-            "snapshot": [[part.name, part.size, part.check] for part in self.snapshot],
-            "deltas": [[part.name, part.size, part.check] for part in self.deltas],
+            "snapshot": [[file.name, file.size, file.check] for file in self.snapshot],
+            "deltas": [[file.name, file.size, file.check] for file in self.deltas],
             "line": list(self.line),
         }
         line = f"{encode_value(fields)}\n".encode("ascii")
@@ -138,8 +138,8 @@ class Manifest:
         return cls(
             StateShape(fields["kind"], fields["layout"]),
             None if text is None else Head.from_text(text),
-            tuple(Part(*part) for part in fields["snapshot"]),
-            tuple(Part(*part) for part in fields["deltas"]),
+            tuple(DataFile(*file) for file in fields["snapshot"]),
+            tuple(DataFile(*file) for file in fields["deltas"]),
             tuple(fields["line"]),
         )
 
@@ -171,13 +171,13 @@ def encode_records(
     yield _ending(digest), digest.hexdigest()
 
 
-def decode_records(raw: bytes, part: Part, *, where: str) -> tuple[dict[str, str], bool]:
+def decode_records(raw: bytes, file: DataFile, *, where: str) -> tuple[dict[str, str], bool]:
     """Return the records of a data file, and whether any of them removes its key.
 
     The checksum must be the one in the file and the one in the head that names it.
     """
     content = _checked(raw, where)
-    if len(raw) != part.size or raw[1 - _END : -1] != part.check.encode("ascii"):
+    if len(raw) != file.size or raw[1 - _END : -1] != file.check.encode("ascii"):
         raise DamagedStoreError(f"{where} is not the file that the head of the state names")
     end = content.index(b"\n") + 1
     fields = _header(content[:end], where)

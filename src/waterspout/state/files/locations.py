@@ -32,7 +32,7 @@ class Folder(ABC):
     """Names the folder within a process. May hold secrets: never shown."""
 
     exclusive: bool
-    """Whether `place` refuses a name that is taken, whoever took it."""
+    """Whether `write_whole` refuses a name that is taken, whoever took it."""
 
     @abstractmethod
     def names(self) -> list[str]:
@@ -47,7 +47,7 @@ class Folder(ABC):
         """Write a file under a new name. If that fails, a torn file may be left."""
 
     @abstractmethod
-    def place(self, name: str, temporary: str, content: bytes) -> None:
+    def write_whole(self, name: str, temporary: str, content: bytes) -> None:
         """Write a file so that it is there whole or not at all.
 
         Raises FileExistsError where the name is taken, if the folder is `exclusive`.
@@ -85,7 +85,7 @@ class LocalFolder(Folder):
         self._write(name, chunks)
         self._sync()
 
-    def place(self, name: str, temporary: str, content: bytes) -> None:
+    def write_whole(self, name: str, temporary: str, content: bytes) -> None:
         self._write(temporary, [content])
         try:
             # Not a rename, which would replace what another process has put there.
@@ -163,7 +163,7 @@ class ArrowFolder(Folder):
             for chunk in chunks:
                 stream.write(chunk)
 
-    def place(self, name: str, temporary: str, content: bytes) -> None:
+    def write_whole(self, name: str, temporary: str, content: bytes) -> None:
         self.write(temporary, [content])
         with _arrow_errors():
             self._filesystem.move(self._at(temporary), self._at(name))

@@ -27,9 +27,9 @@ from weakref import WeakValueDictionary
 from waterspout.connections import PerProcess
 from waterspout.errors import DamagedStoreError, FencedError, ForeignStoreError, StoreError
 from waterspout.state.files.format import (
+    DataFile,
     Manifest,
     Name,
-    Part,
     StateShape,
     decode_records,
     encode_records,
@@ -76,7 +76,7 @@ def first_to_merge(sizes: list[int], every: int) -> int:
 class FileLog:
     """The records of one folder in this process's memory, and the head they belong to.
 
-    Not for use without its `lock`. `records` is always what `_parts` hold: texts of records by
+    Not for use without its `lock`. `records` is always what `_files` hold: texts of records by
     texts of keys. `mine` is the driver for whom this process moved the head last.
     """
 
@@ -87,7 +87,7 @@ class FileLog:
         self.mine: Writer | None = None
         self._folder = folder
         self._title = title
-        self._parts: tuple[Part, ...] = ()
+        self._files: tuple[DataFile, ...] = ()
         self._name: Name | None = None
         self._manifest: Manifest | None = None
 
@@ -125,7 +125,7 @@ class FileLog:
         for _ in range(_READ_TRIES):
             manifest = self.look()
             try:
-                self._read_parts(() if manifest is None else manifest.parts)
+                self._read_files(() if manifest is None else manifest.files)
             except FileNotFoundError as error:
                 if missing == (self._name, str(error)):
                     raise self._lost_file(error) from error
@@ -138,20 +138,20 @@ class FileLog:
     def check_files(self, manifest: Manifest) -> None:
         """Raise if a file is missing that the newest head names, without reading them all."""
         there = set(self._folder.names())
-        if {part.name for part in manifest.parts} - there:
+        if {file.name for file in manifest.files} - there:
             self.load()
 
-    def _read_parts(self, parts: tuple[Part, ...]) -> None:
-        if parts[: len(self._parts)] != self._parts:
-            self.records, self._parts = {}, ()
-        for part in parts[len(self._parts) :]:
-            changes, removes = self._read_part(part)
+    def _read_files(self, files: tuple[DataFile, ...]) -> None:
+        if files[: len(self._files)] != self._files:
+            self.records, self._files = {}, ()
+        for file in files[len(self._files) :]:
+            changes, removes = self._read_file(file)
             self._apply(changes, removes)
-            self._parts += (part,)
+            self._files += (file,)
 
-    def _read_part(self, part: Part) -> tuple[dict[str, str], bool]:
-        raw = self._folder.read(part.name)
-        return decode_records(raw, part, where=f"{self._title}: {part.name}")
+    def _read_file(self, file: DataFile) -> tuple[dict[str, str], bool]:
+        raw = self._folder.read(file.name)
+        return decode_records(raw, file, where=f"{self._title}: {file.name}")
 
     def _apply(self, changes: Mapping[str, str], removes: bool) -> None:
         if not self.records and not removes:
@@ -215,7 +215,7 @@ class FileLog:
         self._place(name, manifest)
         names = self._confirm(name, line[0])
         self._apply(changes, "" in changes.values())
-        self._parts = manifest.parts
+        self._files = manifest.files
         if self._name is None:
             self._name, self._manifest = name, manifest
         self._sweep(names, name, manifest)
@@ -230,7 +230,7 @@ class FileLog:
     def _place(self, name: Name, manifest: Manifest) -> None:
         temporary = Name("temp", name.epoch, name.seq, secrets.token_hex(8))
         try:
-            self._folder.place(str(name), str(temporary), manifest.to_bytes())
+            self._folder.write_whole(str(name), str(temporary), manifest.to_bytes())
         except (FileExistsError, FileNotFoundError) as error:
             # The name is taken; or the one who has it has already swept our temporary file.
             raise OvertakenError from error
@@ -278,7 +278,7 @@ class FileLog:
 
     def _sweep(self, names: list[Name], mine: Name, manifest: Manifest) -> None:
         """Remove what neither this head nor any later one can need."""
-        keep = {part.name for part in manifest.parts} | {str(mine)}
+        keep = {file.name for file in manifest.files} | {str(mine)}
         for name in names:
             if name.position <= mine.position and str(name) not in keep:
                 # The write is done, whatever becomes of these; the next one tries again.
@@ -293,38 +293,38 @@ class FileLog:
         head: Head | None,
         changes: Mapping[str, str],
         every: int,
-    ) -> tuple[tuple[Part, ...], tuple[Part, ...]]:
+    ) -> tuple[tuple[DataFile, ...], tuple[DataFile, ...]]:
         if not changes:
             return before.snapshot, before.deltas
         by = "no batch" if head is None else f"{head.stamp.writer.owner}, {head.stamp}"
         size = sum(map(len, changes)) + sum(map(len, changes.values())) + 2 * len(changes)
-        sizes = [sum(part.size for part in before.snapshot)]
-        sizes += [part.size for part in before.deltas] + [size]
+        sizes = [sum(file.size for file in before.snapshot)]
+        sizes += [file.size for file in before.deltas] + [size]
         first = first_to_merge(sizes, every)
         if first == 0:
             whole = {k: text for k, text in {**self.records, **changes}.items() if text}
-            items, parts = iter(whole.items()), []
+            items, files = iter(whole.items()), []
             while chunk := dict(islice(items, _SNAPSHOT_RECORDS)):
-                parts.append(self._write_part(name, shape, by, chunk))
-            return tuple(parts), ()
+                files.append(self._write_file(name, shape, by, chunk))
+            return tuple(files), ()
         merged = self._merged(before.deltas[first - 1 :])
-        delta = self._write_part(name, shape, by, {**merged, **changes} if merged else changes)
+        delta = self._write_file(name, shape, by, {**merged, **changes} if merged else changes)
         return before.snapshot, (*before.deltas[: first - 1], delta)
 
-    def _merged(self, deltas: tuple[Part, ...]) -> dict[str, str]:
+    def _merged(self, deltas: tuple[DataFile, ...]) -> dict[str, str]:
         merged: dict[str, str] = {}
-        for part in deltas:
+        for file in deltas:
             try:
-                merged |= self._read_part(part)[0]
+                merged |= self._read_file(file)[0]
             except FileNotFoundError as error:
                 if self._newest(self._names()) != self._name:
                     raise OvertakenError from error
                 raise self._lost_file(error) from error
         return merged
 
-    def _write_part(
+    def _write_file(
         self, head: Name, shape: StateShape, by: str, records: Mapping[str, str]
-    ) -> Part:
+    ) -> DataFile:
         name = str(Name("data", head.epoch, head.seq, secrets.token_hex(8)))
         size, check, chunks = 0, "", encode_records(shape, by, records)
 
@@ -335,7 +335,7 @@ class FileLog:
                 yield chunk
 
         self._folder.write(name, written())
-        return Part(name, size, check)
+        return DataFile(name, size, check)
 
     def _where(self, name: Name) -> str:
         return f"{self._title}: {name}"

@@ -132,7 +132,7 @@ class FileMap(FencedMap[Any]):
         self._write(write, moves=True)
 
     def scan(self, shard: int = 0, shards: int = 1) -> Iterator[list[tuple[Key, Any]]]:
-        """Yield all keys and records; to which part a key belongs never changes."""
+        """Yield all keys and records; to which shard a key belongs never changes."""
         with self._opened() as log:
             self._load(log)
             pairs = list(log.records.items())

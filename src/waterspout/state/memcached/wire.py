@@ -71,7 +71,7 @@ class _LostError(Exception):
         self.answers = answers
 
 
-class _Link:
+class _MemcachedLink:
     """One connection; after any error it is closed, never used again."""
 
     def __init__(self, client: Any) -> None:
@@ -99,8 +99,11 @@ class _Link:
         self._client.close()
 
 
-_idle: Connections[tuple[str, int, Timeouts], _Link] = Connections(
-    _Link.close, is_alive=_Link.is_idle, idle_max=_IDLE_MAX, socket_of=_Link.fileno
+_idle: Connections[tuple[str, int, Timeouts], _MemcachedLink] = Connections(
+    _MemcachedLink.close,
+    is_alive=_MemcachedLink.is_idle,
+    idle_max=_IDLE_MAX,
+    socket_of=_MemcachedLink.fileno,
 )
 _item_limits: dict[tuple[str, int], int] = {}
 
@@ -230,7 +233,7 @@ class Server:
         _idle.give(self._address, link)
         return answer
 
-    def _connect(self) -> _Link:
+    def _connect(self) -> _MemcachedLink:
         from pymemcache.client.base import Client
         from pymemcache.exceptions import MemcacheError
 
@@ -246,7 +249,7 @@ class Server:
                     no_delay=True,
                 )
                 try:
-                    return _Link(client)
+                    return _MemcachedLink(client)
                 except (OSError, MemcacheError) as error:
                     client.close()
                     failure = error

@@ -26,7 +26,7 @@ from waterspout.connections import Connections
 from waterspout.errors import ConfigError, StoreError
 from waterspout.secrets import masked, resolved
 
-__all__ = ["Address", "Client", "Connection", "close_idle", "pipelined"]
+__all__ = ["Connection", "PostgresAddress", "PostgresClient", "close_idle", "pipelined"]
 
 T = TypeVar("T")
 
@@ -50,7 +50,7 @@ SELECT set_config('statement_timeout', %(statement)s, false),
 
 
 @dataclass(frozen=True)
-class Address:
+class PostgresAddress:
     """Where a database is and how long to wait for it; `dsn` may hold a password."""
 
     dsn: str = field(repr=False)
@@ -142,10 +142,10 @@ def pipelined(connection: Connection) -> Iterator[None]:
 
 
 @dataclass(frozen=True)
-class Client:
+class PostgresClient:
     """Runs work on a connection: again where that is right, and never where it is not."""
 
-    address: Address
+    address: PostgresAddress
 
     @contextmanager
     def lent(self) -> Iterator[Connection]:
@@ -278,7 +278,7 @@ def _is_alive(connection: Connection) -> bool:
     return not poll.poll(0)
 
 
-_idle: Connections[Address, Connection] = Connections(
+_idle: Connections[PostgresAddress, Connection] = Connections(
     lambda connection: connection.close(),
     is_alive=_is_alive,
     idle_max=_IDLE_MAX,
@@ -286,7 +286,7 @@ _idle: Connections[Address, Connection] = Connections(
 )
 
 
-def close_idle(address: Address | None = None) -> None:
+def close_idle(address: PostgresAddress | None = None) -> None:
     """Close the idle connections of this process, to one address or to all."""
     _idle.close(address)
 

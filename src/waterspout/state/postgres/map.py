@@ -31,7 +31,12 @@ from waterspout.state.base import Key, Keys, Records, StateKind
 from waterspout.state.columns import Layout
 from waterspout.state.head import Head, Stamp, check_stamp, replaces_attempt
 from waterspout.state.postgres.columns import array_of
-from waterspout.state.postgres.connections import Address, Client, Connection, pipelined
+from waterspout.state.postgres.connections import (
+    Connection,
+    PostgresAddress,
+    PostgresClient,
+    pipelined,
+)
 from waterspout.state.postgres.sql import PostgresStatements
 from waterspout.state.sql import TableMap, Upsert
 
@@ -61,7 +66,7 @@ class PostgresMap(TableMap):
 
     def __init__(
         self,
-        address: Address,
+        address: PostgresAddress,
         schema: str,
         table: str,
         kind: StateKind,
@@ -72,7 +77,7 @@ class PostgresMap(TableMap):
         super().__init__(name, table, kind, layout, self._sql)
         self._schema = schema
         self._address = address
-        self._client = Client(address)
+        self._client = PostgresClient(address)
         self._types = [postgres.types[kind].oid for kind in self._sql.record_types]
 
     def multi_get(self, keys: Keys) -> list[Any | None]:
@@ -96,9 +101,9 @@ class PostgresMap(TableMap):
         return self._read(read, default=lambda: None)
 
     def scan(self, shard: int = 0, shards: int = 1) -> Iterator[list[tuple[Key, Any]]]:
-        """Yield all keys and records of one moment, or of one part of the keys by their hash.
+        """Yield all keys and records of one moment, or of one shard of the keys by their hash.
 
-        Not by place in the table: a row moves when it is updated, and could be in two parts
+        Not by position in the table: a row moves when it is updated, and could be in two shards
         or in none.
         """
         if not self._read(self._is_as_made, default=lambda: False):
@@ -108,8 +113,7 @@ class PostgresMap(TableMap):
             connection.execute("BEGIN READ ONLY")
             connection.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
             with connection.cursor("waterspout_scan", binary=True) as cursor:
-                part = (shard,) if shards > 1 else None
-                cursor.execute(self._sql.select_shard(shards), part)
+                cursor.execute(self._sql.select_shard(shards), (shard,) if shards > 1 else None)
                 while rows := self._rows(lambda: cursor.fetchmany(_SCAN_ROWS)):
                     yield self._pairs(rows)
 
@@ -177,7 +181,7 @@ class PostgresMap(TableMap):
                 # So that the head cannot move before this is committed; other tasks of the
                 # same attempt may write meanwhile.
                 head = self._fetch_head(connection, lock="FOR SHARE" if stamp else "")
-                done = [self._send(connection, statement, part) for part in _parts(rows)]
+                done = [self._send(connection, statement, chunk) for chunk in _chunks(rows)]
             found = self._require_made(head.fetchone())
             if stamp is not None:
                 check_stamp(found, stamp, state=self._name)
@@ -226,7 +230,7 @@ class PostgresMap(TableMap):
         return connection.execute(statement, arrays)
 
     def _run(self, connection: Connection, statement: str, rows: Upsert) -> int:
-        return sum(self._send(connection, statement, part).rowcount for part in _parts(rows))
+        return sum(self._send(connection, statement, chunk).rowcount for chunk in _chunks(rows))
 
     def check(self) -> None:
 
@@ -433,9 +437,9 @@ class PostgresMap(TableMap):
         return self._address.cleaned(error.diag.message_primary or str(error))
 
 
-def _chosen(rows: Upsert, places: Sequence[int]) -> Upsert:
+def _chosen(rows: Upsert, numbers: Sequence[int]) -> Upsert:
     def of(column: Sequence[Any]) -> list[Any]:
-        return list(map(column.__getitem__, places))
+        return list(map(column.__getitem__, numbers))
 
     return Upsert(
         rows.stamp,
@@ -448,7 +452,7 @@ def _chosen(rows: Upsert, places: Sequence[int]) -> Upsert:
 
 
 def _order(rows: Upsert) -> list[int]:
-    """Return places by key: two writers then never wait for each other, and pages are near."""
+    """Return row numbers in the order of keys: two writers then never wait for each other."""
     *keys, marks, _ = rows.key_columns
     names = keys[0] if len(keys) == 1 and not any(marks) else list(zip(*keys, marks, strict=True))
     return sorted(range(len(names)), key=names.__getitem__)
@@ -460,7 +464,7 @@ def _last_of_each(rows: Upsert) -> Upsert:
     return rows if len(last) == len(rows.keys) else _chosen(rows, list(last.values()))
 
 
-def _parts(rows: Upsert) -> Iterator[Upsert]:
+def _chunks(rows: Upsert) -> Iterator[Upsert]:
     if len(rows.keys) <= _ROWS_MAX:
         if rows.keys:
             yield rows

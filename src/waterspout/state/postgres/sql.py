@@ -113,12 +113,12 @@ class PostgresStatements(TableStatements):
         return f"{self._insert(columns)} {rows} {self._conflict} DO NOTHING"
 
     def select_shard(self, shards: int) -> str:
-        """All keys and records, or those of one part: by the key, which never moves."""
+        """All keys and records, or those of one shard: by the key, which never changes."""
         if shards == 1:
             return self.select_all
         key = ", ".join(f"{name}::text" for name in self._keys)
-        part = f"(hashtext(concat_ws(chr(1), {key})) & 2147483647) %% {shards:d}"
-        return f"{self.select_all} WHERE {part} = %s"
+        shard = f"(hashtext(concat_ws(chr(1), {key})) & 2147483647) %% {shards:d}"
+        return f"{self.select_all} WHERE {shard} = %s"
 
     def _wanted(self, names: Sequence[str]) -> str:
         types = self._key_types[: len(names)]

@@ -18,7 +18,7 @@ from waterspout.state.sql import check_name
 from waterspout.state.store import StoreState, require_package
 
 if TYPE_CHECKING:
-    from waterspout.state.postgres.connections import Address
+    from waterspout.state.postgres.connections import PostgresAddress
     from waterspout.state.postgres.map import PostgresMap
 
 __all__ = ["PostgresState"]
@@ -78,10 +78,10 @@ class PostgresState(StoreState):
         return f"postgres:{self._address.shown()}#{self.schema}.{self.table}"
 
     @property
-    def _address(self) -> Address:
-        from waterspout.state.postgres.connections import Address
+    def _address(self) -> PostgresAddress:
+        from waterspout.state.postgres.connections import PostgresAddress
 
-        return Address(
+        return PostgresAddress(
             self.dsn,
             self.connect_timeout_secs,
             self.statement_timeout_secs,

@@ -133,8 +133,8 @@ class RedisMap(FencedMap[Any]):
     def scan(self, shard: int = 0, shards: int = 1) -> Iterator[list[tuple[Key, Any]]]:
         """Yield all keys and records, some thousand at a time.
 
-        Parts are made of whole slots where there are several, else by the hash of a key: then
-        every part reads all keys and keeps its own. A hash is read slot by slot; plain keys are
+        Shards are made of whole slots where there are several, else by the hash of a key: then
+        every shard reads all keys and keeps its own. A hash is read slot by slot; plain keys are
         found by walking over all keys of the database. Names that were seen are remembered,
         because Redis may show a key twice.
         """

@@ -109,7 +109,7 @@ class SQLiteMap(TableMap):
         self._write(write)
 
     def scan(self, shard: int = 0, shards: int = 1) -> Iterator[list[tuple[Key, Any]]]:
-        """Yield all keys and records: a file has one reader, so the first part is everything."""
+        """Yield all keys and records: a file has one reader, so the first shard is everything."""
         if shard:
             return
         with self._lock, self._errors():
