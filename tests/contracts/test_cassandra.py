@@ -68,7 +68,7 @@ def empty(backing):
         client.run_many(Statement(f"DELETE FROM {name} WHERE key = ? IF EXISTS"), keys)
     heads = f'"{backing._keyspace}".waterspout_heads'
     client.run(Statement(f"DELETE FROM {heads} WHERE name = ? IF EXISTS"), [table])
-    client.run(backing._cql.insert_head, (*backing._header(None), uuid.uuid4(), table))
+    client.run(backing._cql.insert_head, (*backing._header.row(None), uuid.uuid4(), table))
 
 
 class TestCassandra(Cassandra, SemanticsSuite, ZombieSuite):

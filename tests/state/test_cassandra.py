@@ -28,7 +28,7 @@ from waterspout.serde import checksum
 from waterspout.state.base import StateKind
 from waterspout.state.cassandra import CassandraState
 from waterspout.state.cassandra import state as module
-from waterspout.state.cassandra.session import CassandraClient
+from waterspout.state.cassandra.session import CassandraClient, close_all
 from waterspout.state.opaque import OpaqueMap, OpaqueValue
 from waterspout.testing.proxy import FaultProxy
 
@@ -181,8 +181,7 @@ def test_a_dropped_table_is_noticed(recipe, cql, keyspace, table):
     batches = Batches(recipe().make_state(Config(), 0, 1))
     batches.commit({"x": 1})
     cql(f"DROP TABLE {keyspace}.{table}")
-    client = CassandraClient(recipe()._address, "")
-    client._discard(client._session())  # as in a new process, which has not seen the table
+    close_all()  # as in a new process, which has not seen the table
 
     with pytest.raises(StateMismatchError, match="was dropped: there is a head at batch 1"):
         recipe().backing().read_head()
