@@ -595,7 +595,7 @@ def test_a_record_that_is_none_names_its_key(folder):
     backing.multi_put([A], [value(1)])
     backing._log.records['["a"]'] = "[1,2]"
 
-    with pytest.raises(DamagedStoreError, match=r'cannot be read, under \["a"\]'):
+    with pytest.raises(DamagedStoreError, match=r'cannot be read, under key \["a"\]'):
         backing.multi_get([A])
 
 

@@ -74,14 +74,14 @@ class RecordTexts:
         """Return the texts of records that were read, to be compared: a NaN equals itself there."""
         return [None if record is None else encode_record(self.kind, record) for record in records]
 
-    def decode(self, name: str | bytes, text: str | bytes) -> Any:
-        """Return the record that stands under a name."""
+    def decode(self, key: str | Key, text: str | bytes) -> Any:
+        """Return the record of a key, which errors show (or its text)."""
         try:
             return decode_record(self.kind, text if isinstance(text, str) else text.decode("ascii"))
         except ValueError as error:  # of either step
-            shown = name if isinstance(name, str) else name.decode("ascii", "replace")
+            shown = (key if isinstance(key, str) else repr(tuple(key)))[:200]
             raise DamagedStoreError(
-                f"{self.title} holds a record that cannot be read, under {shown[:200]}: {error}"
+                f"{self.title} holds a record that cannot be read, under key {shown}: {error}"
             ) from error
 
     def key(self, name: str) -> Key:

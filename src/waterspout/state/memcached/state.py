@@ -238,7 +238,7 @@ class MemcachedMap(ComparingMap[Any]):
                 f"{self.title}: under the hash of key {_short(key)} stands another key, or none. "
                 "Two keys share a hash, or someone else writes there; use another prefix."
             )
-        return self._texts.decode(slot.name, item.data[len(slot.before) :])
+        return self._texts.decode(key, item.data[len(slot.before) :])
 
     def _expire(self) -> int:
         if self._expire_secs <= _MONTH_SECS:
