@@ -5,13 +5,17 @@ from __future__ import annotations
 import itertools
 
 import pytest
+from pyspark.sql import functions as F
 
 from tests.trident.support import capture, finish
 from waterspout import Config, faults
 from waterspout.faults import Fault, FaultPlan
+from waterspout.spark.compiler import Compiler
+from waterspout.spark.session import SparkRuntime
 from waterspout.state import MemoryMapState, StateKind
 from waterspout.state.sqlite import SQLiteState
 from waterspout.testing import FixedBatchSpout
+from waterspout.transactional.attempt import TransactionAttempt
 from waterspout.trident import (
     CombinerAggregator,
     Count,
@@ -25,6 +29,8 @@ from waterspout.trident import (
 )
 from waterspout.trident.plan.costs import Case, cost_of
 from waterspout.trident.plan.plan import Phase
+from waterspout.trident.plan.schedule import Derive, KeepRows, ReadSource
+from waterspout.trident.runtime.routing import PARTITION
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
 
@@ -93,9 +99,6 @@ def is_odd(n):
     return n % 2 == 1
 
 
-# --- topologies: each takes a stream (s string, n bigint) and a maker of states --------------
-
-
 def word_count(topology, rows, state):
     words = rows.each("s", Split(), out="word")
     words.group_by("word").persistent_aggregate(state(), Count(), out="count")
@@ -150,6 +153,10 @@ def merged(topology, rows, state):
 def combined(topology, rows, state):
     largest = rows.group_by("s").aggregate("n", Largest(), out="most")
     largest.group_by("most").persistent_aggregate(state(), Count(), out="count")
+
+
+def combined_into_a_state(topology, rows, state):
+    rows.group_by(["s", "n"]).persistent_aggregate(state(), "n", Largest(), out="most")
 
 
 def combined_whole(topology, rows, state):
@@ -263,6 +270,7 @@ TOPOLOGIES = (
     joined_outer,
     merged,
     combined,
+    combined_into_a_state,
     combined_whole,
     by_partition,
     by_one_partition,
@@ -288,15 +296,13 @@ WRITTEN_BY_TASKS = (
     used_twice,
     joined,
     combined,
+    combined_into_a_state,
     by_partition,
     asked,
     asked_on_partitions,
     followed,
     followed_twice,
 )
-
-
-# --- counting ----------------------------------------------------------------------------
 
 
 def jobs_of(spark, topology, txid, phase):
@@ -340,11 +346,12 @@ def run_and_count(spark, folder, build, case):
     topology = built(build, Reached(folder, by_tasks=by_tasks), name)
     conf = Config(retry_backoff_millis=1, commit_in="tasks" if by_tasks else "driver")
     finish(topology, spark, conf, timeout=200)
-    return counted(spark, topology, 1), cost_of(topology.plan(conf), conf, case)
+    partitions = int(spark.conf.get("spark.sql.shuffle.partitions"))
+    return counted(spark, topology, 1), cost_of(topology.plan(conf), conf, case, partitions)
 
 
 def expected(cost):
-    return cost.jobs_in(Phase.PROCESSING), cost.jobs_in(Phase.COMMIT), len(cost.shuffles)
+    return len(cost.jobs(Phase.PROCESSING)), len(cost.jobs(Phase.COMMIT)), len(cost.shuffles)
 
 
 # Every second one in each run, all in soak.
@@ -370,12 +377,48 @@ def test_a_batch_that_tasks_write_has_the_jobs_and_shuffles_that_were_predicted(
     assert found == expected(cost)
 
 
+@pytest.mark.parametrize(
+    ("build", "more", "exchanges"),
+    [(word_count, 0, 1), (word_count, 3, 2), (combined_into_a_state, 0, 1),
+     (combined_into_a_state, 3, 1)],
+    ids=["native", "native, other partitions", "Python", "Python, other partitions"],
+)  # fmt: skip
+def test_a_grouped_aggregate_that_tasks_write_is_shuffled_once_and_to_the_states_partitions(
+    spark, tmp_path, build, more, exchanges
+):
+    # Spark shuffles its own aggregates over as many partitions as it is set to.
+    spark_has = int(spark.conf.get("spark.sql.shuffle.partitions"))
+    conf = Config(commit_in="tasks", state_partitions=spark_has + more)
+    topology = built(build, Reached(tmp_path, by_tasks=True), f"{build.__name__}-once")
+    plan = topology.plan(conf)
+    cost = cost_of(plan, conf, Case.BY_TASKS, spark_has)
+    (update,) = plan.updates.values()
+
+    compiler, frames = Compiler(SparkRuntime(spark), plan, conf), {}
+    for step in cost.schedule.processing:
+        match step:
+            case ReadSource():
+                frames[step.node] = spark.createDataFrame(ROWS, step.node.schema.ddl())
+            case Derive():
+                frames[step.node] = compiler.derived(step, frames, TransactionAttempt(1, 0))
+            case KeepRows(exchanges=moves):
+                frame = compiler.with_partition(update, frames[step.node])
+                frame = frame.repartitionById(conf.state_partitions, PARTITION) if moves else frame
+    where = frame.select(PARTITION, F.spark_partition_id().alias("task")).distinct().collect()
+
+    executed = frame._jdf.queryExecution().executedPlan().toString()
+    assert executed.count("Exchange ") == len(cost.shuffles) == exchanges
+    assert ("partial_count" in executed) == (build is word_count)
+    assert len(where) > 1
+    assert all(owner == task for owner, task in where)
+
+
 def test_a_small_side_of_a_join_is_sent_to_all_by_one_more_job(spark, tmp_path):
     (early, late, _), cost = run_and_count(spark, tmp_path, joined, Case.COLLECTED)
 
     assert cost.broadcasts == 1
-    assert early == cost.jobs_in(Phase.PROCESSING) + cost.broadcasts
-    assert late == cost.jobs_in(Phase.COMMIT)
+    assert early == len(cost.jobs(Phase.PROCESSING)) + cost.broadcasts
+    assert late == len(cost.jobs(Phase.COMMIT))
 
 
 def test_new_values_that_never_leave_the_driver_are_those_of_the_batch_also_after_a_replay(

@@ -23,7 +23,7 @@ from waterspout.trident import (
     Sum,
 )
 from waterspout.trident.operations.contracts import OperationContext
-from waterspout.trident.plan.nodes import AggregatePart
+from waterspout.trident.plan.nodes import Aggregation
 from waterspout.trident.runtime.aggregate import AggregateStep, combine_partials, run_aggregate
 
 HERE = OperationContext(0, 1)
@@ -64,7 +64,7 @@ class TopTwo(Aggregator[Counter]):
 def step(aggregator, out, *, group=None, fields=("word",), keys="word string"):
     prefix = Schema.parse(keys).fields if group else ()
     schema = Schema((*prefix, *Schema.parse(out).fields))
-    part = AggregatePart(Schema(tuple((f, None) for f in fields)), aggregator, Schema.parse(out))
+    part = Aggregation(Schema(tuple((f, None) for f in fields)), aggregator, Schema.parse(out))
     return AggregateStep(
         "aggregate(it)", (part,), group or (), bool(group), schema, schema, finished=True
     )
@@ -245,7 +245,7 @@ def sales(*rows):
 
 def test_several_columns_are_folded_together_and_combine_from_partial_results():
     inputs = Schema(tuple((f, None) for f in COLUMNS.input_fields))
-    part = AggregatePart(inputs, COLUMNS, Schema(OUT.fields[1:]))
+    part = Aggregation(inputs, COLUMNS, Schema(OUT.fields[1:]))
     step = AggregateStep("sales", (part,), ("city",), True, OUT, OUT, finished=True)
     first = sales(("paris", 1.5, 7), ("paris", 2.0, 3), ("rome", None, None))
     second = sales(("paris", 0.5, 5), ("rome", 1.0, 9))

@@ -294,11 +294,11 @@ def test_explain_prints_the_plan_its_phases_and_the_guarantees():
         "    processing: 2 each(upper(word)), kept for 3 and 5",
         "    processing: 3 aggregate(Count), collected for the update of state1",
         "    commit: 5 look back, rows come to the driver to ask state1",
-        "  in parts, if they do not: 2 jobs for processing, 2 or more for commit; 1 shuffle",
+        "  in chunks, if they do not: 2 jobs for processing, 2 or more for commit; 1 shuffle",
         "    processing: 2 each(upper(word)), kept for 3 and 5",
         "    processing: 3 aggregate(Count), kept on the executors for the update of state1",
         "    commit: 5 look back, rows come to the driver to ask state1",
-        "    commit: 4 update of state1, its rows come to the driver, a part at a time",
+        "    commit: 4 update of state1, its rows come to the driver, a chunk at a time",
         "guarantees",
         "  state1 (memory:m): exactly-once: spout 'log' is transactional, the state is opaque",
     ]

@@ -22,7 +22,7 @@ from waterspout.trident import (
 )
 from waterspout.trident.plan.chains import python_chain, python_chains
 from waterspout.trident.plan.costs import Case, cases, cost_of
-from waterspout.trident.plan.facts import facts_of
+from waterspout.trident.plan.notes import notes_of
 from waterspout.trident.plan.plan import Phase
 
 
@@ -68,8 +68,8 @@ def on_server(path, *, driver_only=False):
 def notes(topology, conf=None):
     """The second line of each node, by its number."""
     conf = conf or Config()
-    found = facts_of(topology.plan(conf), conf)
-    return {node.number: facts.notes() for node, facts in found.items()}
+    found = notes_of(topology.plan(conf), conf)
+    return {node.number: said.notes() for node, said in found.items()}
 
 
 def sums(topology, conf=None):
@@ -328,10 +328,8 @@ def test_new_values_that_feed_a_state_take_a_job_of_the_commit():
     conf = Config()
     cost = cost_of(topology.plan(conf), conf, Case.COLLECTED)
 
-    assert [(job.phase, job.node.title) for job in cost.jobs] == [
-        (Phase.PROCESSING, "aggregate(Count)"),
-        (Phase.COMMIT, "aggregate(Sum)"),
-    ]
+    jobs = [[step.node.title for step in cost.jobs(phase)] for phase in Phase]
+    assert jobs == [["aggregate(Count)"], ["aggregate(Sum)"]]
 
 
 def test_dead_letters_cost_nothing_while_there_are_none():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from pyspark.errors import AnalysisException
@@ -14,20 +15,11 @@ from waterspout.spark.session import SparkRuntime
 from waterspout.topology.pickling import require_picklable
 from waterspout.transactional.attempt import TransactionAttempt
 from waterspout.trident.operations.coercion import is_expression
+from waterspout.trident.plan.costs import Case, usual_facts
 from waterspout.trident.plan.explain import refuse_weak
-from waterspout.trident.plan.native import is_native
-from waterspout.trident.plan.nodes import (
-    Each,
-    Keep,
-    Mapped,
-    NewValues,
-    Node,
-    Project,
-    Query,
-    Source,
-    Update,
-)
-from waterspout.trident.plan.plan import Plan, operations
+from waterspout.trident.plan.nodes import Node, Project, RowNode
+from waterspout.trident.plan.plan import Plan
+from waterspout.trident.plan.schedule import Derive, schedule
 
 __all__ = ["check_plan", "dry_compile"]
 
@@ -37,7 +29,7 @@ def check_plan(plan: Plan, conf: Config) -> None:
     if conf.strict:
         refuse_weak(plan)
     for node in plan.nodes:
-        for operation in [*operations(node), getattr(node, "grouping", None)]:
+        for operation in [*node.operations, getattr(node, "grouping", None)]:
             if operation is not None and not is_expression(operation):
                 require_picklable(operation, node.title)
     for spec in plan.states.values():
@@ -57,18 +49,19 @@ def dry_compile(plan: Plan, conf: Config, runtime: SparkRuntime) -> None:
     """Build every DataFrame over empty inputs, so that a bad expression shows now."""
     compiler = Compiler(runtime, plan, conf)
     made: dict[Node, Any] = {}
-    for node in plan.nodes:
-        if isinstance(node, (Source, Update, NewValues)) or (
-            isinstance(node, Query) and not compiler.is_asked_by_tasks(node)
-        ):
-            made[node] = compiler.from_table(arrow_schema(node.schema).empty_table())
-        else:
-            made[node] = _built(node, plan, compiler, made)
+    for step in schedule(plan, conf, usual_facts(plan, Case.COLLECTED)):
+        if isinstance(step, Derive):
+            for node in step.nodes:
+                alone = () if not step.chain else (node,)
+                made[node] = _built(replace(step, node=node, chain=alone), plan, compiler, made)
+        elif step.node not in made:
+            made[step.node] = compiler.from_table(arrow_schema(step.node.schema).empty_table())
 
 
-def _built(node: Node, plan: Plan, compiler: Compiler, made: dict[Node, Any]) -> Any:
+def _built(step: Derive, plan: Plan, compiler: Compiler, made: dict[Node, Any]) -> Any:
+    node = step.node
     try:
-        frame = compiler.frame(node, made, TransactionAttempt(1, 0))
+        frame = compiler.derived(step, made, TransactionAttempt(1, 0))
         columns = tuple(frame.columns)
     except AnalysisException as error:
         message = str(error).split("\n")[0]
@@ -83,6 +76,5 @@ def _built(node: Node, plan: Plan, compiler: Compiler, made: dict[Node, Any]) ->
 
 def _expected(node: Node, plan: Plan) -> tuple[str, ...]:
     """Return the columns that a node's frame has: in Python, fields that nobody reads are gone."""
-    in_python = isinstance(node, (Each, Keep, Mapped)) and not is_native(node)
-    fewer = in_python or isinstance(node, Project)
+    fewer = isinstance(node, RowNode) and (not node.is_native or isinstance(node, Project))
     return plan.kept[node].names if fewer else node.schema.names

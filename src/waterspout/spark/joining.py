@@ -9,7 +9,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from waterspout.trident.plan.nodes import Join, Merge, MultiReduce
-from waterspout.trident.runtime.several import STREAM, packed_name, packed_schema
+from waterspout.trident.runtime.joins import STREAM, packed_name, packed_schema
 
 __all__ = ["joined", "merged", "packed"]
 

@@ -22,7 +22,7 @@ __all__ = ["native_aggregate", "native_aggregates", "native_columns", "native_fi
 def native_columns(node: Aggregate) -> list[Column]:
     """Return the aggregates of a node that has a native form, named and of the right types."""
     columns: list[Column] = []
-    for part in node.parts:
+    for part in node.aggregations:
         if is_expression(part.aggregator):
             given = part.aggregator
             columns.append(F.expr(given.text) if isinstance(given, SqlExpression) else given)

@@ -11,7 +11,6 @@ from waterspout.coordination.embedded import EmbeddedStore
 from waterspout.coordination.factory import coordination_store, volatile_store
 from waterspout.coordination.store import CoordinationStore
 from waterspout.spark.checks import check_plan
-from waterspout.spouts.files import FileSpout
 from waterspout.state.base import HeadedState
 from waterspout.trident.isolation.rewriting import letters_location, with_letters
 from waterspout.trident.plan.plan import Plan
@@ -68,9 +67,9 @@ def _store(plan: Plan, conf: Config) -> tuple[CoordinationStore, Path | None]:
     folder = None
     # A list of files that were read stays on this machine, and so do windows without a store and
     # dead letters.
-    reads_files = any(isinstance(node.spout, FileSpout) for node in plan.sources.values())
+    keeps_a_list = any(node.spout.needs_folder for node in plan.sources.values())
     has_letters = any(spec.hidden for spec in plan.states.values())
-    if reads_files or has_letters or any(isinstance(s.factory, WindowsFile) for s in updated):
+    if keeps_a_list or has_letters or any(isinstance(s.factory, WindowsFile) for s in updated):
         folder = conf.home_path().absolute() / plan.name
     store = coordination_store(plan.name, conf, folder)
     return store, store.folder if isinstance(store, EmbeddedStore) else folder

@@ -77,6 +77,12 @@ class SparkRuntime:
         return int(context.defaultParallelism)
 
     @property
+    def shuffle_partitions(self) -> int | None:
+        """Over how many partitions Spark shuffles where nobody says it; None: it does not tell."""
+        setting = self.spark.conf.get("spark.sql.shuffle.partitions", None)
+        return int(setting) if setting is not None and setting.isdigit() else None
+
+    @property
     def is_alive(self) -> bool:
         """Whether the session can still run jobs."""
         if self.is_connect:

@@ -11,14 +11,12 @@ from pyspark.sql import DataFrame
 
 from waterspout.config import Config
 from waterspout.coordination.commit_protocol import CommitProtocol, HeadKeeper
-from waterspout.coordination.engine import CommitOrder
 from waterspout.errors import TopologyError
 from waterspout.schema import Schema
 from waterspout.spark.checks import check_plan
-from waterspout.spark.commit import CommitPhase
-from waterspout.spark.compiler import Compiler
 from waterspout.spark.session import SparkRuntime
-from waterspout.spark.staging import Placement, Staging
+from waterspout.spark.staging import Staging
+from waterspout.spark.steps import BatchRows, StepRunner
 from waterspout.spouts.base import BatchPlanner, BatchSpout, SpoutContext
 from waterspout.spouts.reads import Read
 from waterspout.state.base import HeadedState
@@ -94,11 +92,7 @@ class _LiveTarget:
             )
         self._state = state
         self._runtime = runtime
-        self._compiler = Compiler(runtime, self._plan, conf)
-        placement = Placement(conf, driver_only=spec.factory.driver_only)
-        self._phase = CommitPhase(
-            runtime, self._plan, conf, self._compiler, {self._update: placement}
-        )
+        self._steps = StepRunner(runtime, self._plan, conf)
         self._is_enrolled = False
 
     def verify(self, batch_id: int, who: QueryIdentity) -> Callable[[DataFrame], None] | None:
@@ -113,7 +107,7 @@ class _LiveTarget:
         if not self._is_enrolled:
             writer = next_writer(keeper.head, who, lease=uuid.uuid4().hex)
             commits.enroll(writer)
-            self._phase.enroll(writer)
+            self._steps.enroll(writer)
             self._is_enrolled = True
         return lambda frame: self._commit(frame, commits, claim.attempt)
 
@@ -121,24 +115,16 @@ class _LiveTarget:
         self, frame: DataFrame, commits: CommitProtocol, attempt: TransactionAttempt
     ) -> None:
         """Aggregate the batch, then commit it."""
-        (node,) = self._update.parents
-        source = self._plan.sources["batch"]
-        staging = Staging([])
+        batch = BatchRows(attempt, Staging([]), rows={self._plan.sources["batch"]: frame})
         try:
-            counted = self._compiler.frame(node, {source: frame}, attempt)
-            results: dict[Any, Any] = {
-                node: self._phase.stage(
-                    node, [self._update], counted, staging, source_is_small=False
-                )
-            }
+            self._steps.process(batch, small=False)
 
             def write(claim: Claim) -> None:
-                order = CommitOrder(attempt, claim.resolved, claim=lambda: None)
-                self._phase.run(order, results, staging)
+                self._steps.commit(batch, claim.resolved, None)
 
             commits.commit(attempt, write)
         finally:
-            staging.release(self._runtime)
+            batch.staging.release(self._runtime)
 
 
 class _GivenBatches(BatchSpout):

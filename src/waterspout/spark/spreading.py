@@ -10,6 +10,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from waterspout.spark.tasks import REAL, RouteTask, StripTask, TaskSetting
+from waterspout.trident.plan.exchange import Deal, Exchange
 from waterspout.trident.plan.nodes import Repartition, Route
 from waterspout.trident.plan.plan import Shape, StateSpec
 from waterspout.trident.runtime.routing import PARTITION
@@ -17,6 +18,7 @@ from waterspout.trident.runtime.routing import PARTITION
 __all__ = [
     "batches_by_partition",
     "dealt",
+    "everywhere",
     "never_empty",
     "repartitioned",
     "spread",
@@ -59,28 +61,29 @@ def never_empty(frame: DataFrame, spark: SparkSession, *, shuffle: bool = False)
 def repartitioned(
     node: Repartition,
     frame: DataFrame,
-    n: int | None,
+    exchange: Exchange,
     setting: TaskSetting,
     spark: SparkSession,
     *,
-    before: int | None,
     every: bool,
 ) -> DataFrame:
     """Return a frame with its rows on the partitions that a node says.
 
-    `before`: on how many they are. `every`: a task is to run for each partition, also if there
-    are no rows.
+    `every`: a task is to run for each partition, also if there are no rows.
     """
-    may_stay = node.route is Route.LOCAL_OR_SHUFFLE and n in (None, before)
-    if node.route is Route.IDENTITY or may_stay:
-        return frame
-    if n is None:
-        if node.route is Route.BY_FIELDS:
-            return frame.repartition(*node.fields)
-        return frame.repartition(setting.conf.state_partitions)
-    if n == 1 and node.route is not Route.CUSTOM:
+    if exchange.deal is Deal.IN_ONE_TASK:
         return frame.coalesce(1)
-    return dealt(_placed(node, frame, n, setting), n, spark, every=every)
+    if setting.partitions is None and exchange.deal is Deal.BY_FIELDS:
+        return frame.repartition(*exchange.fields)
+    n = exchange.partitions or 1
+    if setting.partitions is None:
+        return frame.repartition(n)
+    return dealt(_with_partition(node, frame, n, setting), n, spark, every=every)
+
+
+def everywhere(frame: DataFrame, n: int, spark: SparkSession) -> DataFrame:
+    """Deal rows out evenly; a task runs for each partition, also if there are no rows."""
+    return dealt(frame.withColumn(PARTITION, _in_turn(n)), n, spark, every=True)
 
 
 def dealt(frame: DataFrame, n: int, spark: SparkSession, *, every: bool) -> DataFrame:
@@ -98,7 +101,7 @@ def dealt(frame: DataFrame, n: int, spark: SparkSession, *, every: bool) -> Data
     return there.mapInArrow(StripTask(), schema)
 
 
-def _placed(node: Repartition, frame: DataFrame, n: int, setting: TaskSetting) -> DataFrame:
+def _with_partition(node: Repartition, frame: DataFrame, n: int, setting: TaskSetting) -> DataFrame:
     """Add the column that says to which partition each row goes."""
     if node.route is Route.CUSTOM:
         fields = [f"`{f.name}` {f.dataType.simpleString()}" for f in frame.schema.fields]
@@ -117,6 +120,10 @@ def _partition(node: Repartition, n: int, txid: int) -> Column:
             return F.lit(txid % n)
         case Route.BROADCAST:
             return F.explode(F.sequence(F.lit(0), F.lit(n - 1)))
+    return _in_turn(n)
+
+
+def _in_turn(n: int) -> Column:
     # Each task deals its rows out in turn, and begins with another partition than the others.
     turn = F.monotonically_increasing_id() + F.spark_partition_id()
     return F.pmod(turn, F.lit(n)).cast("int")

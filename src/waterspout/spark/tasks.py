@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark import TaskContext
 
 from waterspout import faults
@@ -17,9 +18,9 @@ from waterspout.schema import Schema
 from waterspout.trident.isolation.running import IsolatedStep, run_isolated
 from waterspout.trident.operations.contracts import OperationContext
 from waterspout.trident.runtime.aggregate import AggregateStep, combine_partials, run_aggregate
+from waterspout.trident.runtime.joins import ReduceStep, run_multi_reduce
 from waterspout.trident.runtime.routing import PARTITION, CustomRoute
 from waterspout.trident.runtime.rows import RowStep, run_steps
-from waterspout.trident.runtime.several import ReduceStep, run_multi_reduce
 from waterspout.trident.runtime.states import (
     CommitTicket,
     QueryStep,
@@ -221,17 +222,19 @@ class UpdateTask:
         self.setting.enter()
         conf = self.setting.conf
         for batch in _whole(batches):
-            part = batch.column(PARTITION)[0].as_py()
-            table = real_rows(pa.Table.from_batches([batch]))
-            state = open_state(self.step.spec, conf, part, self.ticket.writer)
-            try:
-                new = _marked_call(
-                    lambda: run_update(self.step, state, table, self.ticket, conf, part)  # noqa: B023
-                )
-            finally:
-                state.close()
-            if new is not None:
-                yield from new.to_batches()
+            table = pa.Table.from_batches([batch])
+            # As a rule there is one; adaptive execution may give a task several small ones.
+            for part in sorted(pc.unique(table.column(PARTITION)).to_pylist()):
+                rows = real_rows(table.filter(pc.equal(table.column(PARTITION), part)))
+                state = open_state(self.step.spec, conf, part, self.ticket.writer)
+                try:
+                    new = _marked_call(
+                        lambda: run_update(self.step, state, rows, self.ticket, conf, part)  # noqa: B023
+                    )
+                finally:
+                    state.close()
+                if new is not None:
+                    yield from new.to_batches()
 
     @property
     def schema(self) -> Schema:

@@ -23,6 +23,7 @@ __all__ = [
     "BatchPlanner",
     "BatchSpout",
     "PlannedSpout",
+    "RunsIn",
     "SpoutContext",
     "SpoutKind",
 ]
@@ -37,6 +38,15 @@ class SpoutKind(Enum):
     NON_TRANSACTIONAL = "non-transactional"
     TRANSACTIONAL = "transactional"
     OPAQUE = "opaque"
+
+
+class RunsIn(Enum):
+    """Which process does the work of reading a spout, or of another node of a plan."""
+
+    JVM = "JVM"
+    PYTHON = "Python"
+    DRIVER = "driver"
+    EITHER = "driver, or Python tasks if there is much"
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +118,12 @@ class PlannedSpout(ABC):
 
 class BatchSpout(PlannedSpout):
     """Recipe of a source of batches that are read as DataFrames."""
+
+    read_in: RunsIn | None = None
+    """Which process reads its batches; None: each batch may tell something else."""
+
+    needs_folder: bool = False
+    """Whether its planner keeps something in the topology's folder on this machine."""
 
     @property
     @abstractmethod

@@ -11,7 +11,7 @@ from typing import Any
 from waterspout.errors import TopologyError
 from waterspout.safe_repr import shown
 from waterspout.schema import FieldNames, Schema
-from waterspout.spouts.base import AdaptedSource, BatchPlanner, SpoutContext, SpoutKind
+from waterspout.spouts.base import AdaptedSource, BatchPlanner, RunsIn, SpoutContext, SpoutKind
 from waterspout.spouts.reads import FrameRead, Read
 
 __all__ = ["DataFrameSource", "DataFrameSpout"]
@@ -100,6 +100,8 @@ class DataFrameSource(AdaptedSource[DataFrameSpout]):
 
     Metadata of a batch: the range before it, and its own (None: it has nothing in this batch).
     """
+
+    read_in = RunsIn.JVM
 
     def __init__(self, spout: DataFrameSpout, spout_id: str, schema: Schema) -> None:
         if not isinstance(spout.kind, SpoutKind):

@@ -13,6 +13,7 @@ from waterspout.spouts.base import (
     AdaptedSource,
     BatchPlanner,
     PlannedSpout,
+    RunsIn,
     SpoutContext,
     SpoutKind,
 )
@@ -58,6 +59,8 @@ class EmittedSpout(PlannedSpout):
 
 class EmittedSource(AdaptedSource[Any]):
     """Recipe of the stream of a transactional spout: planned here, emitted on the executors."""
+
+    read_in = RunsIn.PYTHON
 
     def __init__(self, spout: Any, topology: str, spout_id: str, schema: Schema) -> None:
         self._topology = topology

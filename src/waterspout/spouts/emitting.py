@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from waterspout.errors import SourceError
 from waterspout.schema import FieldNames, Schema
-from waterspout.spouts.base import AdaptedSource, BatchPlanner, SpoutContext, SpoutKind
+from waterspout.spouts.base import AdaptedSource, BatchPlanner, RunsIn, SpoutContext, SpoutKind
 from waterspout.spouts.emission import emitting_context
 from waterspout.spouts.reads import Read, RowsRead
 from waterspout.topology.collector import Emitter
@@ -82,6 +82,8 @@ class EmittingSpout(ABC):
 
 class EmittingSource(AdaptedSource[EmittingSpout]):
     """Recipe of the stream of an `EmittingSpout`."""
+
+    read_in = RunsIn.PYTHON
 
     def __init__(self, spout: EmittingSpout, topology: str, spout_id: str, schema: Schema) -> None:
         is_exact = spout.transactional

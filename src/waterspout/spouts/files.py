@@ -12,7 +12,7 @@ from typing import Any
 
 from waterspout.errors import SourceError, TopologyError
 from waterspout.schema import FieldNames, Schema
-from waterspout.spouts.base import BatchPlanner, BatchSpout, SpoutContext, SpoutKind
+from waterspout.spouts.base import BatchPlanner, BatchSpout, RunsIn, SpoutContext, SpoutKind
 from waterspout.spouts.reads import FilesRead, Read
 
 __all__ = ["FileSpout"]
@@ -35,6 +35,8 @@ class FileSpout(BatchSpout):
     whose files bring theirs.
     """
 
+    read_in = RunsIn.JVM
+    needs_folder = True
     kind = SpoutKind.TRANSACTIONAL
 
     def __init__(

@@ -9,7 +9,7 @@ from typing import Any
 from waterspout.arrow import table_of_rows
 from waterspout.errors import SourceError, TopologyError
 from waterspout.schema import FieldNames, Schema
-from waterspout.spouts.base import BatchPlanner, BatchSpout, SpoutContext, SpoutKind
+from waterspout.spouts.base import BatchPlanner, BatchSpout, RunsIn, SpoutContext, SpoutKind
 from waterspout.spouts.inference import types_of
 from waterspout.spouts.reads import Read, RowsRead
 
@@ -23,6 +23,7 @@ class FixedBatchSpout(BatchSpout):
     (`"sentence string"`) or, for bare names, from the values.
     """
 
+    read_in = RunsIn.DRIVER
     kind = SpoutKind.TRANSACTIONAL
 
     def __init__(

@@ -17,7 +17,7 @@ from typing import Any
 from waterspout.errors import SourceError, SpoutCrash
 from waterspout.safe_repr import described, shown
 from waterspout.schema import Schema
-from waterspout.spouts.base import AdaptedSource, BatchPlanner, SpoutContext, SpoutKind
+from waterspout.spouts.base import AdaptedSource, BatchPlanner, RunsIn, SpoutContext, SpoutKind
 from waterspout.spouts.reads import Read, RowsRead
 from waterspout.topology.builder import SpoutDeclarer
 from waterspout.topology.component import DEFAULT_STREAM, Spout, StreamSchema
@@ -37,6 +37,8 @@ _HERE = (0,)
 
 class PulledSource(AdaptedSource[Spout]):
     """Recipe of the stream of a core spout."""
+
+    read_in = RunsIn.DRIVER
 
     def __init__(self, spout: Spout, topology: str, spout_id: str, schema: Schema) -> None:
         super().__init__(spout, spout_id, schema, SpoutKind.NON_TRANSACTIONAL)

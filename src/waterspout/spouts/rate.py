@@ -9,7 +9,7 @@ from typing import Any
 
 from waterspout.errors import TopologyError
 from waterspout.schema import Schema
-from waterspout.spouts.base import BatchPlanner, BatchSpout, SpoutContext, SpoutKind
+from waterspout.spouts.base import BatchPlanner, BatchSpout, RunsIn, SpoutContext, SpoutKind
 from waterspout.spouts.reads import RangeRead, Read
 
 __all__ = ["RateSpout"]
@@ -22,6 +22,7 @@ class RateSpout(BatchSpout):
     there are no more.
     """
 
+    read_in = RunsIn.JVM
     kind = SpoutKind.TRANSACTIONAL
 
     def __init__(

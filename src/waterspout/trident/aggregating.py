@@ -10,7 +10,7 @@ from waterspout.schema import FieldNames, Schema, field_names
 from waterspout.trident.operations.coercion import as_aggregator, is_expression, typed
 from waterspout.trident.operations.contracts import Aggregator, CombinerAggregator, describe
 from waterspout.trident.operations.extremes import MaxBy, MinBy
-from waterspout.trident.plan.nodes import AggregatePart
+from waterspout.trident.plan.nodes import Aggregation
 
 __all__ = ["arguments", "make_part", "value_schema"]
 
@@ -43,7 +43,7 @@ def arguments(
 
 def make_part(
     schema: Schema, method: str, fields: FieldNames | None, operation: Any, out: FieldNames
-) -> AggregatePart:
+) -> Aggregation:
     """Check an aggregator against the fields that it reads; return it with its types."""
     where = f"{method}({describe(operation)})"
     aggregator = operation if is_expression(operation) else as_aggregator(operation, where)
@@ -52,7 +52,7 @@ def make_part(
     inputs = schema.select(names, where=where)
     if isinstance(aggregator, (MinBy, MaxBy)) and aggregator.field is not None:
         inputs.select([aggregator.field], where=where)
-    return AggregatePart(inputs, aggregator, _output(aggregator, Schema.parse(out), inputs, where))
+    return Aggregation(inputs, aggregator, _output(aggregator, Schema.parse(out), inputs, where))
 
 
 def _output(aggregator: Any, output: Schema, inputs: Schema, where: str) -> Schema:
@@ -71,7 +71,7 @@ def _output(aggregator: Any, output: Schema, inputs: Schema, where: str) -> Sche
     return typed(aggregator, output, inputs, where)
 
 
-def value_schema(part: AggregatePart) -> Schema:
+def value_schema(part: Aggregation) -> Schema:
     """Return the fields of a combiner's results as a state keeps them."""
     assert isinstance(part.aggregator, CombinerAggregator)
     known = part.aggregator.value_types(part.inputs.types)

@@ -13,7 +13,7 @@ from waterspout.trident.operations.accepted import (
     EachOperation,
     QueryArgument,
 )
-from waterspout.trident.plan.nodes import AggregatePart, Scope
+from waterspout.trident.plan.nodes import Aggregation, Scope
 from waterspout.trident.tridentstate import TridentState
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ class ChainedAggregatorDeclarer:
     def __init__(self, stream: Stream, keys: tuple[str, ...] | None) -> None:
         self._stream = stream
         self._keys = keys
-        self._parts: list[AggregatePart] = []
+        self._parts: list[Aggregation] = []
         self._scope: Scope | None = None
 
     def aggregate(

@@ -44,7 +44,7 @@ from waterspout.trident.operations.contracts import (
 from waterspout.trident.operations.extremes import MaxBy, MinBy
 from waterspout.trident.plan.nodes import (
     Aggregate,
-    AggregatePart,
+    Aggregation,
     CombineInto,
     Each,
     Keep,
@@ -509,7 +509,7 @@ class Stream:
         self,
         method: str,
         group: tuple[str, ...] | None,
-        parts: Sequence[AggregatePart],
+        parts: Sequence[Aggregation],
         scope: Scope,
         *,
         finished: bool = True,
@@ -523,8 +523,8 @@ class Stream:
         for part in parts:
             schema = schema.append(part.out if finished else value_schema(part), where=where)
         return self._add(
-            Aggregate, where=where, schema=schema, group=group, parts=tuple(parts), scope=scope,
-            finished=finished,
+            Aggregate, where=where, schema=schema, group=group, aggregations=tuple(parts),
+            scope=scope, finished=finished,
         )  # fmt: skip
 
     def _persist_aggregate(

@@ -10,7 +10,7 @@ from waterspout.arrow import arrow_type, make_array
 from waterspout.errors import SerdeError, SourceError, StateMismatchError
 from waterspout.letters import DeadLetter
 from waterspout.schema import Schema
-from waterspout.spouts.base import BatchPlanner, BatchSpout, SpoutContext, SpoutKind
+from waterspout.spouts.base import BatchPlanner, BatchSpout, RunsIn, SpoutContext, SpoutKind
 from waterspout.spouts.reads import Read, RowsRead
 from waterspout.trident.isolation.letters import ASIDE, LetterRequest, to_aside
 from waterspout.trident.isolation.store import LettersLocation
@@ -30,6 +30,7 @@ class ReplaySpout(BatchSpout):
     """
 
     kind = SpoutKind.TRANSACTIONAL
+    read_in = RunsIn.DRIVER
 
     def __init__(self, location: LettersLocation, nodes: Mapping[str, Schema]) -> None:
         self._location = location

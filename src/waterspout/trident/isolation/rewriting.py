@@ -20,7 +20,6 @@ from waterspout.trident.isolation.letters import ASIDE
 from waterspout.trident.isolation.replay import REPLAY_SPOUT_ID, ReplaySpout
 from waterspout.trident.isolation.store import LettersFactory, LettersLocation
 from waterspout.trident.isolation.updater import LettersUpdater
-from waterspout.trident.plan.native import is_native
 from waterspout.trident.plan.nodes import (
     Each,
     Isolated,
@@ -51,7 +50,7 @@ def isolates(node: Node, conf: Config) -> bool:
         return False
     if node.on_error is not None:
         return node.on_error == "dead_letter"
-    return conf.on_error == "dead_letter" and not is_native(node)
+    return conf.on_error == "dead_letter" and not node.is_native
 
 
 def letters_location(plan: Plan, conf: Config) -> LettersLocation:
@@ -100,7 +99,7 @@ def _chains(plan: Plan, conf: Config) -> list[list[Node]]:
 def _is_row_operation(node: Node, conf: Config) -> bool:
     if isinstance(node, Project):
         return True
-    return isinstance(node, (Each, Keep, Mapped)) and (isolates(node, conf) or not is_native(node))
+    return isinstance(node, (Each, Keep, Mapped)) and (isolates(node, conf) or not node.is_native)
 
 
 def _goes_on(plan: Plan, node: Node) -> bool:

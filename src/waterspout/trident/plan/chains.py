@@ -1,11 +1,10 @@
-"""Which nodes share one visit to a Python worker. Pure functions; the compiler asks them, too."""
+"""Which nodes share one visit to a Python worker. Pure functions."""
 
 from __future__ import annotations
 
 from collections.abc import Container
 
-from waterspout.trident.plan.native import is_native
-from waterspout.trident.plan.nodes import Each, Keep, Mapped, Node, Project
+from waterspout.trident.plan.nodes import Node, Project, RowNode
 from waterspout.trident.plan.plan import Plan
 
 __all__ = ["python_chain", "python_chains"]
@@ -17,8 +16,8 @@ def python_chain(plan: Plan, node: Node, made: Container[Node] = ()) -> list[Nod
     Empty if the node itself is no row operation in Python.
     """
     chain: list[Node] = []
-    while node not in made and isinstance(node, (Each, Mapped, Keep, Project)):
-        if is_native(node) and not (chain and isinstance(node, Project)):
+    while node not in made and isinstance(node, RowNode):
+        if node.is_native and not (chain and isinstance(node, Project)):
             break
         chain.insert(0, node)
         node = node.parents[0]

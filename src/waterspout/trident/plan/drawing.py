@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 
 from waterspout.config import Config
-from waterspout.trident.plan.facts import Place
+from waterspout.spouts.base import RunsIn
 from waterspout.trident.plan.graph import Edge, Flow, Graph, Vertex, graph_of, printable
 from waterspout.trident.plan.plan import Phase, Plan
 
@@ -22,10 +22,10 @@ _COLOURS = {
     "weak": "#f6c6c6",
 }
 _CLASSES = {
-    Place.JVM: "jvm",
-    Place.PYTHON: "python",
-    Place.DRIVER: "driver",
-    Place.EITHER: "either",
+    RunsIn.JVM: "jvm",
+    RunsIn.PYTHON: "python",
+    RunsIn.DRIVER: "driver",
+    RunsIn.EITHER: "either",
     None: "plain",
 }
 _SHUFFLE, _VISIT = "#c2410c", "#b7791f"
@@ -105,7 +105,7 @@ def to_dot(plan: Plan, conf: Config) -> str:
 def _class_of(vertex: Vertex) -> str:
     if vertex.is_state:
         return "weak" if vertex.is_exact is False else "state"
-    return _CLASSES[vertex.place]
+    return _CLASSES[vertex.runs_in]
 
 
 def _reason(edge: Edge, head: Vertex) -> str | None:

@@ -6,9 +6,9 @@ from waterspout.config import Config
 from waterspout.errors import TopologyError
 from waterspout.trident.plan.costs import Cost, case_name, cases, cost_of
 from waterspout.trident.plan.drawing import to_dot, to_mermaid
-from waterspout.trident.plan.facts import Facts, facts_of
 from waterspout.trident.plan.graph import printable
 from waterspout.trident.plan.nodes import Query, Update
+from waterspout.trident.plan.notes import NodeNotes, notes_of
 from waterspout.trident.plan.plan import Phase, Plan
 
 __all__ = ["explain", "explain_as", "guarantees", "refuse_weak"]
@@ -29,7 +29,7 @@ def explain_as(plan: Plan, conf: Config, format: str) -> str:
 def explain(plan: Plan, conf: Config) -> str:
     """Return the whole plan as text."""
     lines = [f"topology {plan.name}"]
-    facts = facts_of(plan, conf)
+    notes = notes_of(plan, conf)
     for phase in Phase:
         nodes = [n for n in plan.nodes if plan.phases[n] is phase]
         if phase is Phase.COMMIT:
@@ -37,7 +37,7 @@ def explain(plan: Plan, conf: Config) -> str:
         if nodes:
             lines.append(f"{phase.value} phase ({_phase_note(phase, conf)})")
             for node in nodes:
-                lines += _node_lines(facts[node])
+                lines += _node_lines(notes[node])
     lines += _cost_lines(plan, conf)
     if any(isinstance(node, Update) for node in plan.nodes):
         lines.append("guarantees")
@@ -78,16 +78,16 @@ def _phase_note(phase: Phase, conf: Config) -> str:
     return "one batch at a time, in txid order"
 
 
-def _node_lines(facts: Facts) -> list[str]:
-    node = facts.node
+def _node_lines(notes: NodeNotes) -> list[str]:
+    node = notes.node
     after = ", ".join(str(parent.number) for parent in node.parents)
     came = f" <- {after}" if after else ""
     extra = f" on {node.state}" if isinstance(node, Query) else ""
     title = printable(f"{node.title}{extra}")
     fields = f"  ({printable(str(node.schema))})" if len(node.schema) else ""
     lines = [f"  {node.number:>2}{came}  {title}{fields}"]
-    notes = facts.notes()
-    return [*lines, f"      {printable('; '.join(notes))}"] if notes else lines
+    said = notes.notes()
+    return [*lines, f"      {printable('; '.join(said))}"] if said else lines
 
 
 def _cost_lines(plan: Plan, conf: Config) -> list[str]:
@@ -98,6 +98,9 @@ def _cost_lines(plan: Plan, conf: Config) -> list[str]:
     if cost.broadcasts:
         joins = "a join" if cost.broadcasts == 1 else f"each of {cost.broadcasts} joins"
         lines.append(f"  1 more for {joins} of which Spark sends a small side to all tasks")
+    for exchange in cost.avoidable:
+        setting = f"spark.sql.shuffle.partitions is {exchange.partitions}"
+        lines.append(f"  1 shuffle less for {exchange.state} where {setting}, as many as it has")
     if any(spec.hidden for spec in plan.states.values()):
         lines.append("  1 or 2 more in a batch that puts rows aside or takes letters up again")
     return lines
@@ -105,6 +108,7 @@ def _cost_lines(plan: Plan, conf: Config) -> list[str]:
 
 def _job_lines(cost: Cost) -> list[str]:
     return [
-        f"    {job.phase.value}: {job.node.number} {printable(f'{job.node.title}, {job.why}')}"
-        for job in cost.jobs
+        f"    {phase.value}: {step.node.number} {printable(f'{step.node.title}, {step.job}')}"
+        for phase in Phase
+        for step in cost.jobs(phase)
     ]

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from waterspout.schema import Schema
-from waterspout.trident.operations.aggregators import Count
-from waterspout.trident.plan.native import is_native
-from waterspout.trident.plan.nodes import Aggregate, Each, Keep, Mapped, Node, Project
+from waterspout.trident.plan.nodes import Node
 
 __all__ = ["kept_fields"]
 
@@ -21,38 +19,14 @@ def kept_fields(
     """
     read: dict[Node, set[str]] = {}
     for node in reversed(nodes):
-        everything = set(node.schema.names)
-        wanted = {name for child in children[node] for name in _reads(child, node, read[child])}
+        names = node.schema.names
+        wanted: set[str] = set()
+        for child in children[node]:
+            found = child.reads(read[child])
+            wanted.update(names if found is None else found)
         # A row without any field would have no length.
-        read[node] = everything if not children[node] else wanted or set(node.schema.names[:1])
+        read[node] = set(names) if not children[node] else wanted or set(names[:1])
     return {
         node: Schema(tuple(field for field in node.schema if field[0] in read[node]))
         for node in nodes
     }
-
-
-def _reads(child: Node, node: Node, behind: set[str]) -> set[str]:
-    """Return the fields of `node` that a child reads, if of its own `behind` are read."""
-    everything = set(node.schema.names)
-    if is_native(child) and not isinstance(child, (Aggregate, Project)):
-        return everything  # an expression may name any field
-    match child:
-        case Each(fields=fields, out=out):
-            return set(fields) | (behind - set(out.names))
-        case Keep(fields=fields):
-            return set(fields) | behind
-        case Mapped(fields=fields):
-            return set(fields)
-        case Project():
-            return behind
-        case Aggregate() if is_native(child):
-            return _read_in_the_jvm(child)
-        case Aggregate():
-            return set(child.inputs)
-    return everything
-
-
-def _read_in_the_jvm(node: Aggregate) -> set[str]:
-    """Return the fields that Spark's own aggregates look at; a count looks at none."""
-    looking = [part for part in node.parts if type(part.aggregator) is not Count]
-    return {*(node.group or ()), *(field for part in looking for field in part.fields)}

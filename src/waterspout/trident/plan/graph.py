@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from enum import Enum
 
 from waterspout.config import Config
+from waterspout.spouts.base import RunsIn
 from waterspout.trident.plan.costs import case_name, cases, cost_of
-from waterspout.trident.plan.facts import Facts, Place, facts_of
 from waterspout.trident.plan.nodes import Node, Query, Update
+from waterspout.trident.plan.notes import NodeNotes, notes_of
 from waterspout.trident.plan.plan import Phase, Plan
 
 __all__ = ["Edge", "Flow", "Graph", "Vertex", "graph_of", "printable"]
@@ -32,7 +33,7 @@ class Vertex:
     phase: Phase
     title: str
     lines: tuple[str, ...]
-    place: Place | None = None
+    runs_in: RunsIn | None = None
     is_state: bool = False
     is_exact: bool | None = None
     """Of a state that is updated: whether exactly once."""
@@ -62,15 +63,15 @@ class Graph:
 
 def graph_of(plan: Plan, conf: Config) -> Graph:
     """Return the graph of a plan: nodes in the order of the plan, then states."""
-    facts = facts_of(plan, conf)
+    notes = notes_of(plan, conf)
     costs = [
         f"{case_name(plan, conf, case)}: {cost_of(plan, conf, case).text()}"
         for case in cases(plan, conf)
     ]
-    vertices = [_node(each) for each in facts.values()]
+    vertices = [_node(each) for each in notes.values()]
     vertices += [_state(plan, name) for name in plan.states if _users(plan, name)]
     edges = [
-        Edge(_key(parent), _key(node), _flow(facts[parent], facts[node]))
+        Edge(_key(parent), _key(node), _flow(notes[parent], notes[node]))
         for node in plan.nodes
         for parent in dict.fromkeys(node.parents)
     ]
@@ -87,17 +88,17 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
-def _node(facts: Facts) -> Vertex:
-    node = facts.node
-    into = [shuffle.text() for shuffle in facts.shuffles if shuffle.into]
+def _node(notes: NodeNotes) -> Vertex:
+    node = notes.node
+    into = [shuffle.text() for shuffle in notes.shuffles if not shuffle.behind]
     fields = ", ".join(name for name, _ in node.schema)
-    where, *rest = [note for note in facts.notes() if not note.startswith("shuffle ")] or [""]
+    where, *rest = [note for note in notes.notes() if not note.startswith("shuffle ")] or [""]
     return Vertex(
         key=_key(node),
-        phase=facts.phase,
+        phase=notes.phase,
         title=f"{node.number}  {printable(node.title)}",
         lines=tuple(printable(line) for line in (fields, where, *rest) if line),
-        place=facts.place,
+        runs_in=notes.runs_in,
         shuffle=printable("; ".join(into)) if into else None,
     )
 
@@ -124,9 +125,9 @@ def _users(plan: Plan, name: str) -> list[Node]:
     return [n for n in plan.nodes if isinstance(n, (Query, Update)) and n.state == name]
 
 
-def _flow(parent: Facts, node: Facts) -> Flow:
-    behind = any(not shuffle.into for shuffle in parent.shuffles)
-    if behind or any(shuffle.into for shuffle in node.shuffles):
+def _flow(parent: NodeNotes, node: NodeNotes) -> Flow:
+    behind = any(shuffle.behind for shuffle in parent.shuffles)
+    if behind or any(not shuffle.behind for shuffle in node.shuffles):
         return Flow.SHUFFLE
     return Flow.VISIT if parent.node in node.visit else Flow.ROWS
 

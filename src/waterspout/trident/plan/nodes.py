@@ -1,14 +1,21 @@
-"""The nodes of a plan: frozen, checked when made, equal only to themselves."""
+"""The nodes of a plan: frozen, checked when made, equal only to themselves.
+
+What planning must know of a kind of node, its class says: a new kind answers the questions of
+`Node` where the usual answers are wrong for it.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from waterspout.schema import Schema
 from waterspout.spouts.base import BatchSpout
+from waterspout.trident.operations.aggregators import Count
+from waterspout.trident.operations.coercion import is_expression
 from waterspout.trident.operations.contracts import (
     CombinerAggregator,
     Operation,
@@ -16,10 +23,16 @@ from waterspout.trident.operations.contracts import (
     ReducerAggregator,
     StateUpdater,
 )
+from waterspout.trident.operations.functions import Split
+from waterspout.trident.operations.native_forms import has_native_form
+from waterspout.trident.plan.exchange import Deal, Exchange
+
+if TYPE_CHECKING:
+    from waterspout.trident.plan.partitions import PartitionLayout
 
 __all__ = [
     "Aggregate",
-    "AggregatePart",
+    "Aggregation",
     "CombineInto",
     "Each",
     "Isolated",
@@ -35,6 +48,7 @@ __all__ = [
     "ReduceInto",
     "Repartition",
     "Route",
+    "RowNode",
     "Scope",
     "SortedOut",
     "Source",
@@ -59,6 +73,49 @@ class Node:
         """How plans and errors call this node."""
         return self.name or f"{type(self).__name__.lower()} {self.number}"
 
+    @property
+    def operations(self) -> Sequence[Any]:
+        """The user's operations in it: they are pickled, and may be declared not deterministic."""
+        return ()
+
+    @property
+    def is_native(self) -> bool:
+        """Whether it runs in the JVM, without a Python worker."""
+        return True
+
+    @property
+    def keeps_partitions(self) -> bool:
+        """Whether it works on the partitions of the node before it, as they are."""
+        return False
+
+    @property
+    def shows_partitions(self) -> bool:
+        """Whether the number of partitions can be seen in what comes out."""
+        return False
+
+    @property
+    def fills_partitions(self) -> bool:
+        """Whether its own exchanges bring rows onto as many partitions as it is to have."""
+        return False
+
+    def reads(self, wanted: set[str]) -> set[str] | None:
+        """Return the fields of its parents that it reads, if `wanted` of its own are read behind.
+
+        None: all of them.
+        """
+        return None
+
+    def exchanges(self, layout: PartitionLayout) -> Sequence[Exchange]:
+        """Return how rows change partitions on their way into it, in order."""
+        return ()
+
+    def lies_in_one(self, layout: PartitionLayout) -> bool:
+        """Whether all its rows are on one partition, as Spark knows, too.
+
+        Asked where the plan gives no number of partitions.
+        """
+        return False
+
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Source(Node):
@@ -71,40 +128,78 @@ class Source(Node):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Each(Node):
-    """A function over some fields whose output is appended."""
+class RowNode(Node):
+    """An operation on row after row. Neighbours in Python share one visit to a worker."""
 
     fields: tuple[str, ...]
+
+    @property
+    def is_native(self) -> bool:
+        given = self.operations
+        return all(is_expression(one) or type(one) is Split for one in given)
+
+    keeps_partitions = True
+
+    def lies_in_one(self, layout: PartitionLayout) -> bool:
+        return layout.is_one(self.parents[0])
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Each(RowNode):
+    """A function over some fields whose output is appended."""
+
     function: Any
     out: Schema
     on_error: str | None = None
 
+    @property
+    def operations(self) -> Sequence[Any]:
+        return _listed(self.function)
+
+    def reads(self, wanted: set[str]) -> set[str] | None:
+        if self.is_native:
+            return None  # an expression may name any field
+        return set(self.fields) | (wanted - set(self.out.names))
+
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Mapped(Node):
+class Mapped(RowNode):
     """A function over some fields whose output takes the tuple's place."""
 
-    fields: tuple[str, ...]
     function: Any
     on_error: str | None = None
     beside: tuple[str, ...] = ()
     """Hidden fields that stay with the tuple."""
 
+    @property
+    def operations(self) -> Sequence[Any]:
+        return _listed(self.function)
+
+    def reads(self, wanted: set[str]) -> set[str] | None:
+        return None if self.is_native else {*self.fields, *self.beside}
+
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Keep(Node):
+class Keep(RowNode):
     """A filter over some fields."""
 
-    fields: tuple[str, ...]
     predicate: Any
     on_error: str | None = None
 
+    @property
+    def operations(self) -> Sequence[Any]:
+        return _listed(self.predicate)
+
+    def reads(self, wanted: set[str]) -> set[str] | None:
+        return None if self.is_native else set(self.fields) | wanted
+
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Project(Node):
+class Project(RowNode):
     """Some of the fields."""
 
-    fields: tuple[str, ...]
+    def reads(self, wanted: set[str]) -> set[str] | None:
+        return wanted
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -120,12 +215,21 @@ class Isolated(Node):
     addresses: tuple[str | None, ...]
     beside: tuple[str, ...] = ()
 
+    @property
+    def operations(self) -> Sequence[Any]:
+        return [operation for node in self.chain for operation in node.operations]
+
+    is_native = False
+    keeps_partitions = True
+
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class SortedOut(Node):
     """The good rows of an isolated chain, or what it has put aside."""
 
     aside: bool
+
+    keeps_partitions = True
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -148,6 +252,16 @@ class Route(Enum):
     CUSTOM = "partition"
 
 
+_DEALS = {
+    Route.SHUFFLE: Deal.EVENLY,
+    Route.LOCAL_OR_SHUFFLE: Deal.EVENLY,
+    Route.GLOBAL: Deal.TO_ONE,
+    Route.BATCH_GLOBAL: Deal.TO_ONE,
+    Route.BROADCAST: Deal.EVERY_ROW,
+    Route.CUSTOM: Deal.BY_GROUPING,
+}
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Repartition(Node):
     """The same tuples on other partitions (on every one, if they are broadcast)."""
@@ -156,9 +270,34 @@ class Repartition(Node):
     fields: tuple[str, ...] = ()
     grouping: Any = None
 
+    @property
+    def is_native(self) -> bool:
+        return self.route is not Route.CUSTOM
+
+    @property
+    def keeps_partitions(self) -> bool:
+        return self.route is Route.IDENTITY
+
+    @property
+    def shows_partitions(self) -> bool:
+        return self.route in (Route.BROADCAST, Route.CUSTOM, Route.GLOBAL, Route.BATCH_GLOBAL)
+
+    fills_partitions = True
+
+    def exchanges(self, layout: PartitionLayout) -> Sequence[Exchange]:
+        width, route = layout.width_of(self), self.route
+        stays = width is None or width == layout.width_of(self.parents[0])
+        if route is Route.IDENTITY or (route is Route.LOCAL_OR_SHUFFLE and stays):
+            return ()
+        if width == 1 and route is not Route.CUSTOM:
+            return [Exchange(self, Deal.IN_ONE_TASK, 1)]
+        if route is Route.BY_FIELDS:
+            return [Exchange(self, Deal.BY_FIELDS, width, self.fields)]
+        return [Exchange(self, _DEALS[route], width or layout.usual)]
+
 
 @dataclass(frozen=True, slots=True)
-class AggregatePart:
+class Aggregation:
     """One aggregator of a chain, with what it reads and what it gives."""
 
     inputs: Schema
@@ -189,20 +328,76 @@ class Aggregate(Node):
     """
 
     group: tuple[str, ...] | None
-    parts: tuple[AggregatePart, ...]
+    aggregations: tuple[Aggregation, ...]
     scope: Scope = Scope.BATCH
     finished: bool = True
 
     @property
     def combines(self) -> bool:
         """Whether all aggregators are combiners, so that much is done before a shuffle."""
-        return all(isinstance(part.aggregator, CombinerAggregator) for part in self.parts)
+        return all(isinstance(one.aggregator, CombinerAggregator) for one in self.aggregations)
 
     @cached_property
     def inputs(self) -> tuple[str, ...]:
         """The fields that are read: those of the group, then those of the aggregators."""
-        names = [*(self.group or ()), *(f for part in self.parts for f in part.fields)]
+        names = [*(self.group or ()), *(f for one in self.aggregations for f in one.fields)]
         return tuple(dict.fromkeys(names))
+
+    @property
+    def operations(self) -> Sequence[Any]:
+        return [one.aggregator for one in self.aggregations]
+
+    @cached_property
+    def is_native(self) -> bool:
+        return self.scope is Scope.BATCH and all(
+            is_expression(one.aggregator) or has_native_form(one.aggregator, one.inputs)
+            for one in self.aggregations
+        )
+
+    @property
+    def keeps_partitions(self) -> bool:
+        return self.scope is not Scope.BATCH
+
+    @property
+    def shows_partitions(self) -> bool:
+        return self.scope is Scope.PARTITION
+
+    def reads(self, wanted: set[str]) -> set[str] | None:
+        if not self.is_native:
+            return set(self.inputs)
+        # Of Spark's own aggregates a count looks at no field.
+        looking = [one for one in self.aggregations if type(one.aggregator) is not Count]
+        return {*(self.group or ()), *(field for one in looking for field in one.fields)}
+
+    def exchanges(self, layout: PartitionLayout) -> Sequence[Exchange]:
+        if self.scope is not Scope.BATCH or self._lies_together(layout):
+            return ()
+        if self.group is None:
+            return [Exchange(self, Deal.ALL, 1)]
+        return [layout.dealt_by_state(self) or Exchange(self, Deal.BY_FIELDS, None, self.group)]
+
+    def lies_in_one(self, layout: PartitionLayout) -> bool:
+        if self.scope is not Scope.BATCH:
+            return False
+        return self.group is None or layout.is_one(self.parents[0])
+
+    def _lies_together(self, layout: PartitionLayout) -> bool:
+        """Whether all rows of a group are on one partition already."""
+        before = self.parents[0]
+        if layout.is_one(before):
+            return True
+        if self.group is None or not self.is_native:
+            return False
+        while isinstance(before, (Each, Keep, Project)) and before.is_native:
+            before = before.parents[0]
+        if layout.width_of(before) is not None:
+            return False
+        match before:
+            case Repartition(route=Route.BY_FIELDS, fields=fields):
+                return set(fields) <= set(self.group)
+            case Aggregate(scope=Scope.BATCH, group=group) if before.is_native and group:
+                return set(group) <= set(self.group)
+        return False
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -223,6 +418,21 @@ class Join(Node):
     optional: tuple[bool, ...]
     preserve: bool
 
+    @property
+    def broadcasts(self) -> int:
+        """How many of its joins may send a small side to all tasks, by a job of its own."""
+        count, required = 0, not self.optional[0]
+        for optional in self.optional[1:]:
+            count += required or not optional  # a full outer join needs both sides sorted
+            required = required or not optional
+        return count
+
+    def exchanges(self, layout: PartitionLayout) -> Sequence[Exchange]:
+        return [
+            Exchange(self, Deal.BY_FIELDS, None, names, side=parent)
+            for parent, names in zip(self.parents, self.keys, strict=True)
+        ]
+
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class MultiReduce(Node):
@@ -233,6 +443,26 @@ class MultiReduce(Node):
     reducer: Any
     out: Schema
 
+    @property
+    def operations(self) -> Sequence[Any]:
+        return [self.reducer]
+
+    is_native = False
+
+    @property
+    def shows_partitions(self) -> bool:
+        return self.groups is None
+
+    fills_partitions = True
+
+    def exchanges(self, layout: PartitionLayout) -> Sequence[Exchange]:
+        width = layout.width_of(self)
+        if self.groups is not None:
+            return [Exchange(self, Deal.BY_FIELDS, width, self.groups[0])]
+        if width is None or width == 1:
+            return [Exchange(self, Deal.IN_ONE_TASK, 1)]
+        return [Exchange(self, Deal.EVENLY, width)]
+
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Query(Node):
@@ -242,6 +472,13 @@ class Query(Node):
     fields: tuple[str, ...]
     query: QueryFunction[Any, Any]
     out: Schema
+
+    @property
+    def operations(self) -> Sequence[Any]:
+        return [self.query]
+
+    is_native = False
+    keeps_partitions = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,7 +537,18 @@ class Update(Node):
     state: str
     updating: Updating
 
+    @property
+    def operations(self) -> Sequence[Any]:
+        return [self.updating.operation]
+
+    is_native = False
+    keeps_partitions = True
+
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class NewValues(Node):
     """The new values of an update, as a stream."""
+
+
+def _listed(operation: Any) -> Sequence[Any]:
+    return list(operation) if isinstance(operation, (list, tuple)) else [operation]

@@ -8,32 +8,17 @@ partition, a broadcast) and nobody gave one, it is 1, as in Storm; where it does
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
-from waterspout.trident.plan.nodes import (
-    Aggregate,
-    Each,
-    Isolated,
-    Keep,
-    Mapped,
-    MultiReduce,
-    Node,
-    Project,
-    Query,
-    Repartition,
-    Route,
-    Scope,
-    SortedOut,
-    Update,
-)
+from waterspout.trident.plan.exchange import Exchange
+from waterspout.trident.plan.nodes import Aggregate, Node, Repartition, Route
 
-__all__ = ["root_of", "widths"]
-
-_SHOWS = (Route.BROADCAST, Route.CUSTOM, Route.GLOBAL, Route.BATCH_GLOBAL)
+__all__ = ["PartitionLayout", "root_of", "widths"]
 
 
 def root_of(node: Node) -> Node:
     """Return the node that a node's group begins with."""
-    while _stays(node):
+    while node.keeps_partitions:
         node = node.parents[0]
     return node
 
@@ -46,10 +31,10 @@ def widths(nodes: Sequence[Node], hints: Mapping[int, int]) -> dict[Node, int | 
         root = root_of(node)
         if node.number in hints:
             hinted[root] = max(hinted.get(root, 1), hints[node.number])
-        if _shows_partitions(node):
+        if node.shows_partitions:
             shows.add(root)
     found: dict[Node, int | None] = {}
-    for root in (node for node in nodes if not _stays(node)):
+    for root in (node for node in nodes if not node.keeps_partitions):
         before = found[root_of(root.parents[0])] if root.parents else None
         usual = 1 if root in shows else None
         if isinstance(root, Repartition) and root.route is Route.LOCAL_OR_SHUFFLE:
@@ -58,22 +43,26 @@ def widths(nodes: Sequence[Node], hints: Mapping[int, int]) -> dict[Node, int | 
     return found
 
 
-def _stays(node: Node) -> bool:
-    """Whether a node works on the partitions of the node before it."""
-    if isinstance(node, Aggregate):
-        return node.scope is not Scope.BATCH
-    if isinstance(node, Repartition):
-        return node.route is Route.IDENTITY
-    rows = (Each, Mapped, Keep, Project, Isolated, SortedOut)
-    return isinstance(node, (*rows, Query, Update))
+@dataclass(frozen=True)
+class PartitionLayout:
+    """On how many partitions the rows of a plan's nodes are, while nodes say how they move."""
 
+    widths: Mapping[Node, int | None]
+    usual: int
+    """Over how many partitions rows go that are only to be spread."""
 
-def _shows_partitions(node: Node) -> bool:
-    match node:
-        case Aggregate(scope=scope):
-            return scope is Scope.PARTITION
-        case Repartition(route=route):
-            return route in _SHOWS
-        case MultiReduce(groups=groups):
-            return groups is None
-    return False
+    by_state: Mapping[Node, Exchange] = field(default_factory=dict)
+    """Aggregates whose rows go at once to where a state's tasks will write them."""
+
+    def width_of(self, node: Node) -> int | None:
+        """Return over how many partitions a node runs; None: Spark chooses."""
+        return self.widths[root_of(node)]
+
+    def is_one(self, node: Node) -> bool:
+        """Whether all rows of a node are on one partition, as Spark knows, too."""
+        width = self.width_of(node)
+        return node.lies_in_one(self) if width is None else width == 1
+
+    def dealt_by_state(self, node: Aggregate) -> Exchange | None:
+        """Return the exchange by partition of a state that serves an aggregate, too."""
+        return self.by_state.get(node)

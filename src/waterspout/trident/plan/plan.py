@@ -15,12 +15,7 @@ from waterspout.state.base import StateFactory, StateKind
 from waterspout.trident.operations.contracts import CombinerAggregator
 from waterspout.trident.plan.fields import kept_fields
 from waterspout.trident.plan.nodes import (
-    Aggregate,
-    Each,
     Isolated,
-    Keep,
-    Mapped,
-    MultiReduce,
     Node,
     Query,
     Source,
@@ -35,7 +30,6 @@ __all__ = [
     "StateSpec",
     "ancestors",
     "exactly_once",
-    "operations",
 ]
 
 
@@ -229,7 +223,7 @@ class Plan:
 
     def _why_it_varies(self, node: Node) -> str | None:
         """Say why a node's output may differ between attempts at one batch, if it may."""
-        for operation in operations(node):
+        for operation in node.operations:
             # A Column answers to every name, with a Column.
             if getattr(operation, "deterministic", True) is False:
                 reason = getattr(operation, "varies", "is declared not deterministic")
@@ -263,22 +257,6 @@ def ancestors(node: Node) -> list[Node]:
             found[parent] = None
             todo += parent.parents
     return list(found)
-
-
-def operations(node: Node) -> list[Any]:
-    """Return the user's operations of a node."""
-    match node:
-        case Each(function=operation) | Keep(predicate=operation) | Mapped(function=operation):
-            return list(operation) if isinstance(operation, (list, tuple)) else [operation]
-        case Isolated(chain=chain):
-            return [operation for one in chain for operation in operations(one)]
-        case Aggregate(parts=parts):
-            return [part.aggregator for part in parts]
-        case Query(query=operation) | MultiReduce(reducer=operation):
-            return [operation]
-        case Update(updating=updating):
-            return [updating.operation]
-    return []
 
 
 def _in_a_circle(left: Iterable[Node]) -> str:

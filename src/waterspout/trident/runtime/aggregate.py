@@ -20,7 +20,7 @@ from waterspout.trident.operations.contracts import (
     ReducerAggregator,
     TridentCollector,
 )
-from waterspout.trident.plan.nodes import Aggregate, AggregatePart
+from waterspout.trident.plan.nodes import Aggregate, Aggregation
 from waterspout.trident.runtime.rows import as_tuples, rows_to_batch
 from waterspout.tuples import TridentTuple
 
@@ -42,7 +42,7 @@ class AggregateStep:
     """
 
     title: str
-    parts: tuple[AggregatePart, ...]
+    aggregations: tuple[Aggregation, ...]
     group: tuple[str, ...]
     grouped: bool
     schema: Schema
@@ -54,7 +54,7 @@ def aggregate_step(node: Aggregate) -> AggregateStep:
     """Return a node as a step."""
     return AggregateStep(
         node.title,
-        node.parts,
+        node.aggregations,
         node.group or (),
         node.group is not None,
         node.schema,
@@ -82,7 +82,7 @@ def run_aggregate(
         if not step.grouped and not partial:
             groups.of(())
         for batch in batches:
-            rows = [as_tuples(batch, part.fields) for part in step.parts]
+            rows = [as_tuples(batch, part.fields) for part in step.aggregations]
             for number, key in enumerate(as_tuples(batch, step.group)):
                 for fold, tuples in zip(groups.of(key.values), rows, strict=True):
                     fold.take(tuples[number])
@@ -102,7 +102,7 @@ def combine_partials(
         if not step.grouped:
             groups.of(())
         names = iter(step.partial.names[len(step.group) :])
-        columns = [tuple(itertools.islice(names, _width(part))) for part in step.parts]
+        columns = [tuple(itertools.islice(names, _width(part))) for part in step.aggregations]
         for batch in batches:
             values = [_values(batch, fields) for fields in columns]
             for number, key in enumerate(as_tuples(batch, step.group)):
@@ -213,7 +213,7 @@ class _Groups:
         name = encode_key(key) if key else ""
         found = self._by_name.get(name)
         if found is None:
-            parts = self._step.parts
+            parts = self._step.aggregations
             folds = [start_fold(p.aggregator, self._batch_id, p.inputs) for p in parts]
             found = self._by_name[name] = (key, folds)
         return found[1]
@@ -227,7 +227,7 @@ class _prepared:
     """Calls `prepare` of every aggregator, and `cleanup` whatever happens."""
 
     def __init__(self, step: AggregateStep, conf: Config, context: OperationContext) -> None:
-        self._operations = [part.aggregator for part in step.parts]
+        self._operations = [part.aggregator for part in step.aggregations]
         self._setting = (conf, context)
 
     def __enter__(self) -> None:
@@ -259,14 +259,14 @@ def _partial_schema(node: Aggregate) -> Schema:
     """Return the group and, for each combiner, what can still be combined."""
     parent = node.parents[0].schema
     fields = [(name, parent.type_of(name)) for name in node.group or ()]
-    for number, part in enumerate(node.parts):
+    for number, part in enumerate(node.aggregations):
         known = part.aggregator.value_types(part.inputs.types)
         types = part.out.types if known is None else known
         fields += [(f"_waterspout_{number}_{i}", kind) for i, kind in enumerate(types)]
     return Schema(tuple(fields))
 
 
-def _width(part: AggregatePart) -> int:
+def _width(part: Aggregation) -> int:
     return len(part.out)
 
 

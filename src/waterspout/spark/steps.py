@@ -1,0 +1,346 @@
+"""Carries out the steps of a schedule on Spark, one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from waterspout.arrow import arrow_schema
+from waterspout.config import Config
+from waterspout.schema import Schema
+from waterspout.spark.compiler import Compiler
+from waterspout.spark.lowerings import asked_by_tasks
+from waterspout.spark.session import SparkRuntime
+from waterspout.spark.spreading import batches_by_partition
+from waterspout.spark.staging import Collected, Kept, Placement, Staging, chunks_of, keep
+from waterspout.spark.tasks import REAL, UpdateTask, real_rows
+from waterspout.spouts.reads import Read
+from waterspout.state.base import State
+from waterspout.state.head import Writer
+from waterspout.transactional.attempt import TransactionAttempt
+from waterspout.trident.isolation.letters import ASIDE, LETTER_MARK
+from waterspout.trident.plan.exchange import Deal, Exchange
+from waterspout.trident.plan.nodes import Node, Source, Update
+from waterspout.trident.plan.plan import Plan, StateSpec
+from waterspout.trident.plan.schedule import (
+    AskState,
+    By,
+    CollectRows,
+    Derive,
+    DropRows,
+    Facts,
+    KeepRows,
+    PassOn,
+    ReadSource,
+    Schedule,
+    SelectHere,
+    Step,
+    WriteState,
+    schedule,
+)
+from waterspout.trident.runtime.routing import PARTITION
+from waterspout.trident.runtime.states import (
+    CommitTicket,
+    QueryStep,
+    UpdateStep,
+    open_state,
+    run_query,
+    run_update,
+)
+
+__all__ = ["BatchRows", "StepRunner"]
+
+Rows = Collected | Kept | DataFrame
+"""A node's rows: in the driver, on the executors, or described and not computed yet."""
+
+
+@dataclass(slots=True)
+class BatchRows:
+    """One attempt at a batch: what it reads, and the rows that its steps have made so far."""
+
+    attempt: TransactionAttempt
+    staging: Staging
+    reads: Mapping[Source, Read] = field(default_factory=dict)
+    facts: Facts = field(default_factory=Facts)
+    rows: dict[Node, Rows] = field(default_factory=dict)
+    inputs: dict[Update, Collected | Kept] = field(default_factory=dict)
+    """What updates will write, each row with the partition of the state that it goes to."""
+
+    moves: dict[Node, tuple[Exchange, ...]] = field(default_factory=dict)
+    """How rows of the driver move if they are needed on the executors."""
+
+    clean: set[Node] = field(default_factory=set)
+    """Nodes that have put no row aside in this batch."""
+
+    ticket: CommitTicket | None = None
+
+    @property
+    def prepared(self) -> int:
+        """How many rows are ready to be written, or were."""
+        return sum(found.rows for found in self.inputs.values())
+
+    def left_for_commit(self, plan: Plan) -> int:
+        """Return how many rows the processing phase has computed for the commit phase."""
+        found = [self.rows[node] for node in plan.staged if node in self.rows]
+        rows = {id(one): one.rows for one in found if isinstance(one, (Collected, Kept))}
+        return sum((rows | {id(one): one.rows for one in self.inputs.values()}).values())
+
+
+class StepRunner:
+    """Runs the phases of a plan's batches. Several may process at once; one commits."""
+
+    def __init__(self, runtime: SparkRuntime, plan: Plan, conf: Config) -> None:
+        self._plan = plan
+        self._conf = conf
+        self._compiler = Compiler(runtime, plan, conf)
+        self._shuffle_partitions = runtime.shuffle_partitions
+        self._placements = {name: _placement(plan.states[name], conf) for name in plan.updates}
+        self._schedules: dict[Facts, Schedule] = {}
+        self._writer: Writer | None = None
+        self._states: dict[tuple[str, int], State] = {}
+        self._run: dict[type[Step], Callable[[Any, BatchRows], None]] = {
+            ReadSource: self._read,
+            Derive: self._derive,
+            PassOn: self._pass_on,
+            KeepRows: self._keep,
+            CollectRows: self._collect,
+            DropRows: self._drop,
+            SelectHere: self._select,
+            AskState: self._ask,
+            WriteState: self._write,
+        }
+
+    def enroll(self, writer: Writer) -> None:
+        """Write as this writer."""
+        self._writer = writer
+
+    def process(self, batch: BatchRows, *, small: bool, requests: bool = False) -> None:
+        """Run the processing phase. `small`: so is what the batch reads, as far as is known."""
+        collected = {n for n, p in self._placements.items() if p.collects(source_is_small=small)}
+        batch.facts = Facts(frozenset(collected), requests, self._shuffle_partitions)
+        self._steps(self._schedule(batch.facts).processing, batch)
+
+    def commit(self, batch: BatchRows, resolved: Mapping[int, int], time: float | None) -> int:
+        """Run the commit phase; return how many rows went into states."""
+        batch.ticket = CommitTicket(batch.attempt, resolved, self._writer, time)
+        # Inputs that the commit phase computes go where the batches before say it is best.
+        ready = {update.state for update in batch.inputs}
+        collected = {n for n, p in self._placements.items() if p.collects(source_is_small=True)}
+        chosen = (batch.facts.collected & ready) | (collected - ready)
+        facts = Facts(frozenset(chosen), batch.facts.requests, self._shuffle_partitions)
+        self._steps(self._schedule(facts).commit, batch)
+        return batch.prepared
+
+    def close(self) -> None:
+        """Close the driver's connections to the states."""
+        for state in self._states.values():
+            state.close()
+        self._states.clear()
+
+    def _schedule(self, facts: Facts) -> Schedule:
+        if facts not in self._schedules:
+            self._schedules[facts] = schedule(self._plan, self._conf, facts)
+        return self._schedules[facts]
+
+    def _steps(self, steps: Sequence[Step], batch: BatchRows) -> None:
+        for step in steps:
+            if not step.only_aside or any(node not in batch.clean for node in step.only_aside):
+                self._run[type(step)](step, batch)
+            elif isinstance(step, CollectRows):
+                batch.inputs[step.update] = Collected(_NOTHING_ASIDE.empty_table())
+
+    def _read(self, step: ReadSource, batch: BatchRows) -> None:
+        if step.is_empty:
+            batch.clean.add(step.node)
+        if step.node not in batch.rows:  # Spark hands over the batches of foreachBatch
+            read = batch.reads[step.node]
+            batch.rows[step.node] = self._compiler.read(step, read, batch.attempt)
+
+    def _derive(self, step: Derive, batch: BatchRows) -> None:
+        parents = {node: self._moved(node, batch) for node in step.nodes[0].parents}
+        batch.rows[step.node] = self._compiler.derived(step, parents, batch.attempt)
+
+    def _pass_on(self, step: PassOn, batch: BatchRows) -> None:
+        batch.rows[step.node] = batch.rows[step.node.parents[0]]
+        batch.moves[step.node] = step.exchanges
+
+    def _keep(self, step: KeepRows, batch: BatchRows) -> None:
+        frame = self._frame(batch.rows[step.node])
+        if step.update is None:
+            mark = F.col(ASIDE).startswith(LETTER_MARK) if step.counts_aside else None
+            batch.rows[step.node] = kept = keep(frame, batch.staging, mark=mark)
+            if mark is not None and kept.marked == 0:
+                batch.clean.add(step.node)
+            return
+        frame = self._compiler.with_partition(step.update, frame)
+        by_state = [e.partitions for e in step.exchanges if e.deal is Deal.BY_STATE]
+        found = keep(frame, batch.staging, partitions=by_state[0] if by_state else None)
+        self._prepared(step.update, found, batch)
+
+    def _collect(self, step: CollectRows, batch: BatchRows) -> None:
+        frame = self._compiler.with_partition(step.update, self._frame(batch.rows[step.node]))
+        self._prepared(step.update, Collected(frame.toArrow()), batch)
+
+    def _prepared(self, update: Update, found: Collected | Kept, batch: BatchRows) -> None:
+        batch.inputs[update] = found
+        self._placements[update.state].learn(found.rows)
+        source = update.parents[0]
+        if isinstance(batch.rows[source], DataFrame):
+            batch.rows[source] = found  # it is computed now: whoever reads it reads this
+
+    def _drop(self, step: DropRows, batch: BatchRows) -> None:
+        self._frame(batch.rows[step.node]).write.format("noop").mode("overwrite").save()
+
+    def _select(self, step: SelectHere, batch: BatchRows) -> None:
+        table = self._table(batch.rows[step.node.parents[0]])
+        names = list(self._plan.kept[step.node].names)
+        batch.rows[step.node] = Collected(table.select(names))
+
+    def _ask(self, step: AskState, batch: BatchRows) -> None:
+        node, spec = step.node, self._plan.states[step.node.state]
+        source = node.parents[0]
+        # A state that is only read has batches of its own, which ours say nothing about.
+        seen_by = None if spec.static else batch.ticket
+        if step.by is By.TASKS:
+            building = self._compiler.building(batch.attempt, step.exchanges)
+            frame = asked_by_tasks(node, self._moved(source, batch), building, seen_by)
+            batch.rows[node] = keep(frame, batch.staging)
+            return
+        if step.comes_back:
+            table = self._compiler.numbered(self._moved(source, batch)).toArrow()
+        else:
+            table = self._table(batch.rows[source])
+        query = QueryStep.of(node, spec)
+        answered = [
+            self._answered(query, part, rows, seen_by, shared=batch.ticket is not None)
+            for part, rows in batches_by_partition(spec, table)
+        ]
+        answers = pa.Table.from_batches(answered) if answered else _nothing(node)
+        if step.comes_back:
+            width = step.exchanges[0].partitions or 1
+            batch.rows[node] = self._compiler.back(node, answers, width)
+        else:
+            batch.rows[node] = Collected(answers)
+
+    def _answered(
+        self,
+        query: QueryStep,
+        part: int,
+        rows: pa.RecordBatch,
+        seen_by: CommitTicket | None,
+        *,
+        shared: bool,
+    ) -> pa.RecordBatch:
+        if shared:  # one thread commits; it has a connection for the whole run
+            state = self._state(query.spec, part)
+            return run_query(query, state, rows, seen_by, self._conf, part)
+        state = open_state(query.spec, self._conf, part, None)
+        try:
+            return run_query(query, state, rows, seen_by, self._conf, part)
+        finally:
+            state.close()
+
+    def _write(self, step: WriteState, batch: BatchRows) -> None:
+        node, spec = step.node, self._plan.states[step.node.state]
+        assert batch.ticket is not None
+        if step.one_partition:
+            table = self._table(batch.rows[node.parents[0]])
+            zeros = pa.repeat(pa.scalar(0, pa.int32()), table.num_rows)
+            self._prepared(node, Collected(table.append_column(PARTITION, zeros)), batch)
+        update = UpdateStep.of(node, spec, want_new=bool(self._plan.children[node]))
+        found = batch.inputs[node]
+        if isinstance(found, Kept) and step.by is By.TASKS:
+            batch.rows[node] = self._write_by_tasks(update, found, batch.ticket, batch)
+            return
+        keys = getattr(node.updating, "keys", ())
+        tables = (
+            [found.table]
+            if isinstance(found, Collected)
+            else chunks_of(found, self._conf.collect_max_rows, keys)
+        )
+        new = [
+            made
+            for table in tables
+            for part, rows in _by_partition(table, spec.partitions)
+            if (made := self._write_here(update, part, rows, batch.ticket)) is not None
+        ]
+        batch.rows[node] = Collected(pa.concat_tables(new) if new else _nothing(node))
+
+    def _write_here(
+        self, update: UpdateStep, part: int, rows: pa.Table, ticket: CommitTicket
+    ) -> pa.Table | None:
+        return run_update(update, self._state(update.spec, part), rows, ticket, self._conf, part)
+
+    def _write_by_tasks(
+        self, update: UpdateStep, found: Kept, ticket: CommitTicket, batch: BatchRows
+    ) -> Rows:
+        task = UpdateTask(self._compiler.building(batch.attempt).setting(), update, ticket)
+        written = found.frame.mapInArrow(task, task.schema.ddl())
+        if update.want_new:
+            # Computed here, once: whoever reads the new values must not write again.
+            return keep(written, batch.staging)
+        return Collected(written.toArrow())
+
+    def _moved(self, node: Node, batch: BatchRows) -> DataFrame:
+        """Return a node's rows as a frame, on the partitions of its group."""
+        found = batch.rows[node]
+        frame = self._frame(found)
+        if isinstance(found, Collected) and self._plan.width_of(node) == 1:
+            return frame.coalesce(1)
+        return self._compiler.behind(frame, batch.moves.get(node, ()))
+
+    def _frame(self, found: Rows) -> DataFrame:
+        """Return rows, wherever they are, as a DataFrame of the node's own fields."""
+        if isinstance(found, Collected):
+            return self._compiler.from_table(_own_fields(found.table))
+        frame = found.frame if isinstance(found, Kept) else found
+        if REAL in frame.columns:
+            frame = frame.where(F.col(REAL)).drop(REAL)
+        return frame.drop(PARTITION) if PARTITION in frame.columns else frame
+
+    def _table(self, found: Rows) -> pa.Table:
+        """Return rows, wherever they are, as a table in the driver."""
+        if isinstance(found, Collected):
+            return _own_fields(found.table)
+        return self._frame(found).toArrow()
+
+    def _state(self, spec: StateSpec, part: int) -> State:
+        """Return the driver's live state of a partition; one connection for the whole run."""
+        if (spec.name, part) not in self._states:
+            self._states[spec.name, part] = open_state(spec, self._conf, part, self._writer)
+        return self._states[spec.name, part]
+
+
+_NOTHING_ASIDE = arrow_schema(Schema(((ASIDE, "string"), (PARTITION, "int"))))
+
+
+def _placement(spec: StateSpec, conf: Config) -> Placement:
+    # What the topology keeps for itself is small, whatever is chosen for the others.
+    chosen = conf.replace(commit_in="driver") if spec.hidden else conf
+    return Placement(chosen, driver_only=spec.factory.driver_only)
+
+
+def _by_partition(table: pa.Table, partitions: int) -> Iterator[tuple[int, pa.Table]]:
+    if partitions == 1:
+        yield 0, real_rows(table)
+        return
+    column = table.column(PARTITION)
+    for part in range(partitions):
+        rows = table.filter(pc.equal(column, part))
+        if rows.num_rows:
+            yield part, real_rows(rows)
+
+
+def _own_fields(table: pa.Table) -> pa.Table:
+    table = real_rows(table)
+    return table.drop_columns([PARTITION]) if PARTITION in table.column_names else table
+
+
+def _nothing(node: Node) -> pa.Table:
+    return arrow_schema(node.schema).empty_table()
