@@ -148,6 +148,17 @@ def test_nothing_read_from_outside_can_run_as_code() -> None:
     assert not found, listed("these run code from data", found)
 
 
+def test_no_comment_draws_a_line() -> None:
+    drawn = [
+        f"{path}:{number}"
+        for path in (*MODULES, *sorted(Path(__file__).parent.rglob("*.py")))
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if re.match(r"\s*# [-=]{3,}", line)
+    ]
+
+    assert not drawn, listed("a section is a module or a class of its own, not a banner", drawn)
+
+
 def test_no_two_classes_share_a_name() -> None:
     lines: dict[str, list[str]] = {}
     for path in MODULES:

@@ -83,9 +83,6 @@ def test_a_million_pending_trees_take_at_most_32_bytes_each_over_all_ackers():
     assert tracker.nbytes <= 32_000_000
 
 
-# --- time ----------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(("begun", "ends"), [(0.0, 60), (29.9, 60), (30.1, 90), (59.9, 90)])
 def test_a_tree_times_out_after_one_to_two_periods(begun, ends):
     tracker = AckTracker(2, 30, 0.0)
@@ -148,8 +145,6 @@ def test_an_ack_after_the_timeout_is_ignored():
 
     assert (len(settled.acked), len(settled.failed)) == (0, 0)
 
-
-# --- a naive model -------------------------------------------------------------------------------
 
 SMALL = st.integers(1, 12)
 VALUES = st.integers(0, 3)

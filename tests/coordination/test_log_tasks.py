@@ -370,9 +370,6 @@ def test_a_log_and_a_pulled_spout_share_the_waves():
     assert driven.positions == {"log": {"0": 50}}
 
 
-# --- in trouble ---------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("verb", ["ack", "fail"])
 def test_what_ends_while_a_log_pauses_after_an_error_is_not_forgotten(verb):
     seen_log("log").update({0: list("abc")})

@@ -341,9 +341,6 @@ def end_as_told(bolt, tuple):
     getattr(bolt.collector, seen("verb")[-1])(tuple)
 
 
-# --- taking turns --------------------------------------------------------------------------------
-
-
 def test_no_wave_takes_more_than_it_may():
     driven = counting(100, wave_max_tuples=5)
     driven.until_idle()

@@ -45,9 +45,6 @@ def values_of(name: str) -> list[Any]:
     return [values[0] for _, values in seen(name)]
 
 
-# --- ticks ---------------------------------------------------------------------------------------
-
-
 class Clockwork(Bolt):
     """Notes its ticks; never acks one."""
 
@@ -130,9 +127,6 @@ def test_a_tick_that_raises_fails_nothing():
 
     assert (feeder.tracker.acks, feeder.tracker.fails) == ({1: 1}, {})
     assert [note.error for note in driven.heard.errors] == ["ValueError: no ticks, please"]
-
-
-# --- the budget of a wave, and back pressure -----------------------------------------------------
 
 
 @pytest.fixture
@@ -279,9 +273,6 @@ def test_tuples_on_a_cycle_wait_for_the_next_wave():
     assert [facts["executed"] for facts in driven.heard.waves] == [{"loop": 1}] * 6
     assert [facts["acked"] for facts in driven.heard.waves] == [0] * 5 + [1]
     assert feeder.tracker.acks == {"m": 1}
-
-
-# --- beginning and ending ------------------------------------------------------------------------
 
 
 class Tidy(Bolt):

@@ -53,8 +53,6 @@ class World:
         self.done: Counter[str] = Counter()
         self._undo: list[Callable[[], None]] = []
 
-    # --- what components note ------------------------------------------------------------------
-
     def message(self, task: int) -> int:
         """A message is about to be emitted."""
         emission = next(self.numbers)
@@ -96,8 +94,6 @@ class World:
         if verb == "fail" and not emission.failed and age < self.timeout:
             self.wrong.append(f"{root}: failed without a reason at the age of {age}")
         emission.told.append(verb)
-
-    # --- what a test asks ----------------------------------------------------------------------
 
     def missing(self) -> list[str]:
         """What a spout should have been told by the end of a wave, and was not."""

@@ -129,9 +129,6 @@ def test_trees_in_one_large_wave_after_the_other(seed):
     assert {len(emission.told) for emission in world.emissions.values()} == {1}
 
 
-# --- one large tree ------------------------------------------------------------------------------
-
-
 class FanOut(BasicBolt):
     output_fields = ("n",)
 
@@ -183,9 +180,6 @@ def test_a_tree_of_100_000_nodes_is_complete_exactly_at_its_last_ack(shape):
     driven.step(2)
 
     assert (feeder.tracker.acks, feeder.tracker.fails) == ({"m": 1}, {})
-
-
-# --- many acks, in arrays ------------------------------------------------------------------------
 
 
 class ArrayTrees:

@@ -75,9 +75,6 @@ def hang(tmp_path, point, **where):
     return tmp_path / "hang.go"
 
 
-# --- status and progress -----------------------------------------------------------------
-
-
 def test_status_says_running_idle_inactive_stopped(running, path, tmp_path):
     go = hang(tmp_path, "mark.before", txid=2)
     run = running(word_count(path))
@@ -147,9 +144,6 @@ def test_explain_of_a_run_is_the_plan_with_its_guarantees(running, path):
         f"state1 (sqlite:{path}#words): exactly-once: spout 'lines' is transactional, the state is "
         "opaque"
     )
-
-
-# --- activate, stop, resume, wait ----------------------------------------------------------
 
 
 def test_a_deactivated_run_starts_no_batch_until_it_is_activated(running, path, tmp_path):
@@ -244,9 +238,6 @@ def test_a_given_session_is_used_and_never_stopped(spark, path):
 
     assert run.status == "stopped"
     assert spark.range(3).count() == 3
-
-
-# --- what is refused, before anything is written -----------------------------------------
 
 
 def test_a_second_run_of_the_same_topology_is_refused_with_pid_and_host(running, path):
@@ -350,9 +341,6 @@ def test_tasks_cannot_write_a_state_that_only_the_driver_reaches(spark):
 def test_submit_takes_topologies_only(spark):
     with pytest.raises(TopologyError, match="submit takes a topology, not str"):
         submit("word-count", spark)
-
-
-# --- overlap, order, and what a batch costs ----------------------------------------------
 
 
 def test_batches_overlap_while_commits_are_one_at_a_time_and_in_order(spark, path):

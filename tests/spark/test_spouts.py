@@ -54,8 +54,6 @@ def counted(tmp_path):
         return dict(db.execute("SELECT value, n FROM lines"))
 
 
-# --- formats -----------------------------------------------------------------------------
-
 ROWS = [{"word": "日本", "n": 1}, {"word": None, "n": 2}, {"word": "a,b", "n": None}]
 TABLE = pa.table({"word": [r["word"] for r in ROWS], "n": [r["n"] for r in ROWS]})
 
@@ -124,9 +122,6 @@ def test_a_file_of_fewer_bytes_than_task_slots_is_read(spark, source):
     assert kept.rows == [("a",)]
 
 
-# --- new files and batches ---------------------------------------------------------------
-
-
 def test_new_files_are_read_while_it_runs_also_those_with_an_old_time(spark, source):
     put(source / "b.txt", "first line\n")
     topology, kept = captured(FileSpout(f"{source}/*.txt"))
@@ -156,9 +151,6 @@ def test_a_backlog_is_cut_into_batches_by_rows(spark, source):
     finish(topology, spark, Config(max_spout_pending=2))
 
     assert {txid: len(rows) for txid, rows in kept.batches.items()} == {1: 4, 2: 4, 3: 4}
-
-
-# --- restarts and what changed in between ------------------------------------------------
 
 
 def leave_unfinished(spark, source, tmp_path):
@@ -224,9 +216,6 @@ def test_a_directory_that_was_moved_is_refused_since_all_its_files_would_count_a
         submit(counting(tmp_path / "elsewhere", tmp_path), spark)
 
     assert counted(tmp_path) == {"line of a": 1}
-
-
-# --- other spouts ------------------------------------------------------------------------
 
 
 def test_a_rate_spout_gives_each_number_once_and_a_restart_goes_on(spark, tmp_path):

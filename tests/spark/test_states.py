@@ -60,9 +60,6 @@ def path(tmp_path):
     return tmp_path / "states.db"
 
 
-# --- persistent_aggregate ----------------------------------------------------------------
-
-
 @both_ways
 def test_a_grouped_count_is_the_same_table_wherever_it_is_committed(spark, path, where):
     topology, lines = stream_of("line string", SENTENCES, 1)
@@ -162,9 +159,6 @@ def test_a_result_above_the_cap_is_committed_in_chunks_exactly(spark, path):
     assert [p["attempt"] for p in run.recent_progress] == [0, 1]
 
 
-# --- partition_persist -------------------------------------------------------------------
-
-
 class LocationDB(State):
     """The example of Trident's documentation: where each user is, in a database."""
 
@@ -258,9 +252,6 @@ def test_rows_with_a_map_in_them_can_be_persisted(spark):
     finish(topology, spark, Config(state_partitions=3))
 
     assert kept.rows == [("a", [("x", 1)]), ("b", None)]
-
-
-# --- new values and queries --------------------------------------------------------------
 
 
 @both_ways

@@ -38,9 +38,6 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 OUT = "n bigint, total bigint, mean double, words array<string>, kinds bigint"
 
 
-# --- the same, four times ----------------------------------------------------------------
-
-
 def add_mark(s) -> str:
     return None if s is None else s + "!"
 

@@ -274,9 +274,6 @@ def test_a_worker_that_dies_while_it_emits_loses_and_doubles_nothing(spark, tmp_
     assert counted(tmp_path) == dict.fromkeys(range(9), 1)
 
 
-# --- DataFrames ----------------------------------------------------------------------------------
-
-
 def test_a_table_by_ranges_of_ids_is_counted_exactly_over_a_restart_with_a_pending_batch(
     spark, tmp_path
 ):
@@ -361,9 +358,6 @@ def test_an_opaque_range_is_chosen_anew_for_the_next_attempt(spark, tmp_path):
     assert kept.rows == [(n,) for n in range(6)]
 
 
-# --- where rows stand ----------------------------------------------------------------------------
-
-
 def positions(spark, read):
     frame = read_frame(
         SparkRuntime(spark), read, Config(), attempt=TransactionAttempt(1, 0), with_position=True
@@ -424,9 +418,6 @@ def test_rows_of_a_frame_are_known_by_their_range_and_nothing_has_the_columns_to
     assert positions(spark, FilesRead(schema, "parquet", [], 0)) == []
     nothing = source_of(MemoryTransactionalSpout([[1]], "id", 1), topology="t", spout_id="s")
     assert positions(spark, nothing.read([[[0, 1], None]])) == []
-
-
-# --- a real broker -------------------------------------------------------------------------------
 
 
 @pytest.mark.soak

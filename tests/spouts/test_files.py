@@ -56,9 +56,6 @@ def all_names(spout):
     return [name for batch in batches(opened(spout), spout) for name in batch]
 
 
-# --- which files -------------------------------------------------------------------------
-
-
 def test_files_come_oldest_first(source):
     aged(source / "b.txt", 1)
     aged(source / "a.txt", 2)
@@ -112,9 +109,6 @@ def test_one_file_is_a_source_too(source):
 
 def test_an_empty_directory_has_no_batch(source):
     assert not opened(FileSpout(source)).is_ready(None)
-
-
-# --- batches -----------------------------------------------------------------------------
 
 
 def test_max_files_bounds_a_batch(source):
@@ -226,9 +220,6 @@ def test_a_file_is_in_one_batch_only_while_batches_overlap(source):
     assert not planner.is_ready(None)
 
 
-# --- reading -----------------------------------------------------------------------------
-
-
 def planned(spout):
     planner = opened(spout)
     assert planner.is_ready(None)
@@ -292,9 +283,6 @@ def test_an_empty_file_holds_no_rows_and_is_not_read(source):
 
     assert [size for _, size, _ in metadata["files"]] == [0, 2]
     assert spout.read(metadata).paths == (str(path),)
-
-
-# --- restarts ----------------------------------------------------------------------------
 
 
 def test_committed_files_are_not_read_again_and_others_are(source, folder):
@@ -362,9 +350,6 @@ def test_the_path_is_part_of_what_must_not_change(source):
     assert FileSpout(os.path.relpath(source)).identity() == identity
 
 
-# --- checks ------------------------------------------------------------------------------
-
-
 def test_a_missing_directory_is_refused_by_name(tmp_path):
     with pytest.raises(SourceError, match=r"nowhere is not there; create the directory first"):
         FileSpout(tmp_path / "nowhere").check()
@@ -430,9 +415,6 @@ def test_a_bound_below_one_is_refused(source, bad):
 def test_a_schema_needs_types(source):
     with pytest.raises(TopologyError, match=r"FileSpout does not know the type .* 'n'"):
         FileSpout(source, "json", schema="n")
-
-
-# --- whole topologies, without Spark -----------------------------------------------------
 
 
 def test_every_line_of_every_file_is_in_exactly_one_batch(source):

@@ -37,9 +37,6 @@ def spied(backing):
     return reads
 
 
-# --- reading --------------------------------------------------------------------------------
-
-
 def test_a_key_is_read_from_the_store_once():
     store = SpyMap({A: 1, B: 2})
     cache = CachedMap(store, 10)
@@ -121,9 +118,6 @@ def test_a_cache_of_no_size_is_refused(size):
         CachedMap(SpyMap(), size)
 
 
-# --- writing --------------------------------------------------------------------------------
-
-
 def test_a_write_goes_to_the_store_and_is_then_read_from_the_cache():
     store = SpyMap({A: 1})
     cache = CachedMap(store, 10)
@@ -198,9 +192,6 @@ def test_the_keys_are_forgotten_though_the_answer_to_a_compare_and_put_was_lost(
         cache.multi_compare_and_put([A], [None], [1])
 
     assert cache.multi_get([A]) == [1]
-
-
-# --- under a fence --------------------------------------------------------------------------
 
 
 def test_a_cache_is_fenced_if_the_map_below_it_is():
@@ -369,9 +360,6 @@ def test_readers_outside_of_a_batch_read_the_store_and_not_the_cache():
     assert OpaqueMap(cache).multi_get([A]) == [7]
     assert cache.multi_get([A]) == [None]
     assert cache.uncached is below
-
-
-# --- one cache for all states of a process --------------------------------------------------
 
 
 def test_two_maps_that_share_a_cache_know_of_each_others_writes_and_moves():

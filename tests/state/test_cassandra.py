@@ -76,9 +76,6 @@ def proxy(cassandra_server):
         yield proxy
 
 
-# --- what is stored --------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("mode", ["lwt", "single_writer"])
 def test_rows_can_be_read_by_anyone(recipe, cql, keyspace, table, mode):
     batches = Batches(recipe(mode).make_state(Config(), 0, 1))
@@ -139,9 +136,6 @@ def test_shards_share_the_rows_out(recipe):
 
     assert sum(shares) == 300
     assert min(shares) > 30
-
-
-# --- whose it is -----------------------------------------------------------------------------
 
 
 def test_a_missing_keyspace_is_named_with_the_statement_that_makes_it(recipe):
@@ -210,9 +204,6 @@ def test_a_head_that_is_not_ours_stops_us(recipe, cql, keyspace, table, change, 
 
     with pytest.raises(error, match=words):
         recipe().check()
-
-
-# --- zombies ---------------------------------------------------------------------------------
 
 
 def test_what_a_zombie_writes_where_nobody_has_since_is_never_counted(recipe):
@@ -299,9 +290,6 @@ def test_many_who_add_at_once_lose_nothing(recipe):
         thread.join()
 
     assert states[0].multi_get([A, B]) == [30, 60]
-
-
-# --- lost answers ----------------------------------------------------------------------------
 
 
 class Unanswered:
@@ -401,9 +389,6 @@ def test_a_server_that_was_killed_and_started_again_has_everything(recipe, cassa
     batches.persist({"x": 10})
 
     assert batches.values("x") == [11]
-
-
-# --- the recipe ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("mode", "said"), [({}, "missing"), ({"mode": "fast"}, "is 'fast'")])

@@ -30,9 +30,6 @@ def layout(keys: str | None, values: str = "total bigint") -> Layout:
     return Layout(None if keys is None else Schema.parse(keys), Schema.parse(values))
 
 
-# --- keys -----------------------------------------------------------------------------------
-
-
 def test_a_plain_key_stands_in_its_columns_as_it_is():
     assert encode_keys(layout("word string, n bigint"), [("a", 1)]) == [("a", 1, "")]
 
@@ -161,9 +158,6 @@ def test_a_timestamp_that_has_no_utc_is_refused():
         encode_keys(layout("k timestamp"), [(early,)])
 
 
-# --- values ---------------------------------------------------------------------------------
-
-
 def test_one_value_column_holds_the_value_itself():
     columns = layout("k string", "n bigint")
 
@@ -232,9 +226,6 @@ def test_columns_of_many_values_are_those_of_each():
 )
 def test_a_column_that_needs_no_encoding_is_known_at_once(kind, column, takes):
     assert Layout.codecs.of(kind).takes(column) is takes
-
-
-# --- names ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["_txid", "_TXID", "_attempt", "_nulls", "_prev_n", "_Prev_n"])

@@ -42,8 +42,6 @@ LAYOUT = Layout(None, ANY_VALUE)
 OPAQUE = StateKind.OPAQUE
 
 
-# --- kills ----------------------------------------------------------------------------------
-
 LAST_TXID = 4
 CHILD = [sys.executable, "-B", "-m", "tests.state.file_state_child"]
 
@@ -172,9 +170,6 @@ def test_a_real_disk_error_is_told_and_loses_nothing(killed, tmp_path):
 ERRORS = [("fsync", "EIO", n) for n in (1, 2, 3, 6)] + [("link", "ENOSPC", n) for n in (1, 3)]
 
 
-# --- errors in this process -----------------------------------------------------------------
-
-
 class HookedFolder(Folder):
     """A folder that tells of every operation before it is done."""
 
@@ -274,9 +269,6 @@ def answer(act, *args):
 def _clear(folder):
     for name in folder.names():
         folder.remove(name)
-
-
-# --- two drivers ----------------------------------------------------------------------------
 
 
 def interleaved(make_folder, prepare, first, second):
@@ -481,9 +473,6 @@ def test_of_two_homes_that_start_together_one_at_most_commits_whatever_the_order
         assert not any(isinstance(w, StoreError) for w in wrote), (first, second, wrote)
         together += len(errors) == 2
     assert together < 100
-
-
-# --- damage ---------------------------------------------------------------------------------
 
 
 @pytest.fixture

@@ -67,9 +67,6 @@ def elsewhere(folder, **options):
 numbers = count()
 
 
-# --- the recipe -----------------------------------------------------------------------------
-
-
 def test_a_recipe_travels_and_touches_nothing(folder):
     state = FileState.opaque(folder, snapshot_every=7).bind(
         Schema.parse("word string"), Schema.parse("count bigint")
@@ -147,9 +144,6 @@ def test_a_mock_uri_is_opened_by_pyarrow():
     backing.multi_put([A], [value(1)])
 
     assert backing.multi_get([A]) == [value(1)]
-
-
-# --- whose folder it is ---------------------------------------------------------------------
 
 
 def test_a_folder_with_other_files_is_refused_and_left_alone(folder):
@@ -235,9 +229,6 @@ def test_a_newer_format_is_told(folder):
 
     with pytest.raises(NewerFormatError, match="Upgrade waterspout"):
         backing.read_head()
-
-
-# --- what lies in the folder ----------------------------------------------------------------
 
 
 def test_the_files_can_be_read_with_any_tool(folder):
@@ -329,9 +320,6 @@ def test_what_a_head_names_is_on_the_disk_before_the_head_and_the_head_before_th
     assert done == ["data", "folder", "temp", "link", "folder"]
 
 
-# --- merging --------------------------------------------------------------------------------
-
-
 def test_small_deltas_of_a_large_state_do_not_write_it_again(folder, fast, monkeypatch):
     written = []
     real = LocalFolder.write
@@ -414,9 +402,6 @@ def test_merging_keeps_few_files_and_writes_each_byte_a_few_times(snapshot, writ
     if every >= 25:
         total = snapshot + sum(writes)
         assert rewritten <= total * (2 + math.log2(total))
-
-
-# --- one process and several ----------------------------------------------------------------
 
 
 def test_all_maps_of_a_folder_in_a_process_share_one_memory(folder):
@@ -549,9 +534,6 @@ def test_where_names_are_no_fence_only_the_drivers_process_writes_outside_of_bat
     assert OpaqueMap(other).multi_get([("x",)]) == [11]
 
 
-# --- scanning, odd records ------------------------------------------------------------------
-
-
 def test_parts_of_a_scan_are_the_same_in_every_process(folder, fast):
     keys = [(n, f"key {n}") for n in range(500)]
     one = FileState.opaque(folder, snapshot_every=3).backing()
@@ -598,8 +580,6 @@ def test_a_record_that_is_none_names_its_key(folder):
     with pytest.raises(DamagedStoreError, match=r'cannot be read, under key \["a"\]'):
         backing.multi_get([A])
 
-
-# --- any history ----------------------------------------------------------------------------
 
 updates = st.dictionaries(st.sampled_from("abcd"), st.integers(1, 9), max_size=4)
 steps = st.lists(

@@ -331,8 +331,6 @@ def test_the_text_does_not_depend_on_the_order_in_which_attempts_were_resolved()
     assert Head(stamp(3), resolved=one).to_text() == Head(stamp(3), resolved=other).to_text()
 
 
-# --- any sequence of writers ----------------------------------------------------------------
-
 stamps = st.builds(
     stamp,
     st.integers(1, 4),

@@ -53,9 +53,6 @@ def proxy(server):
         yield proxy
 
 
-# --- what is stored --------------------------------------------------------------------------
-
-
 def test_a_record_can_be_read_with_any_client(server):
     batches = Batches(factory(server).make_state(Config(), 0, 1))
     batches.commit({"the": 5})
@@ -196,9 +193,6 @@ def test_keys_cannot_be_listed(server):
         factory(server).backing().scan()
 
 
-# --- comparing -------------------------------------------------------------------------------
-
-
 def test_a_record_is_compared_though_this_map_has_not_read_it(server):
     backing = factory(server).backing()
     factory(server).backing().multi_put([A, B], [record(1), record(2)])
@@ -253,9 +247,6 @@ def test_through_a_cache_the_same_values_come_out(server):
     assert batches.values("x", "y", "z") == [4, 6, None]
 
 
-# --- whose it is -----------------------------------------------------------------------------
-
-
 def test_another_kind_or_layout_is_refused(server):
     Batches(factory(server).make_state(Config(), 0, 1)).commit({"x": 1})
 
@@ -285,9 +276,6 @@ def test_a_head_that_is_not_ours_stops_us(server, change, error, words):
 
     with pytest.raises(error, match=words):
         factory(server).check()
-
-
-# --- the recipe ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -42,9 +42,6 @@ def proxy(server):
         yield proxy
 
 
-# --- zombies ---------------------------------------------------------------------------------
-
-
 def test_a_zombie_is_refused_once_the_head_has_moved(server):
     batches = Batches(OpaqueMap(factory(server).backing()))
     batches.commit({"x": 1})
@@ -131,9 +128,6 @@ def test_a_twin_that_comes_after_the_next_batch_changes_nothing(server):
         twin.write()
 
     assert batches.values("x") == [6]
-
-
-# --- lost answers ----------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -251,9 +245,6 @@ def test_an_address_where_something_else_answers_is_an_error(redis_server):
 
     with pytest.raises(StoreError, match="cannot be used"):
         state.check()
-
-
-# --- restarts, evictions, several servers -------------------------------------------------------
 
 
 def test_a_restarted_server_has_lost_the_state_and_that_is_said(server):

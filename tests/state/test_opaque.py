@@ -19,9 +19,6 @@ from waterspout.state.sqlite import SQLiteState
 SEED = OpaqueValue(txid=2, attempt=0, value=4, prev=1)
 
 
-# --- the worked example of the Trident documentation ---------------------------------------
-
-
 def test_seed_value_4_prev_1_txid_2_becomes_6_4_3_in_the_next_batch():
     store = SpyMap({("count",): SEED})
 
@@ -58,9 +55,6 @@ def test_a_task_retried_within_one_attempt_starts_from_the_same_value():
     committed(state, 1, {"x": 5}, attempt=3)
 
     assert store.at("x") == OpaqueValue(1, 3, 5, prev=None)
-
-
-# --- what a batch starts from ----------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -127,9 +121,6 @@ def test_reading_a_record_of_a_later_batch_within_a_batch_is_refused_too():
 def test_there_is_no_batch_0(txid):
     with pytest.raises(ConfigError, match=f"txids start at 1, so there is no batch {txid}"):
         OpaqueMap(SpyMap()).begin_commit(txid)
-
-
-# --- folding -----------------------------------------------------------------------------------
 
 
 def test_several_updates_of_a_key_in_a_batch_are_read_once_and_put_once():
@@ -221,9 +212,6 @@ def test_an_updater_that_changes_its_argument_outside_of_a_batch_changes_both_on
     assert (store.at("a").value, store.at("a").prev, shared) == ([0, 1], [0, 1], [0])
 
 
-# --- no txid ----------------------------------------------------------------------------------
-
-
 def test_without_a_txid_both_value_and_prev_are_amended_at_once():
     store = SpyMap({("x",): OpaqueValue(7, 2, value=10, prev=4)})
     state = OpaqueMap(store)
@@ -265,9 +253,6 @@ def test_without_a_txid_multi_put_sets_both_values():
     OpaqueMap(store).multi_put([("x",)], [1])
 
     assert store.at("x") == OpaqueValue(7, 0, value=1, prev=1)
-
-
-# --- readers outside of a batch -----------------------------------------------------------------
 
 
 def test_a_reader_outside_gets_prev_while_a_batch_is_begun_and_value_once_it_settled():
@@ -322,9 +307,6 @@ def test_a_reader_outside_gets_amendments_at_once_in_every_phase():
     assert reader.multi_get([("x",), ("y",)]) == [11, 20]
 
 
-# --- keys ---------------------------------------------------------------------------------------
-
-
 def test_keys_1_and_text_1_and_1_point_0_and_true_are_four_keys():
     keys = [(1,), ("1",), (1.0,), (True,)]
     store = SpyMap()
@@ -366,9 +348,6 @@ def test_as_many_updaters_as_keys_are_needed():
 
     with pytest.raises(ValueError, match="zip"):
         state.multi_update([("a",), ("b",)], [Add(1)])
-
-
-# --- the opaque hole ----------------------------------------------------------------------------
 
 
 class DocumentedRule:

@@ -73,9 +73,6 @@ def database(emptied):
     emptied.change("CREATE SCHEMA public")
 
 
-# --- readable tables ------------------------------------------------------------------------
-
-
 def test_select_word_count_from_counts_just_works(database):
     Batches(database.state()).commit({"the": 3, "cow": 1})
 
@@ -131,8 +128,6 @@ def test_reading_what_is_not_there_finds_nothing_and_makes_nothing(database):
     assert state.read_head() is None
     assert database.select("SELECT relname FROM pg_class WHERE relname ~ 'word|waterspout'") == []
 
-
-# --- types ----------------------------------------------------------------------------------
 
 PLUS_TWO = timezone(timedelta(hours=2))
 TYPES = [
@@ -295,9 +290,6 @@ def test_a_column_becomes_the_text_of_an_array(column, array):
     assert array_of(column) == array
 
 
-# --- what SELECT shows ----------------------------------------------------------------------
-
-
 @any_path
 def test_a_table_shows_committed_batches_and_the_one_being_committed_and_nothing_else(
     database, combine
@@ -370,9 +362,6 @@ def test_a_hundred_thousand_keys_are_one_batch(database):
     assert database.select("SELECT count(*), sum(count), sum(_prev_count) FROM word_counts") == [
         (100_000, 2 * sum(keys.values()), sum(keys.values()))
     ]
-
-
-# --- combining ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -489,9 +478,6 @@ def test_combining_a_batch_behind_a_row_is_refused_and_names_both_txids(database
         batches.write({"a": 1, "b": 1})
 
     assert database.counts() == {"a": 1, "b": 2}
-
-
-# --- whose table it is ----------------------------------------------------------------------
 
 
 def assert_refused(database, error, words, **recipe):
@@ -634,9 +620,6 @@ def test_a_date_beyond_pythons_is_damage_never_none(database):
         state.multi_get([("a",)])
 
 
-# --- checks before a run --------------------------------------------------------------------
-
-
 def test_a_schema_that_is_not_there_is_named(database):
     with pytest.raises(StoreError, match=r"no schema 'nowhere' .* CREATE SCHEMA nowhere"):
         database.recipe(schema="nowhere").check()
@@ -698,8 +681,6 @@ def test_a_server_that_is_not_there_is_named_without_its_secrets(postgres_server
 
     assert "hunter2" not in str(caught.value)
 
-
-# --- the recipe -----------------------------------------------------------------------------
 
 DSN = "postgresql://me:hunter2@db.example:5433/app"
 

@@ -104,9 +104,6 @@ def await_waiter(database, number=1):
     await_condition(lambda: database.select(waiting)[0][0] >= number, 20)
 
 
-# --- servers that die -----------------------------------------------------------------------
-
-
 @each_exact_kind
 @any_path
 def test_a_server_killed_in_the_middle_of_a_write_has_written_all_or_nothing(
@@ -202,9 +199,6 @@ def test_a_replica_is_refused(mortal, own_server):
     finally:
         own_server.stop()
         signal.unlink()
-
-
-# --- locks ----------------------------------------------------------------------------------
 
 
 def test_a_deadlock_is_resolved_within_the_attempt(database):
@@ -383,9 +377,6 @@ def test_two_drivers_may_make_the_same_new_table(database):
     assert database.counts() == {"0": 0, "1": 1, "2": 2, "3": 3}
 
 
-# --- lost answers ---------------------------------------------------------------------------
-
-
 @each_exact_kind
 @any_path
 def test_a_write_whose_commit_was_answered_in_vain_is_done_once(proxied, kind, combine):
@@ -492,9 +483,6 @@ def test_a_server_that_stops_answering_is_given_up_and_the_write_is_done_once(pr
     assert far.counts() == {"x": 11}
 
 
-# --- forks ----------------------------------------------------------------------------------
-
-
 def test_a_forked_process_leaves_its_parents_connections_alone(database):
     batches = Batches(database.state(), combine=SumUp())
     batches.commit({"x": 1})
@@ -517,9 +505,6 @@ def test_no_more_than_a_few_connections_are_kept(database):
         pass
 
     assert len(postgres_connections._idle._kept.get().items) == 8
-
-
-# --- the cost -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("keys", [1, 5_000])

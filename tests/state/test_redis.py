@@ -69,9 +69,6 @@ def through(proxy):
     return f"redis://127.0.0.1:{proxy.port}/0"
 
 
-# --- the recipe -----------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("options", "error", "says"),
     [
@@ -118,9 +115,6 @@ def test_slots_and_layout_are_part_of_the_identity():
     assert pickle.loads(pickle.dumps(state)) == state
 
 
-# --- secrets --------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     "url",
     [
@@ -165,9 +159,6 @@ def test_a_password_comes_from_the_environment_where_it_is_used(own_server, monk
     batches.commit({"a": 1})
 
     assert batches.values("a") == [1]
-
-
-# --- what is there already ------------------------------------------------------------------
 
 
 def test_keys_without_a_header_are_somebody_elses(url, raw):
@@ -271,9 +262,6 @@ def test_a_prefix_that_begins_like_another_is_another(url, layout):
     assert found == [[[(("a",), n)]] for n in range(3)]
 
 
-# --- check ----------------------------------------------------------------------------------
-
-
 def test_check_is_silent_where_the_server_keeps_what_it_acknowledged(url, caplog):
     with caplog.at_level(logging.WARNING):
         counting(url).check()
@@ -305,9 +293,6 @@ def test_check_does_not_mind_a_server_that_keeps_its_settings_to_itself(own_serv
     driver(state).commit({"a": 1})
 
     assert caplog.messages == []
-
-
-# --- the server goes away -------------------------------------------------------------------
 
 
 @BOTH
@@ -384,9 +369,6 @@ def test_a_server_that_does_not_answer_is_given_up_on(proxy):
         batches.claim()
 
     assert time.monotonic() - begun < 5
-
-
-# --- the network loses something ------------------------------------------------------------
 
 
 @BOTH
@@ -483,9 +465,6 @@ def test_a_forked_process_does_not_use_its_parents_connections(url, monkeypatch)
     assert client.connection is mine
 
 
-# --- zombies --------------------------------------------------------------------------------
-
-
 @BOTH
 @pytest.mark.parametrize("slots", [1, 4])
 @pytest.mark.parametrize("combine", [None, SumUp()], ids=["update", "combine"])
@@ -507,9 +486,6 @@ def test_a_zombie_changes_nothing_and_is_told_both_stamps(url, layout, slots, co
         zombie.write({"a": 100, "b": 100, "d": 100})
 
     assert batches.values("a", "b", "c", "d") == [11, 1, 1, None]
-
-
-# --- expiry ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("combine", [None, SumUp()], ids=["update", "combine"])
@@ -539,9 +515,6 @@ def test_a_key_that_has_expired_starts_anew(url, raw):
     batches.commit({"a": 5, "b": 5})
 
     assert batches.values("a", "b") == [5, 6]
-
-
-# --- a cluster ------------------------------------------------------------------------------
 
 
 @BOTH

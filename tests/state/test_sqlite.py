@@ -27,8 +27,6 @@ from waterspout.state.opaque import OpaqueMap, OpaqueValue
 from waterspout.state.sqlite import SQLiteState
 from waterspout.state.transactional import TransactionalMap, TransactionalValue
 
-# --- readable tables ------------------------------------------------------------------------
-
 
 def test_select_word_count_from_word_counts_just_works(make_state, select):
     Batches(make_state()).commit({"the": 3, "cow": 1})
@@ -111,8 +109,6 @@ def test_reading_a_file_that_is_not_there_finds_nothing_and_makes_no_file(make_s
     assert state.read_head() is None
     assert not db.exists()
 
-
-# --- types ----------------------------------------------------------------------------------
 
 PLUS_TWO = timezone(timedelta(hours=2))
 TYPES = [
@@ -230,9 +226,6 @@ def test_a_value_that_does_not_fit_its_column_is_refused_and_nothing_stored(
     assert committed(state, 1, {}) == []
 
 
-# --- records --------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("kind", "record"),
     [
@@ -278,9 +271,6 @@ def test_a_plain_value_is_compared_before_it_is_put_even_if_it_is_zero_or_none(m
     assert backing.multi_compare_and_put([("a",)], [value], [2]) == [True]
 
     assert backing.multi_get([("a",)]) == [2]
-
-
-# --- recipes --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -399,9 +389,6 @@ def test_two_states_of_a_file_do_not_disturb_each_other(make_state, select):
 
     assert (one.values("a"), other.values("a")) == ([2], [5])
     assert select("SELECT name FROM _waterspout_heads") == [("one",), ("other",)]
-
-
-# --- many at once ---------------------------------------------------------------------------
 
 
 def test_threads_share_one_map_and_no_write_is_lost(make_state):

@@ -40,9 +40,6 @@ OPAQUE, TRANSACTIONAL, PLAIN = (
 any_path = pytest.mark.parametrize("combine", [None, SumUp()], ids=["folded", "combined"])
 
 
-# --- what SELECT shows ----------------------------------------------------------------------
-
-
 @any_path
 def test_a_table_shows_committed_batches_and_the_one_being_committed_and_nothing_else(
     make_state, select, combine
@@ -116,9 +113,6 @@ def test_the_whole_table_is_exactly_right_after_each_of_many_settled_batches(mak
         truth = {**truth, "a": truth.get("a", 0) + n, f"batch {n}": 1}
 
         assert dict(select(WORD_COUNT)) == truth
-
-
-# --- undoing --------------------------------------------------------------------------------
 
 
 def test_undoing_restores_changed_rows_and_deletes_new_ones(make_state, select):
@@ -233,9 +227,6 @@ def test_kinds_without_a_previous_value_have_nothing_to_undo(make_state, select,
 
     assert state.undoes_lost_attempts
     assert dict(select(WORD_COUNT)) == {"a": 1}
-
-
-# --- combining ------------------------------------------------------------------------------
 
 
 class Concatenate(Combiner):

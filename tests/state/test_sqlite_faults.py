@@ -71,9 +71,6 @@ def assert_refused(error, words, *, state, factory):
             attempt()
 
 
-# --- damaged --------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("column", ["head", "layout", "checksum"])
 def test_a_head_that_was_changed_by_any_other_hand_stops_everything(
     make_state, db, change, select, column
@@ -145,9 +142,6 @@ def test_a_database_cut_short_is_refused(make_state, db):
 
     with pytest.raises(StoreError, match=r"counts.db cannot be used"):
         state.multi_get([(f"word {n}",) for n in range(1000)])
-
-
-# --- not ours -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -234,9 +228,6 @@ def test_a_wiped_table_stops_the_topology_that_wrote_to_it(make_state, db, chang
 
     with pytest.raises(StateMismatchError, match="is empty, but 1 batches were committed"):
         batches.claim()
-
-
-# --- the world around -----------------------------------------------------------------------
 
 
 def test_a_folder_that_is_not_there_is_named_and_not_made(tmp_path):
@@ -346,9 +337,6 @@ def test_a_value_that_cannot_be_bound_rolls_its_batch_back_and_the_next_one_work
 
     assert committed(state, 1, {"a": 1, "b": 2}, attempt=1) == [1, 2]
     assert state.multi_get([("a",), ("b",)]) == [1, 2]
-
-
-# --- killed ---------------------------------------------------------------------------------
 
 
 def run_child(folder, kind, path, *options, plan=None):

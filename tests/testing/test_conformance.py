@@ -84,9 +84,6 @@ def suite_of(make, **hooks):
     return type("Suite", (StateConformance,), hooks)()
 
 
-# --- stores that are broken -----------------------------------------------------------------
-
-
 class ConfusesTypes(MemoryMap):
     """Takes 1 for "1"."""
 
@@ -387,9 +384,6 @@ class ComparingGood(MemoryMap, ComparingMap):
     fenced_put = ComparingMap.fenced_put
 
 
-# --- combining and undoing in the store -----------------------------------------------------
-
-
 @pytest.fixture
 def sqlite_suite(tmp_path):
     """Make a suite over SQLite maps that were changed; the maps have typed columns."""
@@ -460,9 +454,6 @@ def test_a_cache_that_keeps_what_the_store_undid_is_caught(tmp_path):
     assert is_caught(suite, "test_an_opaque_batch_may_come_back_with_other_tuples")
 
 
-# --- the network ----------------------------------------------------------------------------
-
-
 @pytest.fixture
 def network():
     server = MapServer()
@@ -484,9 +475,6 @@ def test_a_good_client_is_exact_whatever_the_network_loses(network):
 @pytest.mark.parametrize("kind", [Deaf, Stubborn, Clinging, Blunt])
 def test_a_client_that_misreads_the_network_is_caught(network, kind):
     assert is_caught(network(kind), *NETWORK)
-
-
-# --- as a store author runs it --------------------------------------------------------------
 
 
 def pytest_run(folder, *options):

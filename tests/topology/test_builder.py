@@ -66,9 +66,6 @@ def refused(error: type[Exception], text: str) -> Any:
     return pytest.raises(error, match=f"^{re.escape(text)}$")
 
 
-# --- ids, numbers, kinds -------------------------------------------------------------------------
-
-
 def test_an_id_is_declared_once(builder):
     builder.set_bolt("sink", Sink())
 
@@ -171,9 +168,6 @@ def test_a_bolt_takes_a_stream(builder):
         "bolt 'sink' takes no stream; add a grouping, such as .shuffle_grouping(source)",
     ):
         builder.create_topology("t")
-
-
-# --- what bolts take -----------------------------------------------------------------------------
 
 
 def created(builder: TopologyBuilder) -> None:
@@ -281,9 +275,6 @@ def test_a_custom_grouping_has_both_methods(builder):
         builder.set_bolt("sink", Sink()).custom_grouping("words", object())
 
 
-# --- streams -------------------------------------------------------------------------------------
-
-
 def declaring(output_fields: Any = None, streams: Any = None) -> TopologyBuilder:
     spout = Words()
     spout.output_fields, spout.streams = output_fields, streams
@@ -348,9 +339,6 @@ def test_a_log_has_one_stream_the_default_one():
         TopologyBuilder().set_spout("log", log)
 
 
-# --- configuration -------------------------------------------------------------------------------
-
-
 def test_a_bad_value_of_a_known_option_is_refused_with_the_component(builder):
     with pytest.raises(ConfigError, match=r"^'sink': .*topology\.tick\.tuple\.freq\.secs"):
         builder.set_bolt("sink", Sink()).add_configuration("topology.tick.tuple.freq.secs", -1)
@@ -391,9 +379,6 @@ def test_an_option_by_its_python_name_works_or_is_refused(builder):
     assert spec.configuration["topology.max.spout.pending"] == 1
 
 
-# --- pickling ------------------------------------------------------------------------------------
-
-
 def test_what_cannot_be_pickled_is_named_with_its_attribute(builder):
     bolt = Sink()
     bolt.name, bolt.connection = "n", threading.Lock()
@@ -423,9 +408,6 @@ def test_a_custom_grouping_that_cannot_be_pickled_is_named(builder):
         NotPicklableError, match=r"^the custom grouping of bolt 'sink', attribute 'lock'"
     ):
         builder.set_bolt("sink", Sink()).custom_grouping("words", grouping)
-
-
-# --- the graph -----------------------------------------------------------------------------------
 
 
 def test_tasks_are_numbered_in_the_order_of_declaration():

@@ -150,9 +150,6 @@ def test_an_anchor_is_a_tuple(anchors):
     assert notes == [] or notes[0].startswith("EmitError: an anchor is a tuple")
 
 
-# --- acks ----------------------------------------------------------------------------------------
-
-
 def twice(first: str, second: str):
     def deed(bolt, tuple):
         getattr(bolt.collector, first)(tuple)
@@ -298,9 +295,6 @@ def test_a_basic_bolt_emits_directly_and_anchored():
     assert feeder.tracker.fails == {4: 1, 9: 1}
     (note,) = driven.heard.errors
     assert note.error.startswith("EmitError: task 9 does not take stream 'to' of 'points'")
-
-
-# --- spouts --------------------------------------------------------------------------------------
 
 
 class Deeds(Spout):

@@ -47,9 +47,6 @@ def route(declare, fields=("key", "n"), tasks: int = 4, turn: int = 0):
     return make_outlets(topology, 1, turn)["default"].route
 
 
-# --- shuffle -------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("grouping", ["shuffle_grouping", "local_or_shuffle_grouping"])
 @pytest.mark.parametrize("turn", [0, 1, 7])
 def test_a_shuffle_is_even_within_a_wave(grouping, turn):
@@ -138,8 +135,6 @@ def test_none_repeats_its_choices_in_a_task_that_is_retried():
 
     assert [first(("k", n)) for n in range(50)] == [again(("k", n)) for n in range(50)]
 
-
-# --- fields --------------------------------------------------------------------------------------
 
 SAMPLES = ["the", "", "größe", "\U0001f32a", 0, -5, 10**30, 2.5, None, b"raw", ("a", 1), [1, [2]]]
 
@@ -271,9 +266,6 @@ def test_an_error_leaves_the_other_values_alone():
     assert choose(("the", 1)) == before
 
 
-# --- all, global, partial key --------------------------------------------------------------------
-
-
 def test_all_sends_a_copy_to_every_task():
     assert route(lambda bolt: bolt.all_grouping("source"))(("k", 1)) == (2, 3, 4, 5)
 
@@ -331,9 +323,6 @@ def test_one_task_takes_all_keys(grouping):
     choose = route(lambda bolt: getattr(bolt, grouping)("source", "key"), tasks=1)
 
     assert {choose((n, n)) for n in range(20)} == {(2,)}
-
-
-# --- custom, direct, several ---------------------------------------------------------------------
 
 
 class Chosen(CustomGrouping):

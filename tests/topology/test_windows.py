@@ -299,9 +299,6 @@ def test_what_has_expired_is_not_kept(engine):
     assert len(driven.acked) == 600
 
 
-# --- event time ------------------------------------------------------------------------------
-
-
 def dated(bolt):
     return bolt.with_timestamp_field("ts")
 
@@ -402,9 +399,6 @@ def test_a_timestamp_that_is_no_time_fails_its_own_message_only(engine):
     assert World.emitted == [[1]]
     assert [letter.message_id for letter in driven.letters.all()] == ["2"]
     assert "a timestamp is an integer" in driven.errors[0][1]
-
-
-# --- failures --------------------------------------------------------------------------------
 
 
 def test_a_window_that_raises_fails_all_its_messages_and_is_executed_when_they_are_back(engine):
@@ -620,9 +614,6 @@ def test_a_bolt_can_tell_how_many_tuples_of_its_task_were_late(engine):
     driven.feed((1, 1000), (12, 12_000)).wait(1).feed((2, 2000), (3, 3000), (21, 21_000)).wait(1)
 
     assert World.emitted == [0, 2]
-
-
-# --- how users write them --------------------------------------------------------------------
 
 
 class Own(Collect):

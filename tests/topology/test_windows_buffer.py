@@ -56,9 +56,6 @@ def ends(windows):
     return [window.end_timestamp for window in windows]
 
 
-# --- examples ----------------------------------------------------------------------------------
-
-
 def test_the_example_of_storms_documentation_gives_its_windows():
     second = 1000
     played = Played(Seconds(20), Seconds(10))
@@ -183,8 +180,6 @@ def test_a_reopened_window_is_given_again_when_its_tuples_are_back(length, slide
     assert again.start_timestamp == failed.start_timestamp
     assert played.buffer.next_window(20) is None
 
-
-# --- against everything recomputed -------------------------------------------------------------
 
 small = st.integers(1, 7)
 measures = st.one_of(small.map(Tuples), small.map(lambda n: Seconds(n / 1000)))
@@ -323,9 +318,6 @@ def play(length, slide, script, pickled=False):
         if pickled:
             played.buffer = pickle.loads(pickle.dumps(played.buffer))
     return played
-
-
-# --- watermark ---------------------------------------------------------------------------------
 
 
 def test_the_watermark_is_the_least_of_the_latest_of_each_stream_less_the_lag():

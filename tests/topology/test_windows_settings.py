@@ -52,9 +52,6 @@ def started(bolt, **options):
     loop.close()
 
 
-# --- as it is said -----------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("count", [0, -1, 2.0, True, None])
 def test_a_number_of_tuples_is_positive_and_whole(count):
     with pytest.raises(TopologyError, match="a number of tuples is a positive integer"):
@@ -127,9 +124,6 @@ def test_a_windowed_bolt_pickles_with_its_window():
     assert again.configuration == {TICKS: 1.0}
 
 
-# --- ticks -------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("bolt", "ticks"),
     [
@@ -166,9 +160,6 @@ def test_a_configuration_that_lost_the_ticks_is_refused():
 
     with pytest.raises(TopologyError, match="'windows' needs ticks"):
         built(bolt)
-
-
-# --- as it is built ----------------------------------------------------------------------------
 
 
 def test_a_bolt_without_a_window_is_refused():
@@ -218,9 +209,6 @@ def test_a_late_stream_has_fields_that_the_inputs_have():
 def test_a_timeout_of_the_bolt_itself_is_checked_when_it_is_built():
     with pytest.raises(TopologyError, match=r"are 12 s together, .* times out after 10 s"):
         built(Windowed().with_window(Seconds(8), Seconds(4)), {"topology.message.timeout.secs": 10})
-
-
-# --- as a run starts ---------------------------------------------------------------------------
 
 
 def test_a_window_that_outlasts_the_timeout_is_refused_before_anything_runs():

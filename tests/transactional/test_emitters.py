@@ -153,9 +153,6 @@ def broker(*partitions, name="b", **more):
     return made
 
 
-# --- planning ------------------------------------------------------------------------------------
-
-
 def test_kinds_follow_the_classes():
     broker([])
     kinds = [
@@ -300,9 +297,6 @@ def test_the_spout_is_told_what_is_behind_and_closed():
     assert CALLS == [("cleanup_before", 7), ("close coordinator",)]
 
 
-# --- whole runs ----------------------------------------------------------------------------------
-
-
 class Collect(BatchBolt, Committer):
     """Emits what a batch held; fails the attempts that it is told to."""
 
@@ -429,9 +423,6 @@ def test_a_failing_look_at_a_transactional_source_does_not_end_the_run():
     run.finish()
 
     assert batches(run) == [("1:0", [1])]
-
-
-# --- a coordinator of one's own ------------------------------------------------------------------
 
 
 class Whole(TransactionalSpout):

@@ -310,9 +310,6 @@ def test_any_other_json_value_in_place_of_a_part_is_damage_or_a_ledger_that_says
     assert json.loads(json.dumps(ledger.to_json())) == document
 
 
-# --- taking the last batch back ---------------------------------------------------------------
-
-
 def committed_batches(number, attempt=0):
     ledger = Ledger("t")
     for txid in range(1, number + 1):

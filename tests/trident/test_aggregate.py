@@ -229,8 +229,6 @@ def test_an_aggregator_is_cleaned_up_after_an_error():
     assert tracked.calls == ["prepare", "cleanup"]
 
 
-# --- several columns, least and greatest ------------------------------------------------------
-
 SALES = Schema.parse("city string, amount double, day bigint")
 COLUMNS = Columns(n=Count(), total=("amount", Sum()), last=("day", Max()), first=("day", Min()))
 OUT = Schema.parse("city string, n bigint, total double, last bigint, first bigint")

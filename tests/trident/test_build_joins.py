@@ -31,9 +31,6 @@ def people(topology):
     return topology.new_stream("people", FixedBatchSpout("name string, person bigint", 1, []))
 
 
-# --- merge ---------------------------------------------------------------------------------
-
-
 def test_merge_needs_streams_of_the_same_types(topology, orders, people):
     with pytest.raises(
         TopologyError,
@@ -83,9 +80,6 @@ def test_two_streams_at_least_of_this_topology(topology, orders, operation):
 def test_a_grouped_stream_is_no_stream(topology, orders):
     with pytest.raises(TopologyError, match="merge needs streams"):
         topology.merge(orders, orders.group_by("id"))
-
-
-# --- join ----------------------------------------------------------------------------------
 
 
 def test_the_fields_of_a_join(topology, orders, people):
@@ -177,9 +171,6 @@ def test_arguments_that_are_no_join_say_what_a_join_takes(topology, orders, peop
 
     with pytest.raises(TopologyError, match=r"join takes \(s1, fields1, s2, fields2, out\)"):
         topology.join(*given)
-
-
-# --- multi_reduce --------------------------------------------------------------------------
 
 
 class Ungrouped(MultiReducer):

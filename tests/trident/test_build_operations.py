@@ -34,9 +34,6 @@ def stream(topology):
     return topology.new_stream("rows", FixedBatchSpout("k string, n bigint", 1, [("a", 1)]))
 
 
-# --- tuple by tuple --------------------------------------------------------------------------
-
-
 def test_as_many_expressions_as_outputs(stream):
     with pytest.raises(TopologyError, match=r"each\(n\) is one expression, but has 2 outputs"):
         stream.each("n", expr("n"), out="a bigint, b bigint")
@@ -93,9 +90,6 @@ def test_a_stream_has_a_field(stream, build):
         build(stream)
 
 
-# --- partitions --------------------------------------------------------------------------------
-
-
 def test_partitions_need_a_field_or_a_grouping(stream):
     with pytest.raises(TopologyError, match="partition_by needs a field"):
         stream.partition_by([])
@@ -146,9 +140,6 @@ def test_local_or_shuffle_stays_as_wide_unless_hinted(topology, stream):
     assert [width(topology, s) for s in (before, same, other)] == [2, 2, 3]
 
 
-# --- aggregation -------------------------------------------------------------------------------
-
-
 def test_a_chain_needs_an_aggregator_and_distinct_outputs(stream):
     chain = stream.chained_agg().aggregate(Count(), out="a")
 
@@ -185,9 +176,6 @@ def test_the_least_and_the_greatest_of_tuples_need_a_key(stream):
     for method in (stream.min, stream.max):
         with pytest.raises(TopologyError, match="needs a field, or a key"):
             method(None)
-
-
-# --- states --------------------------------------------------------------------------------------
 
 
 def test_a_query_of_a_state_of_ones_own_is_as_wide_as_the_state(topology, stream):

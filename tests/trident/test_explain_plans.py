@@ -78,9 +78,6 @@ def sums(topology, conf=None):
     return [cost_of(plan, conf, case).text() for case in cases(plan, conf)]
 
 
-# --- Python: who shares a visit ----------------------------------------------------------
-
-
 def test_neighbours_in_python_share_one_visit_and_fields_that_nobody_reads_stay_behind():
     topology, rows = start()
     made = rows.each("n", double, out="m bigint").filter("m", is_odd)
@@ -136,9 +133,6 @@ def test_what_is_made_already_ends_a_visit():
 
     assert python_chain(plan, plan.nodes[2], made={plan.nodes[1]}) == [plan.nodes[2]]
     assert python_chain(plan, plan.nodes[2], made={plan.nodes[2]}) == []
-
-
-# --- shuffles ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -241,9 +235,6 @@ def test_a_full_outer_join_sends_nothing_to_all():
     assert "1 more" not in topology.explain()
 
 
-# --- where rows come from, and where states are asked and written --------------------------
-
-
 @pytest.mark.parametrize(
     ("spout", "said"),
     [
@@ -292,9 +283,6 @@ def test_a_static_state_of_the_driver_is_asked_there_and_one_on_a_server_by_task
     assert (said[2], said[3]) == (["driver"], ["Python"])
 
 
-# --- jobs --------------------------------------------------------------------------------
-
-
 def test_a_linear_word_count_is_one_job_or_one_and_one_by_tasks(tmp_path):
     topology, rows = start()
     words = rows.each("s", Split(), out="word")
@@ -341,9 +329,6 @@ def test_dead_letters_cost_nothing_while_there_are_none():
 
     assert "  while results fit the driver: 2 jobs for processing, 0 for commit; 1 shuffle" in lines
     assert "  1 or 2 more in a batch that puts rows aside or takes letters up again" in lines
-
-
-# --- names -------------------------------------------------------------------------------
 
 
 def test_a_name_cannot_end_its_line():

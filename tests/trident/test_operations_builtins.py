@@ -68,9 +68,6 @@ def emitted(aggregator, rows):
     return collector.rows
 
 
-# --- Average -----------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("values", "expected"),
     [
@@ -112,9 +109,6 @@ def test_an_average_of_no_number_is_refused(inputs):
         Average().output_types(inputs)
 
 
-# --- CollectSet --------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("values", "expected"),
     [
@@ -147,8 +141,6 @@ def test_a_set_has_the_type_of_its_field():
         with pytest.raises(TopologyError, match="CollectSet"):
             CollectSet().output_types(bad)
 
-
-# --- TopN --------------------------------------------------------------------------------
 
 SCORES = tuples("user score", [("a", 3), ("b", 7), ("c", None), ("d", 3), ("e", 9), ("b", 7)])
 
@@ -210,9 +202,6 @@ def test_rows_are_structs_of_the_fields_it_reads():
 def test_a_top_n_that_makes_no_sense_is_refused(make):
     with pytest.raises(TopologyError, match="TopN"):
         make()
-
-
-# --- CountDistinct -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("n", [0, 1, 2, 100, 350])
@@ -306,9 +295,6 @@ def test_trident_is_imported_without_the_package():
     assert builtins.len(pickle.dumps(CountDistinct(10))) < 300
 
 
-# --- Columns -----------------------------------------------------------------------------
-
-
 def test_columns_finish_one_by_one():
     columns = Columns(n=Count(), mean=("x", Average()), users=("u", CountDistinct()))
     rows = tuples("x u", [(1, "a"), (4, "a"), (None, "b")])
@@ -378,8 +364,6 @@ def test_columns_are_as_deterministic_as_their_parts():
     assert Columns(n=Count()).deterministic
     assert not Columns(n=nondeterministic(Count())).deterministic
 
-
-# --- MinBy, MaxBy, FirstN ----------------------------------------------------------------
 
 DEVICES = tuples("id load", [("a", 3), ("b", None), ("c", 7), ("d", 3), ("e", 7)])
 
@@ -475,9 +459,6 @@ def test_only_a_sorted_choice_is_the_same_in_a_replay():
     assert not FirstN(3).apply(Recorded(schema)).calls[0].deterministic
 
 
-# --- queries, functions, filters ---------------------------------------------------------
-
-
 class Listed(State):
     def get_tuples(self):
         return [["a", 1], ["b", 2]]
@@ -518,9 +499,6 @@ def test_string_length_and_true_filter():
 
     assert collector.rows == [(0,), (2,), (None,)]
     assert StringLength().output_types(["string"]) == ["int"]
-
-
-# --- native forms ------------------------------------------------------------------------
 
 
 class OtherCount(Count):

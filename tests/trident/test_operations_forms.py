@@ -88,9 +88,6 @@ def parts(word, n) -> list[str]:
     return list(word)
 
 
-# --- functions, filters, maps ------------------------------------------------------------
-
-
 def test_a_plain_map_gets_the_field_values_and_gives_one_tuple():
     assert as_map(shout, 1, "map").execute(row("ab", 2)) == ("abab",)
     assert as_map(lambda word, n: (n, word), 2, "map").execute(row("ab", 2)) == (2, "ab")
@@ -160,9 +157,6 @@ def test_classes_of_the_contracts_pass_as_they_are():
     assert as_query(get, 1, "") is get
 
 
-# --- types -------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("operation", "out", "expected"),
     [
@@ -211,9 +205,6 @@ def test_a_type_that_stays_unknown_is_an_error_with_the_fix_in_it(operation, fix
 def test_an_operation_that_makes_more_fields_than_out_has_is_refused():
     with pytest.raises(TopologyError, match="makes 1 fields, but out has 2"):
         typed(Split(), Schema.parse("a, b"), Schema.parse("word string"), "each(Split)")
-
-
-# --- aggregators -------------------------------------------------------------------------
 
 
 @reducer(init=0)
@@ -386,9 +377,6 @@ def test_a_vectorised_aggregator_keeps_the_contract_of_all_aggregators():
     assert rows_of(made, [row("a", 1), row("b", 2)]) == [(2, 3)]
 
 
-# --- several streams ---------------------------------------------------------------------
-
-
 @multi_reducer
 def both(left, right) -> list[tuple[str, int]]:
     return [(one["word"], len(right)) for one in left]
@@ -426,9 +414,6 @@ def test_a_multi_reducer_of_other_arguments_is_refused():
         as_multi_reducer(both, 3, "multi_reduce(both)")
     with pytest.raises(TopologyError, match="must take the group and one list"):
         as_grouped_multi_reducer(lambda left, right: None, 2, "multi_reduce(f)")
-
-
-# --- states ------------------------------------------------------------------------------
 
 
 def test_a_query_answers_for_all_tuples_at_once():
@@ -470,9 +455,6 @@ def test_what_an_updater_gives_is_emitted():
 
     assert state == {"a": 1}
     assert collector.rows == [("a", 1)]
-
-
-# --- marks, names, pickling --------------------------------------------------------------
 
 
 FORMS = {

@@ -297,9 +297,6 @@ def test_every_type_goes_through_a_python_function_unchanged(kind, value):
     assert (row["x"], nothing["x"]) == (value, None)
 
 
-# --- filters -----------------------------------------------------------------------------
-
-
 class Long(Filter):
     def is_keep(self, tuple):
         return len(tuple["word"] or "") > 2
@@ -333,9 +330,6 @@ def test_debug_prints_every_tuple_and_keeps_it(capsys):
     assert keep(Debug("words"), ["word", "n"], WORDS.slice(2)) == [3, 4]
 
     assert capsys.readouterr().out == "DEBUG(words): [None, 3]\nDEBUG(words): ['cow', 4]\n"
-
-
-# --- Arrow and pandas functions --------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -455,9 +449,6 @@ def test_pandas_sees_nulls_as_nulls_and_gives_them_back():
     assert [row["loud"] for row in rows] == ["THE", "", None, "COW"]
 
 
-# --- prepare and cleanup -----------------------------------------------------------------
-
-
 class Tracked(Function):
     def __init__(self, fail=False):
         self.calls = []
@@ -517,9 +508,6 @@ def test_negate_prepares_and_cleans_up_the_filter_inside():
 
     assert keep(Negate(Inside()), ["n"]) == [1]
     assert Inside.calls == ["prepare", "cleanup"]
-
-
-# --- tuples ------------------------------------------------------------------------------
 
 
 def test_a_tuple_is_read_by_name_and_by_position():

@@ -48,9 +48,6 @@ def committed_batches(spout, out=None, config=AT_ONCE):
     return batches, attempts
 
 
-# --- a rich spout ------------------------------------------------------------------------------
-
-
 def test_a_rich_spouts_messages_are_failed_and_the_replay_is_a_new_batch():
     fill("abcde")
     FAILURES["b"] = 1
@@ -87,9 +84,6 @@ def test_a_batch_that_fails_takes_the_messages_of_later_ones_with_it():
     assert [word for (word,) in calls("fail")] == list("abcdef")
     assert sorted(word for (word,) in calls("ack")) == list("abcdef")
     assert [word for (word,) in kept.rows] == list("abcdef")
-
-
-# --- a batch spout -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("spout", [Batches, SteadyBatches])
@@ -139,9 +133,6 @@ def test_fixed_batches_are_the_same_in_every_attempt():
 
     assert batches == {1: ["a", "b"], 2: ["c"]}
     assert attempts == ["1:2", "2:0"]
-
-
-# --- transactional spouts ----------------------------------------------------------------------
 
 
 def test_a_transactional_spout_is_asked_once_for_a_txid_and_emits_it_for_every_attempt():
@@ -227,9 +218,6 @@ def test_a_partition_that_vanished_is_left_out_of_the_replay_and_keeps_its_posit
     run.close()
 
     assert [word for (word,) in kept.rows] == ["a", "x", "y", "z"]
-
-
-# --- together ----------------------------------------------------------------------------------
 
 
 def test_two_spouts_share_the_txid_and_a_spout_without_data_has_an_empty_part():

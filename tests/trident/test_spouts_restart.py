@@ -127,9 +127,6 @@ def test_a_crash_of_a_spout_that_is_not_transactional_loses_nothing(world, make,
     assert sorted(world.counted()) == words
 
 
-# --- what a pending batch holds then -------------------------------------------------------------
-
-
 def die_in_batch_2(world, spout, out=None):
     world.config = CONFIG.replace(max_spout_pending=1)  # batch 1 has committed by then
     faults.install(CrashAt("processed"))

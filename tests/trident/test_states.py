@@ -255,9 +255,6 @@ def test_an_aggregator_is_cleaned_up_when_the_update_fails():
     assert tracked.calls[-1] == "cleanup"
 
 
-# --- queries -----------------------------------------------------------------------------
-
-
 def ask(query, state, *words, shape=Shape.MAP, out="found bigint", seen_by=None):
     step = QueryStep("state_query(it)", spec(shape), query, ("word",), Schema.parse(out))
     batch = pa.record_batch({"word": pa.array(words, pa.string())})
@@ -335,9 +332,6 @@ def test_a_query_must_answer_every_tuple():
     with pytest.raises(ValueError, match=r"state_query\(it\) gave 1 answers for 2 tuples"):
         ask(query, Own(), "a", "b")
     assert not query.open
-
-
-# --- the handle --------------------------------------------------------------------------
 
 
 def stream(topology):

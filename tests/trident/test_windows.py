@@ -41,9 +41,6 @@ def flat(kept):
     return [row[0] for rows in kept.batches.values() for row in rows]
 
 
-# --- how a window is written ---------------------------------------------------------------
-
-
 def test_results_come_with_the_batch_that_completes_the_window():
     topology, rows = stream_of(range(7))
     kept = capture(rows.tumbling_window(3, "id", Sum(), "total"))
@@ -251,9 +248,6 @@ def test_a_file_spout_tells_of_a_batch_whether_it_holds_files(tmp_path):
     planner.close()
 
 
-# --- what is refused when it is built ------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("store", "said"),
     [
@@ -315,9 +309,6 @@ def test_what_does_not_fit_is_refused_when_it_is_built(build, said):
 
     with pytest.raises(TopologyError, match=said):
         build(rows)
-
-
-# --- time ----------------------------------------------------------------------------------
 
 
 class Timed:

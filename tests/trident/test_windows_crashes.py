@@ -205,9 +205,6 @@ def test_crashes_with_the_windows_in_a_file_that_undoes_lost_attempts(window, tm
         assert world.found == world.expected, f"crash at point {n}"
 
 
-# --- schedules of all kinds of failures ----------------------------------------------------
-
-
 def rolled_world(seed: int, window: Any, map_class: Callable[[Dice], Any]) -> tuple[World, Dice]:
     rng = random.Random(seed)
 

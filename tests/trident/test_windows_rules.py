@@ -35,9 +35,6 @@ def _chunk_size(request, monkeypatch):
     monkeypatch.setattr(buffer, "CHUNK_TUPLES", request.param)
 
 
-# --- what a window is ----------------------------------------------------------------------
-
-
 def test_a_tumbling_window_is_as_long_as_its_slide():
     assert (TumblingCountWindow.of(5).span, TumblingCountWindow.of(5).step) == (5, 5)
     hour = TumblingDurationWindow.of(dt.timedelta(hours=1))
@@ -80,9 +77,6 @@ def test_a_slide_that_is_more_than_the_length_is_refused(pair):
 def test_count_and_time_cannot_be_mixed(pair):
     with pytest.raises(TopologyError, match="by count or by time"):
         sliding(*pair)
-
-
-# --- the rules -----------------------------------------------------------------------------
 
 
 def test_the_documented_example_by_count():
@@ -204,9 +198,6 @@ def test_the_replay_of_a_batch_that_had_closed_a_window_closes_it_again():
     assert driven.commit([4, 5]) == [([3, 4, 5],)]
 
 
-# --- aggregators ---------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("aggregator", [Listed(), Ids()], ids=["reducer", "combiner"])
 def test_each_kind_of_aggregator_folds_the_window(aggregator):
     driven = Driven(TumblingCountWindow.of(2), aggregator)
@@ -244,8 +235,6 @@ def test_only_a_window_by_time_counts_as_deterministic():
     moody.deterministic = False
     assert not Driven(TumblingDurationWindow.of(Seconds(1)), moody).updater.deterministic
 
-
-# --- what is stored ------------------------------------------------------------------------
 
 NOON = dt.datetime(2024, 2, 29, 12, 30, 15, 123456, tzinfo=dt.UTC)
 TYPES = {

@@ -36,9 +36,6 @@ def out() -> list[Any]:
     return [values for _, values in seen("out")]
 
 
-# --- state ---------------------------------------------------------------------------------------
-
-
 class Count(BasicBolt):
     output_fields = ("word", "count")
 
@@ -160,9 +157,6 @@ def test_functions_and_local_classes_may_be_kept(keep_alive):
     assert seen("sums") == [(20, 10), (11, 10), (12, 10)]
 
 
-# --- transient attributes ------------------------------------------------------------------------
-
-
 class Connected(Bolt):
     """Has a lock that cannot be pickled, and a count that can."""
 
@@ -237,9 +231,6 @@ def test_an_attribute_that_cannot_be_pickled_is_named_and_ends_the_run():
     assert (error.component, error.attribute) == ("bolt 'bolt' after a wave", "connection")
     assert "transient = ('connection',)" in str(error)
     assert feeder.tracker.acks == {}
-
-
-# --- errors --------------------------------------------------------------------------------------
 
 
 def raise_on_odd(bolt, tuple):
@@ -331,9 +322,6 @@ def test_an_error_in_a_child_fails_the_message_once():
     driven.until_idle()
 
     assert (feeder.tracker.acks, feeder.tracker.fails) == ({}, {1: 1})
-
-
-# --- held tuples ---------------------------------------------------------------------------------
 
 
 class Join(Bolt):

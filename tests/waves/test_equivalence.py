@@ -130,9 +130,6 @@ def test_without_ackers_the_same_tuples_are_executed(plan, keys):
     assert run(plan, keys, ackers=0)[0] == run(plan, keys, ackers=1)[0]
 
 
-# --- order ---------------------------------------------------------------------------------------
-
-
 class Tag(Bolt):
     """Emits each number with the task that it came through."""
 

@@ -144,9 +144,6 @@ def test_the_garbage_collector_is_on_again_after_an_error():
     assert gc.isenabled()
 
 
-# --- live tasks ----------------------------------------------------------------------------------
-
-
 class Stub:
     """Stands for a bolt task."""
 

@@ -166,8 +166,6 @@ class EmbeddedStore(CoordinationStore):
                 self._check_epoch(db)
                 write(db, self._epoch)
 
-    # --- within a transaction --------------------------------------------------------------
-
     def _take_lease(
         self, db: sqlite3.Connection, fingerprint: Mapping[str, Any]
     ) -> tuple[int, str | None]:
@@ -242,8 +240,6 @@ class EmbeddedStore(CoordinationStore):
     def _put(self, db: sqlite3.Connection, name: str, body: str) -> None:
         check = checksum(f"{name}|{body}")
         db.execute("INSERT OR REPLACE INTO records VALUES (?, ?, ?)", (name, body, check))
-
-    # --- the file --------------------------------------------------------------------------
 
     def _create(self, fingerprint: Mapping[str, Any]) -> None:
         """Make the file aside and move it in place: a file of that name is always complete."""

@@ -188,8 +188,6 @@ class BatchLoop:
             planner.close()
         self._setup.store.release()
 
-    # --- events and actions ------------------------------------------------------------------
-
     def _take_reports(self, wait_s: float) -> None:
         try:
             report = self._reports.get(timeout=wait_s) if wait_s > 0 else self._reports.get_nowait()
@@ -270,8 +268,6 @@ class BatchLoop:
         found = self._coordinator.in_flight.get(attempt.txid)
         return found is not None and found[0] == attempt
 
-    # --- the three steps ---------------------------------------------------------------------
-
     def _emit(self, attempt: TransactionAttempt) -> None:
         try:
             metadata = self._plan(attempt)
@@ -340,8 +336,6 @@ class BatchLoop:
         due = self._settle_at is not None and self._clock() >= self._settle_at
         if due and not self._coordinator.in_flight:
             self._settle()
-
-    # --- spouts ------------------------------------------------------------------------------
 
     def _plan(self, attempt: TransactionAttempt) -> dict[str, Any]:
         stored = self.ledger.emitted.get(attempt.txid)

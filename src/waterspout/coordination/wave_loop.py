@@ -210,8 +210,6 @@ class WaveLoop:
     def _is_asleep(self) -> bool:
         return not self.active and not self.spouts.pending and not self.spouts.collected
 
-    # --- beginning a wave ----------------------------------------------------------------------
-
     def _collect(self) -> bool:
         """Ask the spouts, unless they must wait; return whether to ask again at once."""
         throttled = self._pacing.look(sum(map(len, self._waiting)))
@@ -267,8 +265,6 @@ class WaveLoop:
                 self._tick_at[task] = now + period
                 due.append(Frame(SYSTEM_TASK, TICK_STREAM, task, [(period,)], born=self.waves + 1))
         return due
-
-    # --- ending a wave -------------------------------------------------------------------------
 
     def _finish(self, ended: WaveDone | WaveFailed) -> None:
         assert self._running is not None
@@ -382,8 +378,6 @@ class WaveLoop:
         log.error("a tuple for %r kills its worker and is failed: %s", component, error)
         self._report([ErrorNote(component, frame.target, str(error), "")])
         self.spouts.fail(anchored(frame)[0], component, f"its worker died: {error}")
-
-    # --- around it -----------------------------------------------------------------------------
 
     def _pass_on_activation(self) -> None:
         if self.active != self._was_active:

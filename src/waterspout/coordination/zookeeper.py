@@ -181,8 +181,6 @@ class ZooKeeperStore(CoordinationStore):
             self._held = None
             self._close()
 
-    # --- taking the lease --------------------------------------------------------------------
-
     def _if_taken_by(self, found: _Found, tried: set[str]) -> _Held | None:
         """Return the lease if one of our tries has got it; a lost answer may have hidden that."""
         owner, lease = found.owner, found.lease
@@ -248,8 +246,6 @@ class ZooKeeperStore(CoordinationStore):
             session.transact(self._path, build)
         return lease
 
-    # --- with the lease ----------------------------------------------------------------------
-
     def _check(self, transaction: Any, held: _Held) -> None:
         """Add the conditions under which the lease is ours."""
         transaction.check(self._path, held.version)
@@ -308,8 +304,6 @@ class ZooKeeperStore(CoordinationStore):
             "deleted. It writes nothing any more; run it again."
         )
 
-    # --- reading -----------------------------------------------------------------------------
-
     def _read(self, session: Session) -> _Found:
         """Read what there is, in an order in which nothing can be missed."""
         node = session.get(self._path)
@@ -354,8 +348,6 @@ class ZooKeeperStore(CoordinationStore):
 
     def _lease_path(self, name: str) -> str:
         return f"{self._path}/lease-{name}"
-
-    # --- the session -------------------------------------------------------------------------
 
     @contextmanager
     def _as_holder(self) -> Iterator[tuple[Session, _Held]]:

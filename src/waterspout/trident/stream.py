@@ -105,8 +105,6 @@ class Stream:
         """The node of the plan that gives the stream's tuples."""
         return self._node
 
-    # --- tuple by tuple ----------------------------------------------------------------------
-
     def each(
         self,
         fields: FieldNames | EachOperation,
@@ -215,8 +213,6 @@ class Stream:
             raise TopologyError(f"{describe(assembly)} must return a stream; it gave {made!r}")
         return made
 
-    # --- which partition ---------------------------------------------------------------------
-
     def partition_by(self, fields: FieldNames) -> Stream:
         """Bring tuples with equal fields to one partition."""
         chosen = self.schema.select(field_names(fields), where="partition_by")
@@ -262,8 +258,6 @@ class Stream:
         """Spread the operations since the last repartitioning over `n` partitions."""
         self._topology.hint(self._node, n)
         return self
-
-    # --- aggregation -------------------------------------------------------------------------
 
     def group_by(self, fields: FieldNames) -> GroupedStream:
         """Group each batch by some fields, for the aggregation that follows."""
@@ -314,8 +308,6 @@ class Stream:
         """Keep the tuple for which `key(tuple)` is greatest, in each partition of a batch."""
         return self._extreme("max", MaxBy(None, key))
 
-    # --- windows -----------------------------------------------------------------------------
-
     def window(
         self,
         config: WindowConfig,
@@ -358,8 +350,6 @@ class Stream:
         from waterspout.trident.windowing.config import sliding
 
         return self.window(sliding(length, slide), *args, store=store, out=out)
-
-    # --- states ------------------------------------------------------------------------------
 
     def persistent_aggregate(
         self,
@@ -426,8 +416,6 @@ class Stream:
             Query, where=where, schema=schema, state=state.name, fields=names, query=query,
             out=output,
         )  # fmt: skip
-
-    # --- the plan ----------------------------------------------------------------------------
 
     def name(self, name: str) -> Stream:
         """Give the last operation a name, shown in plans and errors."""

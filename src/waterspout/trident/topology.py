@@ -168,8 +168,6 @@ class TridentTopology:
                 return found[root_of(node)] or 1
         return 1
 
-    # --- what streams and states call --------------------------------------------------------
-
     def next_number(self) -> int:
         """Return the number of the node to be made next."""
         return len(self._nodes) + 1
