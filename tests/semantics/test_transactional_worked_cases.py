@@ -23,7 +23,7 @@ MAPS: dict[str, MemoryMap] = {}
 
 
 class Batches(TransactionalSpout):
-    """A list of batches; the metadata of a batch is its place in it."""
+    """A list of batches; the metadata of a batch is its position in it."""
 
     output_fields = ("tx", "word")
 

@@ -40,7 +40,7 @@ class Once:
 
 
 class GlobalSum(BatchBolt, Committer):
-    """The seed's global count: a value and the txid that it is of, in one row."""
+    """Storm's example of a global count: a value and the txid that it is of, in one row."""
 
     output_fields = ("tx", "sum")
 

@@ -69,8 +69,9 @@ class BatchBolt(Component, ABC):
         """All tuples of the batch were executed here; called once, tuples or not.
 
         In a committer, and behind one, it runs in the commit phase: batches in txid order, one at
-        a time. A lost worker repeats it, so writes must be made for their txid once; and an attempt
-        that was given up may still run somewhere, so nothing is to be written over a later one.
+        a time. It is called again if its worker is lost: store the txid with what you write, and
+        skip what this txid has written already. An attempt that was given up may still run
+        somewhere: do not let it write over a later one.
         """
 
 

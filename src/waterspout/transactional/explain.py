@@ -6,7 +6,7 @@ from waterspout.config import Config
 from waterspout.transactional.builder import TransactionalTopology
 from waterspout.transactional.phases import commit_stages
 from waterspout.transactional.spouts import OpaquePartitionedTransactionalSpout
-from waterspout.waves.explain import describe_component
+from waterspout.waves.explain import describe_component, describe_stages
 from waterspout.waves.shape import spread
 
 __all__ = ["explain"]
@@ -23,8 +23,7 @@ def explain(topology: TransactionalTopology, conf: Config, workers: int) -> str:
     shape = spread(topology.outline(), workers)
     lines += ["", f"in flight at once: {conf.max_batches} at most; in commit: one"]
     lines.append(f"processing: 1 job, {len(shape.stages)} stages")
-    for number, stage in enumerate(shape.stages, 1):
-        lines.append(f"  stage {number} ({stage.shards} shards): {', '.join(stage.components)}")
+    lines += describe_stages(shape)
     late = topology.late
     stages = commit_stages(shape, late)
     if not stages:

@@ -37,7 +37,7 @@ __all__ = [
 
 
 def pinned(metadata: Any, count: int, emitter: str) -> Any:
-    """Return the metadata of what an emitter has emitted to learn it; None if that is nothing."""
+    """Return the metadata of an emitter that was run to learn it; None if it emitted nothing."""
     if count and metadata is None:
         raise TopologyError(
             f"{emitter} emitted {count} tuples and returned None as their metadata: they could not "

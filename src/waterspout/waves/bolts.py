@@ -172,15 +172,16 @@ class BoltTask:
         return intake, left
 
     def close_books(self) -> tuple[Outcome, list[Failure], list[int]]:
-        """Return the ids that were acked, the messages that failed, and the resets."""
+        """Return the ids that were acked, the messages that failed, and the resets.
+
+        Called when a wave is over; what is still open is kept for the next one.
+        """
         outcome = Outcome()
         failures: list[Failure] = []
         resets: list[int] = []
         still_open = []
         for intake in self._intakes:
             reasons, intake.reasons = intake.reasons, {}
-            if intake is self._intakes[-1]:
-                reasons |= self._reasons
             before = len(outcome.failed)
             resets.extend(intake.resets)
             intake.resets = []
@@ -191,10 +192,7 @@ class BoltTask:
                 for root, index in outcome.failed[before:]
             )
         self._intakes = still_open
-        self._reasons: dict[int, str] = {}
         return outcome, failures, resets
-
-    _reasons: dict[int, str]
 
     def _execute(
         self, rows: list[tuple[Any, ...]], origin: Origin, base: int, deadline: float
@@ -231,11 +229,12 @@ class BoltTask:
     def _fail(self, given: Tuple, error: Exception) -> None:
         """Fail the one tuple whose execution raised; the others go on."""
         if isinstance(error, FailedException):
-            self._reasons[given._index] = described(error)
+            reason = described(error)
         elif self._crash_on_error:
             raise BoltCrash(f"bolt {self._component!r} raised {described(error)}") from error
         else:
-            self._reasons[given._index] = self.errors.add(error)
+            reason = self.errors.add(error)
+        given._origin.intake.reasons[given._index] = reason
         given._origin.done[given._index] = FAILED
 
     def _new_collector(self) -> None:
@@ -243,7 +242,6 @@ class BoltTask:
         basic = isinstance(self.bolt, BasicBolt)
         self.collector = BasicCollector(port) if basic else OutputCollector(port)
         self._intakes = []
-        self._reasons = {}
 
     def _prepare(self) -> None:
         if isinstance(self.bolt, BasicBolt):

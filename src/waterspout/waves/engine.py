@@ -17,7 +17,7 @@ __all__ = ["Wave", "WaveDone", "WaveEngine", "WaveFailed", "assemble"]
 
 @dataclass(frozen=True)
 class Wave:
-    """All that one wave needs: its first stage's inputs, with the rest as passengers."""
+    """All that one wave needs. Inputs of later stages travel with those of the first."""
 
     shape: WaveShape
     header: WaveHeader
@@ -25,7 +25,7 @@ class Wave:
     """By shard of the first stage."""
 
     def rows(self) -> list[Row]:
-        """Return the first rows: one for each shard, so that a row needs no other."""
+        """Return the first rows, one for each shard: a shard has all its input in one row."""
         return [given.row(0, shard) for shard, given in sorted(self.inputs.items())]
 
 
@@ -39,7 +39,7 @@ class WaveDone:
 
 @dataclass(frozen=True, slots=True)
 class WaveFailed:
-    """A wave came to nothing; no state has changed."""
+    """A wave failed as a whole; no state has changed."""
 
     error: BaseException
 
@@ -78,7 +78,7 @@ def assemble(
     states: Mapping[int, TaskState],
     reads: Iterable[LogRead] = (),
 ) -> dict[int, ShardInput]:
-    """Return the inputs of the first stage; what is meant for later stages rides along."""
+    """Return the inputs of the first stage; those of later stages are among their passengers."""
     inputs: dict[tuple[int, int], ShardInput] = {}
 
     def at(task: int) -> ShardInput:

@@ -6,7 +6,7 @@ from waterspout.config import Config
 from waterspout.topology.graph import ComponentSpec, Topology
 from waterspout.waves.shape import WaveShape, collapsed, spread
 
-__all__ = ["describe_component", "explain"]
+__all__ = ["describe_component", "describe_stages", "explain"]
 
 
 def explain(topology: Topology, conf: Config, workers: int) -> str:
@@ -52,6 +52,12 @@ def _stages(shape: WaveShape, workers: int) -> list[str]:
         f"a larger one: 1 job, {count} stage{'s' if count > 1 else ''}, {max(0, count - 1)} "
         f"shuffle{'s' if count != 2 else ''}, on {workers} workers"
     ]
+    return lines + describe_stages(shape)
+
+
+def describe_stages(shape: WaveShape) -> list[str]:
+    """Return what each stage runs, line by line."""
+    lines = []
     for number, stage in enumerate(shape.stages, 1):
         shards = "1 shard" if stage.shards == 1 else f"{stage.shards} shards"
         lines.append(f"  stage {number} ({shards}): {', '.join(stage.components)}")

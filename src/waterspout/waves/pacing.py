@@ -1,8 +1,10 @@
 """How large the next wave should be, and when the spouts must wait. Decisions without I/O.
 
-A wave has a fixed cost, so that large ones are cheaper by the tuple; and everything in it waits
-for its end, so that it should not take long. The size follows the speed that was measured. What a
-wave did not reach in its time waits; above the high mark no spout is asked until the low one.
+A wave has a fixed cost, so large waves are cheaper per tuple. But nothing in a wave is acked before
+its end, so it should not take long. Its size follows from the speed of the waves before.
+
+Tuples that a wave did not reach in its time wait for the next one. When more of them wait than the
+high mark allows, no spout is asked until their number has fallen to the low mark.
 """
 
 from __future__ import annotations

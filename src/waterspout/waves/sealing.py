@@ -1,8 +1,8 @@
 """Sealing: turning what a task has emitted in a wave into frames, ids included.
 
-Ids are drawn for a whole box at once. The tree's value gets every created id now, not with the
-ack of the tuple it is anchored to, as Storm sends it: the sum is the same, and a tuple that is
-held need not carry what was anchored to it.
+Ids are drawn for a whole box at once, and reported to the tree when they are drawn. Storm reports
+them later, with the ack of the tuple that they are anchored to. The XOR is the same; but here a
+tuple that a bolt holds over many waves need not remember what was anchored to it.
 """
 
 from __future__ import annotations

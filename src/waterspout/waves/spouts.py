@@ -33,7 +33,7 @@ __all__ = ["Emission", "Message", "PulledSpout", "ReplayId", "SpoutTask", "TaskS
 # several spouts take turns.
 _CALLS_PER_LOOK = 64
 
-# Messages whose failures are counted at once.
+# How many failing messages are remembered, with how often each has failed.
 _FAILING_MAX = 100_000
 
 

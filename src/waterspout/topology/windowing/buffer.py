@@ -22,7 +22,7 @@ __all__ = ["TupleWindow", "WindowBuffer"]
 
 T = TypeVar("T")
 
-# Moving the front of a list costs its length: not for every single item.
+# Deleting from the front of a list costs its whole length, so several items go at once.
 _DROP_MIN = 64
 
 
@@ -176,8 +176,8 @@ class WindowBuffer(Generic[T]):
             return end if self._not_before is None else max(end, self._not_before)
         if isinstance(self._length, Seconds):
             return last + slide
-        # The last so many stay for ever: a time in which nothing new came is one window, not one
-        # for each slide of it.
+        # By count, the last tuples stay in the window however old they are. Where nothing new came
+        # for many slides, execute one window for all that time, not one for each slide.
         idle = upto // slide * slide
         new = self._until(last)
         if new < len(self._events):

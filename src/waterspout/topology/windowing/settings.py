@@ -132,7 +132,7 @@ class WindowSettings:
             )
 
     def _check_pending(self, where: str, conf: Mapping[str, Any]) -> None:
-        """Refuse a window that is never full, as Storm does, which adds the slide to it."""
+        """Refuse a window that can never fill, as Storm does (which compares length plus slide)."""
         pending = conf.get("topology.max.spout.pending")
         if not pending or not isinstance(self.length, Tuples) or not _is_tracked(conf):
             return
