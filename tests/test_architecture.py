@@ -69,9 +69,6 @@ NOT_IN_THE_TREE = {
     "_Unmade": "PostgresMap makes its table",
 }
 
-# Class names that stand for two things today. The set only shrinks.
-DUPLICATES_KNOWN = {"Source"}
-
 
 def test_every_module_has_a_position_in_the_order() -> None:
     known = {*ORDER, *MAY_IMPORT_ANYTHING}
@@ -168,8 +165,7 @@ def test_no_two_classes_share_a_name() -> None:
 
     twice = {name: found for name, found in lines.items() if len(found) > 1}
 
-    new = sorted(twice.keys() - DUPLICATES_KNOWN)
-    assert not new, "\n".join(f"{name}: {', '.join(twice[name])}" for name in new)
+    assert not twice, "\n".join(f"{name}: {', '.join(twice[name])}" for name in twice)
 
 
 def test_every_error_is_in_the_tree_of_errors() -> None:
