@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
@@ -154,7 +154,7 @@ def replay(
     values: Annotated[
         list[str] | None,
         typer.Option(
-            "--set", metavar="FIELD=JSON", help="A row's value, mended (Trident).",
+            "--set", metavar="FIELD=JSON", help="A new value for a field of a row (Trident).",
             show_default=False,
         ),
     ] = None,
@@ -190,7 +190,7 @@ def drop(
     config: ConfigFile = None,
     setting: Settings = None,
 ) -> None:
-    """Remove dead letters for good: their messages are lost."""
+    """Remove dead letters for good: what they hold is lost."""
     with _open(topology, home, config, setting) as found:
         letters = found.chosen(ids, everything)
         if letters and not yes:
@@ -256,7 +256,6 @@ def _ask(
 ) -> None:
     """Leave letters to the driver, and say who will do it."""
     done = {"replay": "replayed", "drop": "dropped"}[action]
-    asked = 0
     if found.rows is None:
         asked = found.messages.want([letter.id for letter in letters])
     else:
@@ -266,7 +265,8 @@ def _ask(
             raise ConfigError(f"{_named(before)} of {found.name!r} {were} asked for already")
         new = [letter for letter in letters if not letter.is_asked_for]
         # Since the letters were read, somebody may have asked for one, or a driver replayed it.
-        asked = found.rows.requests().add(action, new) if new else 0
+        with closing(found.rows.requests()) as requests:
+            asked = requests.add(action, new) if new else 0
     if asked:
         marked = counted(asked, "dead letter is", "dead letters are")
         typer.echo(f"{found.name}: {marked} to be {done}; {_who_does_it(found)}")
