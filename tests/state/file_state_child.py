@@ -25,7 +25,7 @@ from typing import Any
 from waterspout.config import Config
 from waterspout.state.batched import BatchedMap
 from waterspout.state.files import FileState
-from waterspout.state.files import places as file_places
+from waterspout.state.files import locations as file_locations
 from waterspout.testing.batches import OWNER, Batches
 from waterspout.transactional.ledger import Ledger
 
@@ -115,7 +115,7 @@ def kill_before_operation(nth: int) -> None:
     for name in ("fsync", "link", "unlink", "mkdir", "rename", "replace"):
         setattr(os, name, killing(getattr(os, name)))
     opening = killing(builtins.open)
-    file_places.open = lambda *args, **options: HalfWritten(opening(*args, **options), kills)
+    file_locations.open = lambda *args, **options: HalfWritten(opening(*args, **options), kills)
 
 
 def kill_at_every_operation(folder: Path, epoch: int, last_txid: int) -> None:

@@ -246,7 +246,7 @@ class BatchedMap(MapState[V], HeadedState, Generic[V, R]):
             if fence is None:
                 self._backing.multi_put(distinct, list(records.values()))
                 return values
-            # A batch may have written there since: it would be lost under an older record.
+            # A batch may have written since: without a comparison its record would be lost.
             stored = fence.multi_compare_and_put(distinct, read, list(records.values()))
             todo = {n: k for (n, k), ok in zip(todo.items(), stored, strict=True) if not ok}
             if not todo:
@@ -259,7 +259,7 @@ class BatchedMap(MapState[V], HeadedState, Generic[V, R]):
         A key without a value (one that only a lost attempt has written) is left out.
         """
         below = self._backing.uncached
-        # Of a state that nobody has claimed yet there is not much to be listed.
+        # A state that nobody has claimed yet is small: it can be listed before its head is judged.
         head, chunks = self._judged(
             lambda: list(below.scan(shard, shards)) if self.read_head() is None else None
         )

@@ -77,7 +77,7 @@ class MemoryMap(FencedMap[V]):
             return [(decode_key(name), record) for name, record in self._records.items()]
 
     def _store(self, keys: Keys, values: Sequence[V]) -> None:
-        # Encoded before anything is stored: one bad key, and no pair of them goes in.
+        # All are encoded before any is stored, so that one bad key keeps all of them out.
         names = [encode_key(key) for key in keys]
         self._records.update(dict(zip(names, values, strict=True)))
 

@@ -205,7 +205,7 @@ class TableStatements:
             assert kind is not None, "asked to combine what it cannot"
             new = f"excluded.{value}"
             both = self._dialect.both(merge, kind, start, new)
-            # One part of several may be NULL, which is nothing for its column.
+            # Of several columns one may be NULL: then it has nothing to add.
             nothing = f"WHEN {new} IS NULL THEN {start} " if several else ""
             merged = f"CASE {nothing}WHEN ({start}) IS NULL THEN {new} ELSE {both} END"
             updates.append(f"{value} = {merged}")

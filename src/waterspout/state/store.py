@@ -41,7 +41,7 @@ class StoreState(EachKind, StateFactory):
         if not isinstance(self.cache, int) or isinstance(self.cache, bool) or self.cache < 0:
             raise ConfigError(f"cache is a number of records, 0 for none, not {self.cache!r}")
         if self.cache:
-            # It is right only with the one who writes.
+            # A cache is right only in the process that writes.
             object.__setattr__(self, "driver_only", True)
 
     def _require_seconds(self, *options: str) -> None:

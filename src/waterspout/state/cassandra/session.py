@@ -63,7 +63,7 @@ class _Live:
 
     def __init__(self, address: CassandraAddress) -> None:
         try:
-            # Not before: without any event loop the import itself fails.
+            # Imported here: where the driver finds no event loop, the import itself fails.
             from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile
         except Exception as error:
             raise StoreError(f"cassandra-driver cannot be used here: {error}") from error
@@ -77,7 +77,7 @@ class _Live:
         datacentre = {"local_dc": resolved(address.local_dc)} if address.local_dc else {}
         profile = ExecutionProfile(
             TokenAwarePolicy(DCAwareRoundRobinPolicy(**datacentre)),
-            # What to try again, and when that is harmless, is known only here.
+            # The driver must not repeat anything: only this module knows what is harmless.
             retry_policy=FallthroughRetryPolicy(),
             request_timeout=address.timeout_secs,
             row_factory=tuple_factory,

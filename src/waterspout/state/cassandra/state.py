@@ -75,7 +75,7 @@ class _Statements:
         rows, heads = f'"{keyspace}"."{table}"', f'"{keyspace}".{_HEADS}'
         serial = _SERIAL[consistency]
         columns = "txid = ?, attempt = ?, value = ?, prev = ?, mark = ?, long_key = ?"
-        # `mark` never is the one of this write, unless this very write was carried out before.
+        # The row has the mark of this write only if this very write was carried out before.
         same = "txid = ? AND attempt = ? AND value = ? AND prev = ? AND mark != ?"
 
         def of(cql: str, level: str = consistency) -> Statement:
@@ -135,8 +135,8 @@ class CassandraMap(ComparingMap[Any]):
         self._is_serial = mode == _LWT
         self._cql = _Statements(keyspace, table, consistency)
         self._is_ready = False
-        # By key: the time of a write that follows what `multi_get` saw. A clock behind that of
-        # the one who wrote before would make Cassandra take the new row for the older one.
+        # By key: a time later than that of the row which `multi_get` saw. With the time of a clock
+        # that is behind, Cassandra would take the new row for the older one.
         self._write_times: dict[str, int] = {}
 
     def multi_get(self, keys: Keys) -> list[Any | None]:
@@ -231,7 +231,7 @@ class CassandraMap(ComparingMap[Any]):
         """Yield the rows of one of `shards` equal ranges of tokens, page by page."""
         if not self._has_own_table():
             return
-        # No key has the lowest token: it only stands for the beginning.
+        # No key has the lowest token, so that a range may exclude its lower bound.
         low, high = ((n << 64) // shards - (1 << 63) for n in (shard, shard + 1))
         bounds = (low, min(high, (1 << 63) - 1))
         for page in self._client.pages(self._cql.scan, bounds):
@@ -254,7 +254,7 @@ class CassandraMap(ComparingMap[Any]):
         self._write_times.clear()
 
     def _rows(self, keys: Keys, values: Records) -> list[tuple[str, tuple[Any, ...]]]:
-        # All of them, before anything is written; one mark for all that is written together.
+        # All are encoded before any is written; one mark for all that is written together.
         mark = uuid.uuid4()
         rows = []
         for key, record in zip(keys, values, strict=True):
@@ -455,7 +455,7 @@ def _name(key: Key) -> tuple[str, str | None]:
 
 
 def _text(value: Any) -> str | None:
-    # In a list, where a number may stand as it is.
+    # Within a list, where a bare number needs no wrapping.
     return None if value is None else encode_value([value])
 
 

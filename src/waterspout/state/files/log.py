@@ -170,7 +170,7 @@ class FileLog:
         if any(name.what == "head" for name in names):
             return names
         if any(name.what == "data" for name in names):
-            # Heads come before data and go after it: this one was taken away.
+            # A head is written before the first record and removed last: someone took it away.
             raise DamagedStoreError(
                 f"{self._title}: there are records but no head. Restore the folder from a copy."
             )
@@ -210,7 +210,7 @@ class FileLog:
         snapshot, deltas = self._write_changes(before, name, shape, head, changes, every)
         line = (secrets.token_hex(4), *before.line)[:_LINE]
         manifest = Manifest(shape, head, snapshot, deltas, line)
-        # From here on nobody knows, until the folder was looked at again.
+        # If this fails, only another look at the folder tells whether the head is there.
         self._name, self._manifest = None, None
         self._place(name, manifest)
         names = self._confirm(name, line[0])
@@ -221,7 +221,7 @@ class FileLog:
         self._sweep(names, name, manifest)
 
     def _create(self, shape: StateShape) -> None:
-        # Before any record: so a folder with records and no head has lost it.
+        # Written before any record, so that records without a head are known to have lost it.
         self._folder.create()
         name, manifest = Name("head", 0, 0, _NOBODY), Manifest(shape)
         self._place(name, manifest)
@@ -267,8 +267,8 @@ class FileLog:
                 )
         newest = self._newest(names)
         if newest != mine:
-            # A process that writes for the same driver. Its name was free to us only because it
-            # is already further on, unless it is from our head that it went on.
+            # Another process writes for the same driver and is further on. If it went on from our
+            # head, all is well; if not, its sweep had freed the name that we took.
             followed = self.look()
             if newest is not None and newest.seq - mine.seq >= _LINE:
                 raise self._too_fast()
@@ -281,7 +281,7 @@ class FileLog:
         keep = {file.name for file in manifest.files} | {str(mine)}
         for name in names:
             if name.position <= mine.position and str(name) not in keep:
-                # The write is done, whatever becomes of these; the next one tries again.
+                # The write is done even if one cannot be removed; the next write tries again.
                 with suppress(OSError):
                     self._folder.remove(str(name))
 

@@ -146,7 +146,7 @@ class MemcachedMap(ComparingMap[Any]):
             self._store_header(first, "add")
             if not several:
                 return
-            # The rest only now: sentinels without a head would look like a server that was wiped.
+            # Sentinels after the head: without one they would look like a server that was wiped.
             header = self._stored_header()
             if header is None or header.head != new:
                 raise self._header.moved(new)
@@ -205,7 +205,7 @@ class MemcachedMap(ComparingMap[Any]):
         for i, (server, _) in enumerate(todo):
             by_server.setdefault(server, []).append(i)
         for server, chosen in by_server.items():
-            # Before the first write to any of them.
+            # Checked before the first write to any server.
             large = self._servers[server].refuse_large([todo[i][1] for i in chosen])
             if large is not None:
                 raise SerdeError(
@@ -224,7 +224,7 @@ class MemcachedMap(ComparingMap[Any]):
         return stored
 
     def _encoded(self, keys: Keys, values: Records) -> list[tuple[_Slot, bytes]]:
-        # All of them, before anything is written.
+        # All are encoded before any is written.
         return [
             (self._slot(key), self._text(record)) for key, record in zip(keys, values, strict=True)
         ]
@@ -258,7 +258,7 @@ class MemcachedMap(ComparingMap[Any]):
         if header.spread not in (0, len(self._servers)):
             raise ForeignStoreError(
                 f"{self.title} was written over {header.spread} servers; with "
-                f"{len(self._servers)} its keys would be looked for in other places. Give the "
+                f"{len(self._servers)} its keys would be looked for on other servers. Give the "
                 "same servers in the same order, or use another prefix."
             )
         if header.spread > 1:
@@ -379,7 +379,7 @@ class MemcachedState(StoreState):
         return MemcachedMap(servers, self.prefix, self.kind, layout, self.expire_secs)
 
     def within(self) -> Mapping[str, Any]:
-        # On the number of servers it depends on which of them a key is.
+        # The number of servers decides which of them has a key, so it must not change.
         return {"prefix": self.prefix, "servers": len(self._names)}
 
     def location(self) -> str:

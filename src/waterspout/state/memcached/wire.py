@@ -156,7 +156,7 @@ class Server:
         is harmless: the token of a `cas` is spent when it was carried out, and an `add` finds
         its own item. Whose item it is can be told by the flags, which no other writer has.
         """
-        # To some clients the lower bits say what type an item is of.
+        # Only the upper bits: some clients read the type of an item in the lower ones.
         mark = random.getrandbits(16) << 16
         done: list[bool] = []
         for chunk in _chunks(commands):

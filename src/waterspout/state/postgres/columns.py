@@ -48,7 +48,7 @@ def _text_to_python(stored: str) -> str:
 
 
 def _is_plain_text(column: Sequence[str]) -> bool:
-    # In one go: a character that only some strings may hold where it stands is odd enough.
+    # All strings at once, and so more strictly: U+0001 is fine within a string, yet counts as odd.
     text = "".join(column)
     return _ESCAPE not in text and "\0" not in text and (text.isascii() or not _ODD.search(text))
 
@@ -68,7 +68,7 @@ def _integer(storage: str, bits: int) -> Codec:
 
 
 def _double_to_sql(value: float) -> Any:
-    # As text, for then it is equal to itself.
+    # NaN as text, because then it is equal to itself.
     return "NaN" if value != value else float(value)
 
 

@@ -63,7 +63,7 @@ class PostgresAddress:
         try:
             return conninfo.conninfo_to_dict(resolved(self.dsn))
         except psycopg.Error:
-            # What libpq says quotes a part of it, which may be one of a password.
+            # What libpq says may quote a piece of the password.
             raise ConfigError(
                 "the PostgreSQL DSN cannot be read; write postgresql://user@host:port/database "
                 "or key=value pairs, and quote or percent-encode what is special. It is not "
@@ -200,7 +200,7 @@ class PostgresClient:
                         raise
                     unsure = unsure or committing
             if losses:
-                # The others are of the same server, and it may have been restarted.
+                # Other idle connections lead to the same server, which may have been restarted.
                 close_idle(self.address)
             sleep(_CONFLICT_BACKOFF.random_pause_s(conflicts) if conflicts else 0)
 
@@ -222,8 +222,8 @@ class PostgresClient:
                 {
                     "statement": _millis(address.statement_timeout_secs),
                     "lock": _millis(address.lock_timeout_secs),
-                    # Whoever stops in the middle of a write holds the head: for no longer than
-                    # others would wait for it.
+                    # One that stops in the middle of a write has the head locked: let it be for no
+                    # longer than others wait for that lock.
                     "idle": _millis(address.lock_timeout_secs),
                 },
             )

@@ -109,7 +109,7 @@ class PostgresMap(TableMap):
         if not self._read(self._is_as_made, default=lambda: False):
             return
         with self._errors(), self._client.lent() as connection:
-            # A reader may take its time.
+            # A reader may pause between two chunks.
             connection.execute("BEGIN READ ONLY")
             connection.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
             with connection.cursor("waterspout_scan", binary=True) as cursor:
@@ -189,7 +189,7 @@ class PostgresMap(TableMap):
                 stored = self._found(rows.keys, self._wanted(connection, rows.key_columns))
                 self._refuse_newer(rows, stored)
 
-        # To add to a value that has no batch beside it is the one thing not to be done twice.
+        # A non-transactional value has no batch beside it: added to twice, it counts twice.
         adds = rows.merges is not None and self._kind is StateKind.NON_TRANSACTIONAL
         self._write(write, repeatable=not adds, stamp=stamp)
 
@@ -220,7 +220,7 @@ class PostgresMap(TableMap):
         try:
             return fetch()
         except psycopg.DataError as error:
-            # A date beyond Python's, for one; nothing of ours.
+            # For example a date beyond those of Python; waterspout writes none.
             raise DamagedStoreError(
                 f"{self._name} holds a row that cannot be read: {error}"
             ) from error

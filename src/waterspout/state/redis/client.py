@@ -17,7 +17,8 @@ __all__ = ["Call", "RedisClient", "address_of", "require_library"]
 
 T = TypeVar("T")
 
-# A script that a server has not seen yet, a slot that has moved: not carried out, so sent again.
+# How often calls are sent that a server did not carry out: it did not know the script yet, or the
+# slot had moved.
 _ROUNDS = 5
 _ADDRESS = re.compile(r"(?s)([a-z]+)://(?:.*@)?([^?#]*)")
 
@@ -121,7 +122,7 @@ class RedisClient:
         redis = require_library()
         found: dict[str, str] = {}
         with self.errors():
-            # Of a cluster any node: they are set up alike.
+            # The nodes of a cluster are set up alike, so any of them can be asked.
             node = self.connection
             if self.cluster:
                 node = node.get_redis_connection(node.get_default_node())
@@ -154,7 +155,7 @@ class RedisClient:
                 socket_connect_timeout=self.timeout_secs,
             )
         except (ValueError, TypeError) as error:
-            # Not its text: it may quote the part of the URL that is a password.
+            # The text of the error is left out: it may quote the password in the URL.
             raise ConfigError(
                 f"{self.title}: its URL cannot be read ({type(error).__name__}). Write "
                 "redis://user:password@host:port/0, with % signs for odd characters."
@@ -171,7 +172,7 @@ class RedisClient:
             by_node.setdefault(cluster.get_node_from_key(calls[i].key).name, []).append(i)
 
         def owner(number: int) -> Callable[[], Any]:
-            # Found anew for a second try: another node may have taken over.
+            # Looked up for each try: another node may have taken over.
             key = calls[number].key
             return lambda: cluster.get_redis_connection(cluster.get_node_from_key(key))
 
@@ -226,7 +227,7 @@ def _pipeline(node: Any, calls: Sequence[Call], known: bool) -> list[Any]:
             except redis.exceptions.ResponseError as error:
                 replies.append(error)
     except BaseException:
-        # What it still has to say would be taken for the answer to the next question.
+        # Else answers that are still to come would be taken for those to the next calls.
         connection.disconnect()
         raise
     finally:

@@ -211,7 +211,7 @@ class RedisMap(FencedMap[Any]):
             plain = [i for i in plain if i not in apart]
         chosen, amounts = (keys, values) if not left else chosen_of(plain, keys, values)
         tail = (str(stamp.txid), str(stamp.attempt))
-        # A replay of a value that has no batch beside it counts twice; once is enough.
+        # A non-transactional value has no batch beside it: sent again, it would count twice.
         again = self._kind is not StateKind.NON_TRANSACTIONAL
         for chunk, reply in self._write(
             stamp, script, chosen, [amounts], again=again, pack=number_list, tail=tail
@@ -236,7 +236,7 @@ class RedisMap(FencedMap[Any]):
 
     def _put(self, stamp: Stamp | None, keys: Keys, values: Records) -> None:
         script = scripts.put(self._layout, expires=self._expires)
-        # The same records again are the same records: a lost answer is asked for once more.
+        # To store the same records twice changes nothing, so a call with a lost answer is repeated.
         for _ in self._write(stamp, script, keys, [self._texts.encode(values)], again=True):
             pass
 
@@ -252,7 +252,7 @@ class RedisMap(FencedMap[Any]):
         tail: Sequence[str] = (),
     ) -> Iterator[tuple[Chunk, list[Any]]]:
         """Run a script over all keys and some columns; yield the answer to each chunk."""
-        # All are encoded before any is sent: one bad key, and no pair of them goes in.
+        # All are encoded before any is sent, so that one bad key keeps all of them out.
         names = names_of(keys)
         guard = [self._headers.state, "" if stamp is None else fence_of(stamp), self._live_ms]
 
@@ -294,8 +294,7 @@ class RedisMap(FencedMap[Any]):
     def move_head(self, expected: Head | None, new: Head) -> None:
         """Replace the head of every slot, if that of the master is the expected one."""
         if new.committed:
-            # Closed before it is said that they are: whoever finds the master settled need not
-            # ask whether the slots are.
+            # The other slots first: whoever then finds the master committed knows that they are.
             self._advance(expected, new)
             self._move_master(expected, new)
         else:
@@ -325,7 +324,7 @@ class RedisMap(FencedMap[Any]):
             return
         stamp, must = new.stamp, ("", "")
         if expected is not None and (new.committed or stamp.txid > expected.stamp.txid):
-            # Its claim was complete before anything of it was written.
+            # That claim reached all slots before anything was written: one behind it lost data.
             must = (str(expected.stamp.txid), str(expected.stamp.attempt))
         order = [stamp.writer.epoch, stamp.txid, stamp.attempt, int(new.committed)]
         args = [self._headers.state, *order, *must, *self._headers.fields(new)]

@@ -11,7 +11,7 @@ from waterspout.state.sql_statements import INTEGERS, Dialect, TableStatements, 
 
 __all__ = ["Statements"]
 
-# Of a name that no state can have: an unqualified name means the temporary table first.
+# No state may have this name: SQLite looks for a name among the temporary tables first.
 WANTED = "_waterspout_wanted"
 
 

@@ -208,7 +208,7 @@ class SQLiteMap(TableMap):
                 self._path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False
             )
         if create and not self._may_write:
-            # Not for a reader: it would change a file that may be somebody else's.
+            # Only for a writer: this changes the file, which may be somebody else's.
             _switch_to_wal(self._db)
             # The rows must be on disk before the batch is marked in another file.
             self._db.execute("PRAGMA synchronous=FULL")

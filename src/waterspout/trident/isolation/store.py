@@ -6,7 +6,6 @@ with the batches that wrote them, and each remembers what it was before the last
 
 from __future__ import annotations
 
-import os
 import sqlite3
 import threading
 import uuid
@@ -17,6 +16,7 @@ from typing import Any
 
 from waterspout.config import Config
 from waterspout.letters import DeadLetter
+from waterspout.own_files import make_private
 from waterspout.schema import Schema
 from waterspout.state.base import BackingMap, StateFactory, StateKind
 from waterspout.state.columns import Layout
@@ -54,9 +54,7 @@ class _LettersTable(SQLiteMap):
 
     def _connect(self, *, create: bool) -> sqlite3.Connection | None:
         if create and self._db is None:
-            # Rows are for this user alone, as all else that a topology keeps.
-            self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            os.close(os.open(self._path, os.O_CREAT | os.O_WRONLY, 0o600))
+            make_private(self._path)
         return super()._connect(create=create)
 
     def count(self) -> int:
