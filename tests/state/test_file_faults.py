@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import itertools
 import math
 import os
@@ -486,6 +487,8 @@ def golden(tmp_path):
     batches = batches.restarted(OpaqueMap(wider.backing()))
     batches.commit({"b": 7})
     batches.commit({"c": 1})
+    del batches
+    gc.collect()  # its parts refer to each other: else the folder would stay in memory
     return wider
 
 

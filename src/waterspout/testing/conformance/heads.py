@@ -169,7 +169,7 @@ class HeadSuite(StoreHooks):
         fence = self.fenced(kind)
         fence.move_head(None, at(1))
 
-        with pytest.raises(SerdeError, match="cannot be part of a key"):
+        with pytest.raises(SerdeError, match="cannot be in a key"):
             fence.fenced_put(at(1).stamp, [A, (set(),)], [record(kind, 1), record(kind, 2)])
 
         assert fence.multi_get([A]) == [None]
