@@ -18,9 +18,9 @@ from waterspout.coordination.embedded import EmbeddedStore
 from waterspout.errors import ConfigError, StateMismatchError, TopologyError
 from waterspout.sinks.checkpoint import Checkpoint, read_checkpoint
 from waterspout.spouts.files import FileSpout
-from waterspout.state.base import FencedMap, HeadedState
 from waterspout.state.foreach_batch import check_adoptable, handed_over
-from waterspout.state.head import Claim, Head, Stamp, Writer
+from waterspout.state.head import Head, Writer
+from waterspout.state.opaque import OpaqueMap
 from waterspout.state.store import StoreState
 from waterspout.transactional.attempt import TransactionAttempt
 from waterspout.transactional.ledger import Ledger
@@ -115,39 +115,18 @@ class _AdoptingKeeper(LedgerKeeper):
         self._save(self.adopted)
 
 
-class _AdoptedState(HeadedState):
-    """The head of a state that changes its owner when it is settled."""
+class _AdoptedState(OpaqueMap[object]):
+    """A state, of whatever kind, that changes its owner when it is settled.
 
-    def __init__(self, fence: FencedMap[object]) -> None:
-        self._fence = fence
-        self._writer: Writer | None = None
-
-    def enroll(self, writer: Writer) -> None:
-        self._writer = writer
-
-    @property
-    def is_fenced(self) -> bool:
-        return True
-
-    @property
-    def undoes_lost_attempts(self) -> bool:
-        return self._fence.undoes_lost_attempts
-
-    def read_head(self) -> Head | None:
-        return self._fence.read_head()
-
-    def claim(self, claim: Claim) -> None:
-        raise AssertionError("adopting writes no values, so it claims nothing")
+    Only its head is used, and that is the same for all kinds.
+    """
 
     def settle(self, txid: int, attempt: int) -> None:
-        head = self._fence.read_head()
-        assert head is not None
-        assert self._writer is not None
-        if head.stamp.writer.owner != self._writer.owner:
-            self._fence.move_head(head, handed_over(head, Stamp(self._writer, txid, attempt)))
-
-    def close(self) -> None:
-        self._fence.close()
+        fence, stamp = self._backing.fence, self._require_stamp(txid, attempt)
+        assert fence is not None
+        head = fence.read_head()
+        if head is not None and head.stamp.writer.owner != stamp.writer.owner:
+            fence.move_head(head, handed_over(head, stamp))
 
 
 def _one_file_spout(plan: Plan) -> tuple[str, FileSpout]:
@@ -163,10 +142,9 @@ def _states(plan: Plan) -> dict[str, _AdoptedState]:
         if spec.static:
             continue
         factory = spec.factory
-        fence = factory.backing().fence if isinstance(factory, StoreState) else None
-        if not isinstance(factory, StoreState) or fence is None:
+        if not isinstance(factory, StoreState) or factory.backing().fence is None:
             raise TopologyError(f"{spec.name} is not a state in a store; it cannot be adopted")
-        states[factory.title] = _AdoptedState(fence)
+        states[factory.title] = _AdoptedState(factory.backing(), name=factory.title)
     return states
 
 
