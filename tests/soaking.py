@@ -17,3 +17,14 @@ def sampled(cases: Iterable[Any], each_run: Iterable[int]) -> list[Any]:
     """Return cases of which those at some positions run each time, and the others in soak."""
     chosen = set(each_run)
     return [case if at in chosen else soaked(case) for at, case in enumerate(cases)]
+
+
+def stepped(step: int) -> pytest.MarkDecorator:
+    """Give a test `step`: it tries every so-manieth point each time, and every one in soak."""
+    return pytest.mark.parametrize("step", [pytest.param(step, id="some"), soaked(1, id="all")])
+
+
+def repeated(number: int, in_soak: int) -> pytest.MarkDecorator:
+    """Give a test `count`: how many random schedules it tries, each time and in soak."""
+    cases = [pytest.param(number, id="some"), soaked(in_soak, id="many")]
+    return pytest.mark.parametrize("count", cases)

@@ -40,7 +40,11 @@ __all__ = [
 def examples(number: int = 100) -> settings:
     """Return the settings of a property test, whatever else the machine is doing today."""
     slow = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
-    return settings(max_examples=number, deadline=None, suppress_health_check=slow)
+    return settings(
+        max_examples=max(10, number * settings().max_examples // 60),
+        deadline=None,
+        suppress_health_check=slow,
+    )
 
 
 class StoreDown(Exception):

@@ -352,7 +352,7 @@ def test_two_texts_are_equal_exactly_when_the_keys_are(left, right):
     assert (encode_key(left) == encode_key(right)) is is_same_key(left, right)
 
 
-@settings(max_examples=500)
+@settings(max_examples=8 * settings().max_examples)
 @given(st.lists(likely_equal_parts(), max_size=2), st.lists(likely_equal_parts(), max_size=2))
 def test_two_texts_are_equal_exactly_when_alike_keys_are(left, right):
     assert (encode_key(left) == encode_key(right)) is is_same_key(left, right)

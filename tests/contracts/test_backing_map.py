@@ -43,6 +43,7 @@ class TestSQLiteMap(StateConformance):
         return backing
 
 
+@pytest.mark.soak
 class TestCachedSQLiteMap(TestSQLiteMap):
     many = 1_000
 

@@ -31,6 +31,7 @@ from tests.coordination.drivers import (
     metadata,
     realistic_ledger,
 )
+from tests.soaking import stepped
 from waterspout.coordination import embedded
 from waterspout.coordination.embedded import EmbeddedStore
 from waterspout.errors import (
@@ -482,7 +483,8 @@ def points_of(passed: Counter[str]) -> list[tuple[str, int]]:
 
 
 @needs_strace
-def test_a_driver_killed_at_any_system_call_leaves_the_old_ledger_or_the_new(tmp_path):
+@stepped(3)
+def test_a_driver_killed_at_any_system_call_leaves_the_old_ledger_or_the_new(tmp_path, step):
     first, orders = tmp_path / "first", ["acquire", "save 1", "save 2"]
     with Driver(first) as driver:
         driver.ask("acquire")
@@ -493,7 +495,7 @@ def test_a_driver_killed_at_any_system_call_leaves_the_old_ledger_or_the_new(tmp
     answers, passed = traced(whole, orders)
     assert [answer.get("error") for answer in answers] == [None] * 3
     # Two of the three transactions: the lease and one save; the third would be the same again.
-    points = [p for p in points_of(passed) if p[1] <= -(-2 * passed[p[0]] // 3)]
+    points = [p for p in points_of(passed) if p[1] <= -(-2 * passed[p[0]] // 3)][::step]
 
     def kill_at(point: tuple[str, int]) -> str | None:
         home = tmp_path / f"{point[0]}-{point[1]}"
@@ -514,7 +516,7 @@ def test_a_driver_killed_at_any_system_call_leaves_the_old_ledger_or_the_new(tmp
     with ThreadPoolExecutor(4) as pool:
         wrong = [text for text in pool.map(kill_at, points) if text is not None]
 
-    assert len(points) >= 25
+    assert len(points) >= 25 // step
     assert wrong == []
 
 
@@ -568,7 +570,8 @@ def test_a_damaged_journal_of_a_killed_writer_never_makes_a_third_ledger(golden,
 
 
 @needs_strace
-def test_a_disk_error_at_any_system_call_is_told_and_loses_nothing_that_was_saved(tmp_path):
+@stepped(3)
+def test_a_disk_error_at_any_system_call_is_told_and_loses_nothing_that_was_saved(tmp_path, step):
     first, orders = tmp_path / "first", ["acquire", "save 1", "save 2", "save 3"]
     with Driver(first) as driver:
         driver.ask("acquire")
@@ -578,7 +581,8 @@ def test_a_disk_error_at_any_system_call_is_told_and_loses_nothing_that_was_save
     shutil.copytree(first, whole)
     _, passed = traced(whole, orders)
     # Those of the second transaction, the first save.
-    points = [p for p in points_of(passed) if passed[p[0]] // 4 < p[1] <= -(-passed[p[0]] // 2)]
+    later = [p for p in points_of(passed) if p[1] > passed[p[0]] // 4]
+    points = [p for p in later if p[1] <= -(-passed[p[0]] // 2)][::step]
     errors = {"pwrite64": "ENOSPC", "fdatasync": "EIO", "ftruncate": "EIO"}
 
     def fail_at(point: tuple[str, int]) -> str | None:
@@ -600,7 +604,7 @@ def test_a_disk_error_at_any_system_call_is_told_and_loses_nothing_that_was_save
     with ThreadPoolExecutor(4) as pool:
         wrong = [text for text in pool.map(fail_at, points) if text is not None]
 
-    assert len(points) >= 15
+    assert len(points) >= 15 // step
     # SQLite does not ask whether its sync of the folder succeeded.
     assert wrong in ([], ["nothing was told"])
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.waves.driving import (
@@ -302,7 +302,6 @@ class Ruled(Do):
         self.collector.ack(tuple)
 
 
-@settings(max_examples=60)
 @given(
     sizes=st.lists(st.integers(0, 8), min_size=1, max_size=3),
     gaps=st.sets(st.tuples(st.integers(0, 2), st.integers(0, 7))),

@@ -686,6 +686,7 @@ def test_a_killed_driver_on_this_machine_is_taken_over_at_once(new_driver, store
         store.save(ledger_at(3))
 
 
+@pytest.mark.soak
 def test_a_killed_driver_elsewhere_is_taken_over_when_its_session_runs_out(
     new_driver, store, monkeypatch
 ):
@@ -885,6 +886,7 @@ def test_a_driver_whose_session_expired_has_lost_the_topology_at_once(
     assert other.load() == ledger_at(2)
 
 
+@pytest.mark.soak
 def test_a_driver_cut_off_for_longer_than_its_session_writes_nothing_afterwards(
     through, proxy, new_store, zk, root
 ):
@@ -1020,6 +1022,7 @@ def test_a_stale_answer_of_a_server_that_lags_behind_decides_nothing(
 # C4: the server.
 
 
+@pytest.mark.soak
 def test_a_restart_of_the_server_in_the_middle_is_waited_out(new_store, zookeeper_server):
     # Long enough for a server that takes its time to start.
     store = new_store(session_s=40.0, operation_s=40.0)

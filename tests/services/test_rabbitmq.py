@@ -33,6 +33,7 @@ def own_server():
 
 
 @pytest.mark.services
+@pytest.mark.soak
 def test_it_keeps_what_it_confirmed_over_a_kill_and_leaves_nothing_running(own_server):
     queue = own_server.fresh_queue()
     own_server.publish(queue, [b"a", b"b"])
@@ -54,6 +55,7 @@ def test_it_keeps_what_it_confirmed_over_a_kill_and_leaves_nothing_running(own_s
     assert not folder.exists()
 
 
+@pytest.mark.soak
 def test_it_dies_with_whoever_started_it_and_so_does_its_epmd(rabbitmq, tmp_path):
     program = f"""if True:
         import sys, tempfile
@@ -74,6 +76,7 @@ def test_it_dies_with_whoever_started_it_and_so_does_its_epmd(rabbitmq, tmp_path
     await_condition(lambda: not processes_of(folder), 10, lambda: str(processes_of(folder)))
 
 
+@pytest.mark.soak
 def test_it_ends_in_peace_with_its_epmd(rabbitmq):
     queue = rabbitmq.fresh_queue()
     rabbitmq.publish(queue, [b"peace"])

@@ -88,6 +88,7 @@ def test_redis_restarted_in_peace_keeps_its_data(redis_server):
         assert client.getdel("peace") == b"v"
 
 
+@pytest.mark.soak
 def test_a_cluster_has_all_slots_and_keeps_its_data_over_a_kill(redis_cluster):
     keys = [f"key-{number}" for number in range(30)]
     with redis.RedisCluster.from_url(redis_cluster.url) as client:

@@ -419,6 +419,7 @@ def test_a_broker_that_is_killed_is_waited_for(rabbitmq, spouts):
     assert rabbitmq.waiting(queue) == 0
 
 
+@pytest.mark.soak
 def test_a_broker_that_does_not_answer_holds_nobody_up(rabbitmq, spouts):
     queue = rabbitmq.fresh_queue()
     spout, recorder = spouts(rabbitmq.url, queue)
@@ -479,6 +480,7 @@ def test_what_a_killed_process_did_not_ack_comes_again_under_the_same_ids(rabbit
     assert rabbitmq.waiting(queue) == 0
 
 
+@pytest.mark.soak
 def test_it_stays_connected_while_there_is_nothing_to_do(rabbitmq, spouts):
     queue = rabbitmq.fresh_queue()
     spout, recorder = spouts(f"{rabbitmq.url}?heartbeat=1", queue)
@@ -669,6 +671,7 @@ def test_a_task_that_restarts_opens_again(rabbitmq, spouts):
     assert recorder.ids[0] == recorder.ids[1]
 
 
+@pytest.mark.soak
 def test_fifty_thousand_messages_are_emitted_and_acked_once_each(rabbitmq, spouts):
     queue = rabbitmq.fresh_queue()
     with rabbitmq.channel() as channel:

@@ -379,6 +379,7 @@ def test_a_server_that_is_gone_is_an_error_that_names_it(recipe, proxy):
     assert backing.multi_get([A]) == [record(1)]
 
 
+@pytest.mark.soak
 def test_a_server_that_was_killed_and_started_again_has_everything(recipe, cassandra_server):
     batches = Batches(OpaqueMap(recipe().backing()))
     batches.commit({"x": 1})

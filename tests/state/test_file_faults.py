@@ -20,6 +20,7 @@ from pathlib import Path
 import pytest
 from pyarrow.fs import _MockFileSystem
 
+from tests.soaking import stepped
 from tests.state.file_state_child import commit_the_rest, load_ledger, open_state, partials
 from tests.state_support import OWNER, Batches
 from waterspout.errors import (
@@ -131,11 +132,12 @@ def traced(folder: Path, inject: str | None = None) -> tuple[bool, str, Counter[
 
 
 @needs_strace
-def test_a_driver_killed_at_system_calls_loses_nothing(killed, tmp_path):
+@stepped(12)
+def test_a_driver_killed_at_system_calls_loses_nothing(killed, tmp_path, step):
     shutil.copytree(killed, tmp_path / "whole")
     whole, _, passed = traced(tmp_path / "whole")
     assert whole
-    points = [(name, n) for name in CALLS for n in range(1, passed[name] + 1)][::4]
+    points = [(name, n) for name in CALLS for n in range(1, passed[name] + 1, step)]
 
     def kill_at(point: tuple[str, int]) -> Path:
         folder = tmp_path / f"{point[0]}-{point[1]}"

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.soaking import soaked
 from tests.state.commit_child import LAST_TXID, commit_the_rest, load_ledger, partials
 from tests.state_support import Add, Batches, SumUp, committed, pairs_of
 from waterspout.config import Config
@@ -363,15 +364,22 @@ def assert_exact_after_going_on(folder, kind, path, epoch=2):
     return history
 
 
-@pytest.mark.parametrize(
-    ("kind", "path"),
-    [
+KILLED = [
+    (kind, path, point)
+    for kind, path in [
         (StateKind.OPAQUE, "folded"),
         (StateKind.OPAQUE, "combined"),
         (StateKind.TRANSACTIONAL, "folded"),
-    ],
+    ]
+    for point in ("head.before", "head.after", "write.before", "write.after")
+]
+
+
+# Each point and each kind in each run; all pairs of them in soak.
+@pytest.mark.parametrize(
+    ("kind", "path", "point"),
+    [case if at in (0, 3, 6, 9) else soaked(*case) for at, case in enumerate(KILLED)],
 )
-@pytest.mark.parametrize("point", ["head.before", "head.after", "write.before", "write.after"])
 def test_killed_at_a_kill_point_the_next_attempt_makes_every_key_exact(tmp_path, kind, path, point):
     killed = run_child(tmp_path, kind, path, plan=Fault(point, "kill", where={"txid": 2}))
     assert killed == -signal.SIGKILL
@@ -383,7 +391,7 @@ def test_killed_at_a_kill_point_the_next_attempt_makes_every_key_exact(tmp_path,
 
 
 @pytest.mark.parametrize(
-    ("kind", "path"), [(StateKind.OPAQUE, "folded"), (StateKind.TRANSACTIONAL, "combined")]
+    ("kind", "path"), [(StateKind.OPAQUE, "folded"), soaked(StateKind.TRANSACTIONAL, "combined")]
 )
 def test_killed_again_before_any_sql_statement_of_the_recovery_every_key_is_exact(
     tmp_path, kind, path

@@ -6,7 +6,7 @@ import datetime as dt
 from dataclasses import astuple
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from waterspout import Config, FailedException
@@ -535,7 +535,6 @@ scripts = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
 @given(counted | timed, counted | timed, scripts, st.booleans(), st.booleans())
 def test_whichever_windows_fail_every_message_is_in_one_that_did_not_and_acked_once(
     length, slide, script, by_event_time, keep_alive

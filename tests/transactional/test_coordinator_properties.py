@@ -134,7 +134,7 @@ class CoordinatorMachine(RuleBasedStateMachine):
 
 TestEveryInterleaving = CoordinatorMachine.TestCase
 TestEveryInterleaving.settings = settings(
-    max_examples=150,
+    max_examples=3 * settings().max_examples,
     stateful_step_count=50,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],

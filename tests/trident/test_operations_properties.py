@@ -108,7 +108,6 @@ def folded(aggregator, tuples):
 
 
 @every_combiner
-@settings(max_examples=60, deadline=None)
 @given(rows=ROWS)
 def test_what_is_combined_and_finished_is_the_direct_result(name, rows):
     aggregator, tuples = COMBINERS[name][0], inputs_of(name, rows)
@@ -117,7 +116,6 @@ def test_what_is_combined_and_finished_is_the_direct_result(name, rows):
 
 
 @every_combiner
-@settings(max_examples=60, deadline=None)
 @given(rows=ROWS, data=st.data())
 def test_any_order_and_grouping_gives_the_same(name, rows, data):
     aggregator, tuples = COMBINERS[name][0], inputs_of(name, rows)

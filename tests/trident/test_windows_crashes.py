@@ -15,6 +15,7 @@ import pytest
 
 from tests.semantics.simulation import Dice, LateMap, UnreliableMap, UnreliableState
 from tests.semantics.test_crash_points import CrashAt
+from tests.soaking import repeated, soaked, stepped
 from tests.trident.windows_support import Listed, counted, settings, timed
 from waterspout import Config, faults
 from waterspout.coordination.batch_clock import CLOCK
@@ -167,7 +168,7 @@ def test_every_kill_point_is_passed(window):
     assert set(hook.seen) == set(BATCH_POINTS)
 
 
-@pytest.mark.parametrize("kind", [SpoutKind.OPAQUE, SpoutKind.TRANSACTIONAL])
+@pytest.mark.parametrize("kind", [SpoutKind.OPAQUE, soaked(SpoutKind.TRANSACTIONAL)])
 def test_a_crash_at_every_point_loses_and_doubles_no_result(window, kind):
     quiet = CrashAt()
     run_with_crashes(quiet, fixed_world(window, kind))
@@ -182,12 +183,13 @@ def test_a_crash_at_every_point_loses_and_doubles_no_result(window, kind):
     assert len(world.expected) >= 3
 
 
-def test_a_second_crash_during_every_recovery_does_no_damage(window):
+@stepped(3)
+def test_a_second_crash_during_every_recovery_does_no_damage(window, step):
     quiet = CrashAt()
     run_with_crashes(quiet, fixed_world(window))
 
-    for n in range(1, len(quiet.seen) + 1, 5):
-        for m in range(1, 30, 5):
+    for n in range(1, len(quiet.seen) + 1, 3 * step):
+        for m in range(1, 30, 3 * step):
             world = run_with_crashes(CrashAt(n, m), fixed_world(window))
 
             assert world.found == world.expected, f"crashes at {n} and {m} after"
@@ -269,11 +271,12 @@ def _let_zombies_write(old: list[InProcessEngine], dice: Dice) -> None:
             engine.step(dice.random.randrange)
 
 
+@repeated(15, in_soak=150)
 @pytest.mark.parametrize("map_class", [UnreliableMap, LateMap])
 @pytest.mark.parametrize("name", list(WINDOWS))
-def test_no_schedule_of_failures_loses_or_doubles_a_result(name, map_class):
+def test_no_schedule_of_failures_loses_or_doubles_a_result(name, map_class, count):
     fired = results = 0
-    for seed in range(25):
+    for seed in range(count):
         world, dice = rolled_world(seed, WINDOWS[name], map_class)
 
         run_schedule(world, dice)
@@ -281,5 +284,5 @@ def test_no_schedule_of_failures_loses_or_doubles_a_result(name, map_class):
         assert world.found == world.expected, f"seed {seed}"
         fired += dice.fired
         results += len(world.found)
-    assert fired > 200
-    assert results > 50
+    assert fired > 8 * count
+    assert results > 2 * count

@@ -9,7 +9,6 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 from hypothesis import given
-from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from tests.trident.windows_support import Driven, Ids, Listed, Spans, counted, lists, timed
@@ -118,7 +117,6 @@ def numbered(sizes):
     return [[next(numbers) for _ in range(size)] for size in sizes]
 
 
-@hypothesis_settings(max_examples=60, deadline=None)
 @given(config=counts, sizes=sizes)
 def test_windows_by_count_are_those_of_the_model(config, sizes):
     batches = numbered(sizes)
@@ -144,7 +142,6 @@ def at_times(times, start=100):
     return batches
 
 
-@hypothesis_settings(max_examples=60, deadline=None)
 @given(config=durations, times=times)
 def test_windows_by_time_are_those_of_the_model(config, times):
     batches = at_times(times)
@@ -158,7 +155,6 @@ def test_windows_by_time_are_those_of_the_model(config, times):
 lost = st.lists(st.lists(st.integers(0, 9), max_size=2), min_size=12, max_size=12)
 
 
-@hypothesis_settings(max_examples=60, deadline=None)
 @given(config=counts, sizes=sizes, lost=lost)
 def test_lost_attempts_with_other_tuples_leave_no_trace_by_count(config, sizes, lost):
     batches = numbered(sizes)
@@ -173,7 +169,6 @@ def test_lost_attempts_with_other_tuples_leave_no_trace_by_count(config, sizes, 
     assert made == counted(config, batches)
 
 
-@hypothesis_settings(max_examples=60, deadline=None)
 @given(config=durations, times=times, lost=lost)
 def test_lost_attempts_with_other_tuples_leave_no_trace_by_time(config, times, lost):
     batches = at_times(times)
