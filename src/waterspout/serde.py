@@ -121,12 +121,12 @@ def decode_bare_list(text: str) -> list[Any] | None:
     None for any other text, good or bad: ask `decode_value`. For stores, which read many.
     """
     try:
-        parts, end = _SCAN(text, 0)
+        items, end = _SCAN(text, 0)
     except (StopIteration, ValueError, RecursionError):
         return None
-    if end != len(text) or type(parts) is not list or end > MAX_SIZE:
+    if end != len(text) or type(items) is not list or end > MAX_SIZE:
         return None
-    return parts if _BARE.issuperset(map(type, parts)) else None
+    return items if _BARE.issuperset(map(type, items)) else None
 
 
 def checksum(text: str) -> str:

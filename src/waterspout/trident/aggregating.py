@@ -12,7 +12,7 @@ from waterspout.trident.operations.contracts import Aggregator, CombinerAggregat
 from waterspout.trident.operations.extremes import MaxBy, MinBy
 from waterspout.trident.plan.nodes import Aggregation
 
-__all__ = ["arguments", "make_part", "value_schema"]
+__all__ = ["arguments", "make_aggregation", "value_schema"]
 
 
 _OPERATIONS = {"partition_persist": "updater", "state_query": "query"}
@@ -41,7 +41,7 @@ def arguments(
     return fields, operation, out
 
 
-def make_part(
+def make_aggregation(
     schema: Schema, method: str, fields: FieldNames | None, operation: Any, out: FieldNames
 ) -> Aggregation:
     """Check an aggregator against the fields that it reads; return it with its types."""
@@ -71,11 +71,13 @@ def _output(aggregator: Any, output: Schema, inputs: Schema, where: str) -> Sche
     return typed(aggregator, output, inputs, where)
 
 
-def value_schema(part: Aggregation) -> Schema:
+def value_schema(aggregation: Aggregation) -> Schema:
     """Return the fields of a combiner's results as a state keeps them."""
-    assert isinstance(part.aggregator, CombinerAggregator)
-    known = part.aggregator.value_types(part.inputs.types)
-    if known is None or not part.aggregator.finishes:
-        return part.out
+    assert isinstance(aggregation.aggregator, CombinerAggregator)
+    known = aggregation.aggregator.value_types(aggregation.inputs.types)
+    if known is None or not aggregation.aggregator.finishes:
+        return aggregation.out
     # Where the aggregator does not know the type of what it keeps, it is the type in `out`.
-    return Schema(tuple(zip(part.out.names, known, strict=True))).fill_types(part.out.types)
+    return Schema(tuple(zip(aggregation.out.names, known, strict=True))).fill_types(
+        aggregation.out.types
+    )

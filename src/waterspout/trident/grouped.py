@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from waterspout.errors import TopologyError
 from waterspout.schema import FieldNames
 from waterspout.state.base import StateFactory
-from waterspout.trident.aggregating import arguments, make_part
+from waterspout.trident.aggregating import arguments, make_aggregation
 from waterspout.trident.operations.accepted import (
     AggregateArgument,
     EachOperation,
@@ -100,8 +100,8 @@ class GroupedStream:
 
     def _one(self, method: str, args: Any, out: FieldNames | None, scope: Scope) -> Stream:
         fields, aggregator, names = arguments(method, args, out)
-        part = make_part(self._stream.schema, method, fields, aggregator, names)
-        return self._stream._aggregate(method, self._keys, [part], scope)
+        aggregation = make_aggregation(self._stream.schema, method, fields, aggregator, names)
+        return self._stream._aggregate(method, self._keys, [aggregation], scope)
 
 
 class ChainedAggregatorDeclarer:
@@ -113,7 +113,7 @@ class ChainedAggregatorDeclarer:
     def __init__(self, stream: Stream, keys: tuple[str, ...] | None) -> None:
         self._stream = stream
         self._keys = keys
-        self._parts: list[Aggregation] = []
+        self._aggregations: list[Aggregation] = []
         self._scope: Scope | None = None
 
     def aggregate(
@@ -132,7 +132,7 @@ class ChainedAggregatorDeclarer:
         """Return the stream of the results: the group fields, then those of each aggregator."""
         if self._scope is None:
             raise TopologyError("chained_agg() needs an aggregator before chain_end()")
-        return self._stream._aggregate("chained_agg", self._keys, self._parts, self._scope)
+        return self._stream._aggregate("chained_agg", self._keys, self._aggregations, self._scope)
 
     def _add(
         self, method: str, args: Any, out: FieldNames | None, scope: Scope
@@ -142,14 +142,14 @@ class ChainedAggregatorDeclarer:
                 "a chain is either of aggregate() or of partition_aggregate(); this one has both"
             )
         fields, aggregator, names = arguments(method, args, out)
-        part = make_part(self._stream.schema, method, fields, aggregator, names)
-        taken = [name for other in self._parts for name in other.out.names]
-        both = [name for name in part.out.names if name in taken]
+        aggregation = make_aggregation(self._stream.schema, method, fields, aggregator, names)
+        taken = [name for other in self._aggregations for name in other.out.names]
+        both = [name for name in aggregation.out.names if name in taken]
         if both:
             raise TopologyError(
                 f"the output fields of chained aggregators must be distinct; {both[0]!r} comes "
                 "twice"
             )
         self._scope = scope
-        self._parts.append(part)
+        self._aggregations.append(aggregation)
         return self

@@ -10,7 +10,7 @@ from waterspout.errors import TopologyError
 from waterspout.schema import FieldNames, Schema, field_names
 from waterspout.state.base import StateFactory
 from waterspout.topology.grouping import CustomGrouping
-from waterspout.trident.aggregating import arguments, make_part, value_schema
+from waterspout.trident.aggregating import arguments, make_aggregation, value_schema
 from waterspout.trident.grouped import ChainedAggregatorDeclarer, GroupedStream
 from waterspout.trident.operations.accepted import (
     AggregateArgument,
@@ -288,9 +288,9 @@ class Stream:
 
     def aggregate_in_steps(self, method: str, aggregator: AggregateOperation) -> Stream:
         """Aggregate whole tuples: those of each partition, then what came of the partitions."""
-        part = make_part(self.schema, method, None, aggregator, self.fields)
-        some = self._aggregate(method, None, [part], Scope.ANY_PARTITION)
-        return some._aggregate(method, None, [part], Scope.BATCH)
+        aggregation = make_aggregation(self.schema, method, None, aggregator, self.fields)
+        some = self._aggregate(method, None, [aggregation], Scope.ANY_PARTITION)
+        return some._aggregate(method, None, [aggregation], Scope.BATCH)
 
     def min_by(self, field: str, key: Callable[..., object] | None = None) -> Stream:
         """Keep the tuple with the least value of a field, in each partition of a batch."""
@@ -486,32 +486,34 @@ class Stream:
         self, method: str, args: Sequence[Any], out: FieldNames | None, scope: Scope
     ) -> Stream:
         fields, aggregator, names = arguments(method, args, out)
-        part = make_part(self.schema, method, fields, aggregator, names)
-        return self._aggregate(method, None, [part], scope)
+        aggregation = make_aggregation(self.schema, method, fields, aggregator, names)
+        return self._aggregate(method, None, [aggregation], scope)
 
     def _extreme(self, method: str, aggregator: MinBy | MaxBy) -> Stream:
-        part = make_part(self.schema, method, None, aggregator, self.fields)
-        return self._aggregate(method, None, [part], Scope.PARTITION)
+        aggregation = make_aggregation(self.schema, method, None, aggregator, self.fields)
+        return self._aggregate(method, None, [aggregation], Scope.PARTITION)
 
     def _aggregate(
         self,
         method: str,
         group: tuple[str, ...] | None,
-        parts: Sequence[Aggregation],
+        aggregations: Sequence[Aggregation],
         scope: Scope,
         *,
         finished: bool = True,
     ) -> Stream:
-        where = f"{method}({', '.join(describe(part.aggregator) for part in parts)})"
-        if scope is not Scope.BATCH and any(is_expression(part.aggregator) for part in parts):
+        operations = [each.aggregator for each in aggregations]
+        where = f"{method}({', '.join(map(describe, operations))})"
+        expressions = {is_expression(operation) for operation in operations}
+        if scope is not Scope.BATCH and True in expressions:
             raise TopologyError(f"{where}: a Spark expression aggregates a batch, not a partition")
-        if len({is_expression(part.aggregator) for part in parts}) > 1:
+        if len(expressions) > 1:
             raise TopologyError(f"{where}: chain Spark expressions with each other only")
         schema = self.schema.select(group or (), where=where)
-        for part in parts:
-            schema = schema.append(part.out if finished else value_schema(part), where=where)
+        for each in aggregations:
+            schema = schema.append(each.out if finished else value_schema(each), where=where)
         return self._add(
-            Aggregate, where=where, schema=schema, group=group, aggregations=tuple(parts),
+            Aggregate, where=where, schema=schema, group=group, aggregations=tuple(aggregations),
             scope=scope, finished=finished,
         )  # fmt: skip
 
@@ -524,22 +526,28 @@ class Stream:
         out: FieldNames,
     ) -> TridentState:
         method = "persistent_aggregate"
-        part = make_part(self.schema, method, fields, operation, out)
-        aggregator = part.aggregator
+        aggregation = make_aggregation(self.schema, method, fields, operation, out)
+        aggregator = aggregation.aggregator
         shape = Shape.MAP if keys else Shape.SNAPSHOT
         key_schema = self.schema.select(keys, where=method)
-        schema = key_schema.append(part.out, where=method)
+        schema = key_schema.append(aggregation.out, where=method)
         if isinstance(aggregator, CombinerAggregator):
-            made = self._aggregate("aggregate", keys or None, [part], Scope.BATCH, finished=False)
-            values = value_schema(part)
+            made = self._aggregate(
+                "aggregate", keys or None, [aggregation], Scope.BATCH, finished=False
+            )
+            values = value_schema(aggregation)
             combine = CombineInto(keys, values.names, aggregator)
-            return made.update(factory, shape, key_schema, values, schema, combine, shown=part.out)
+            return made.update(
+                factory, shape, key_schema, values, schema, combine, shown=aggregation.out
+            )
         if not isinstance(aggregator, ReducerAggregator):
             where = f"{method}({describe(operation)})"
             raise TopologyError(f"{where} needs a CombinerAggregator or ReducerAggregator")
-        wanted = keys + tuple(name for name in part.fields if name not in keys)
-        reduce = ReduceInto(keys, part.fields, part.out.names[0], aggregator)
-        return self.project(wanted).update(factory, shape, key_schema, part.out, schema, reduce)
+        wanted = keys + tuple(name for name in aggregation.fields if name not in keys)
+        reduce = ReduceInto(keys, aggregation.fields, aggregation.out.names[0], aggregator)
+        return self.project(wanted).update(
+            factory, shape, key_schema, aggregation.out, schema, reduce
+        )
 
 
 def new_values(topology: TridentTopology, update: Update) -> Stream:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from waterspout.errors import TopologyError
 from waterspout.schema import FieldNames
 from waterspout.state.base import StateFactory, StateKind
-from waterspout.trident.aggregating import make_part
+from waterspout.trident.aggregating import make_aggregation
 from waterspout.trident.operations.aggregators import Count
 from waterspout.trident.operations.coercion import is_expression
 from waterspout.trident.operations.contracts import describe
@@ -49,13 +49,13 @@ def add_window(
         )
     if fields is None and type(aggregator) is Count:
         fields = ()  # what it does not look at need not be kept
-    part = make_part(stream.schema, "window", fields, aggregator, out)
-    updater = WindowUpdater(config, part.inputs, part.aggregator)
+    aggregation = make_aggregation(stream.schema, "window", fields, aggregator, out)
+    updater = WindowUpdater(config, aggregation.inputs, aggregation.aggregator)
     factory = _own_store(stream) if store is None else _checked(store, where)
-    updating = UpdateWith(part.inputs.names, updater, every_batch=config.by_time)
+    updating = UpdateWith(aggregation.inputs.names, updater, every_batch=config.by_time)
     # A table without columns has no rows: keep one column.
-    inputs = stream.project(part.inputs.names or stream.fields[:1])
-    made = inputs.update(factory, Shape.OWN, KEYS, VALUES, part.out, updating)
+    inputs = stream.project(aggregation.inputs.names or stream.fields[:1])
+    made = inputs.update(factory, Shape.OWN, KEYS, VALUES, aggregation.out, updating)
     results = made.new_values_stream().name(f"results of {where}")
     stream.topology.rename(results.node.parents[0], f"{where} in {made.name}")
     return results
