@@ -7,9 +7,9 @@ from typing import Any, Self, TypeVar
 
 from waterspout.config import Config
 from waterspout.errors import ConfigError, TopologyError
-from waterspout.topology.component import DEFAULT_STREAM, BasicBolt, Bolt, Spout
+from waterspout.topology.component import DEFAULT_STREAM, BasicBolt, Bolt, Component, Spout
 from waterspout.topology.graph import ComponentSpec, Subscription, Topology
-from waterspout.topology.grouping import Grouping, GroupingKind
+from waterspout.topology.grouping import Grouping, GroupingKind, TaskChooser
 from waterspout.topology.log import LogSpout
 from waterspout.topology.pickling import require_picklable
 from waterspout.tuples import Fields
@@ -23,7 +23,7 @@ D = TypeVar("D", bound="SpoutDeclarer")
 class SpoutDeclarer:
     """What can be said of a component after it was set."""
 
-    def __init__(self, id: str, component: Any, parallelism: int) -> None:
+    def __init__(self, id: str, component: Component, parallelism: int) -> None:
         self._id = id
         self._component = component
         self._tasks = parallelism
@@ -131,7 +131,9 @@ class BoltDeclarer(SpoutDeclarer):
         """Send each key to one of two tasks, the less used one: for skewed keys."""
         return self._take(source, stream, GroupingKind.PARTIAL_KEY, self._names(fields))
 
-    def custom_grouping(self, source: str, grouping: Any, stream: str = DEFAULT_STREAM) -> Self:
+    def custom_grouping(
+        self, source: str, grouping: TaskChooser, stream: str = DEFAULT_STREAM
+    ) -> Self:
         """Let an object choose: `prepare(context, stream, tasks)`, `choose_tasks(task, values)`."""
         for method in ("prepare", "choose_tasks"):
             if not callable(getattr(grouping, method, None)):
@@ -147,7 +149,7 @@ class BoltDeclarer(SpoutDeclarer):
         stream: str,
         kind: GroupingKind,
         fields: Fields = Fields(),  # noqa: B008  (immutable)
-        custom: Any = None,
+        custom: TaskChooser | None = None,
     ) -> Self:
         for what, name in (("a component id", source), ("a stream id", stream)):
             if not isinstance(name, str):
@@ -212,7 +214,12 @@ class TopologyBuilder:
 
 
 def declare(
-    declared: dict[str, Any], id: str, kind: type[D], component: Any, parallelism: int, noun: str
+    declared: dict[str, SpoutDeclarer],
+    id: str,
+    kind: type[D],
+    component: Component,
+    parallelism: int,
+    noun: str,
 ) -> D:
     """Add a component to those declared, if its id is free and allowed."""
     if not isinstance(id, str) or not id:
@@ -227,7 +234,7 @@ def declare(
     return declarer
 
 
-def _positive(n: Any, what: str) -> int:
+def _positive(n: object, what: str) -> int:
     if not isinstance(n, int) or isinstance(n, bool) or n < 1:
         raise TopologyError(f"{what} must be a positive integer, not {n!r}")
     return n

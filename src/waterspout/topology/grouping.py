@@ -18,7 +18,7 @@ from decimal import Decimal
 from enum import Enum
 from fractions import Fraction
 from itertools import cycle
-from typing import Any
+from typing import Any, Protocol
 
 from waterspout.errors import EmitError, SerdeError
 from waterspout.serde import encode_key
@@ -30,6 +30,7 @@ __all__ = [
     "Grouping",
     "GroupingKind",
     "Route",
+    "TaskChooser",
     "make_route",
     "stable_hash",
     "turn_of",
@@ -58,6 +59,18 @@ class GroupingKind(Enum):
 _ANY_TASK = {GroupingKind.SHUFFLE, GroupingKind.LOCAL_OR_SHUFFLE, GroupingKind.NONE}
 
 
+class TaskChooser(Protocol):
+    """What a custom grouping must be able to do; `CustomGrouping` is a base class for one."""
+
+    def prepare(
+        self, context: TopologyContext, stream: str, target_tasks: Sequence[int], /
+    ) -> None:
+        """Get to know the tasks to choose from."""
+
+    def choose_tasks(self, task_id: int, values: Sequence[Any], /) -> Sequence[int]:
+        """Return the tasks that get this tuple."""
+
+
 class CustomGrouping(ABC):
     """A grouping of the user's own. Pickled; each producing task prepares its copy."""
 
@@ -77,7 +90,7 @@ class Grouping:
 
     kind: GroupingKind
     fields: Fields = Fields()  # noqa: RUF009  (immutable)
-    custom: Any = None
+    custom: TaskChooser | None = None
 
     @property
     def takes_any_task(self) -> bool:
@@ -174,6 +187,7 @@ def make_route(
         case GroupingKind.PARTIAL_KEY:
             return _by_partial_key(grouping.fields, fields, ordered, turn)
         case GroupingKind.CUSTOM:
+            assert grouping.custom is not None
             return _by_custom(grouping.custom, ordered, context, stream)
     raise AssertionError(f"{grouping.kind} has no route: its emitter names the task")
 
@@ -257,7 +271,9 @@ def _by_partial_key(names: Fields, fields: Fields, tasks: tuple[int, ...], turn:
     return choose
 
 
-def _by_custom(custom: Any, tasks: tuple[int, ...], context: TopologyContext, stream: str) -> Route:
+def _by_custom(
+    custom: TaskChooser, tasks: tuple[int, ...], context: TopologyContext, stream: str
+) -> Route:
     custom = copy.deepcopy(custom)  # one object may be given for several streams and bolts
     custom.prepare(context, stream, list(tasks))
     known = frozenset(tasks)

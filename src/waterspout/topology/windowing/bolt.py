@@ -39,7 +39,7 @@ class WindowedBolt(Bolt):
         builder.set_bolt("averages", Averages().with_window(Seconds(60), Seconds(10)))
     """
 
-    collector: Any
+    collector: WindowCollector  # type: ignore[assignment]
     """A `WindowCollector`, from `prepare` on."""
 
     clock: Callable[[], float] = staticmethod(time.time)
@@ -65,7 +65,7 @@ class WindowedBolt(Bolt):
         collector: OutputCollector | WindowCollector,
     ) -> None:
         """Get ready; called on an executor, before the first window."""
-        self.collector = collector
+        self.collector = collector  # type: ignore[assignment]
 
     def with_window(
         self, length: Measure | dt.timedelta, slide: Measure | dt.timedelta | None = None
