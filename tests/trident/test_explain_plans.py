@@ -126,15 +126,6 @@ def test_a_stream_used_twice_ends_a_visit():
     assert said[3] == said[4] == ["Python"]
 
 
-def test_what_is_made_already_ends_a_visit():
-    topology, rows = start()
-    rows.filter("n", is_odd).each("n", double, out="m bigint")
-    plan = topology.plan()
-
-    assert python_chain(plan, plan.nodes[2], made={plan.nodes[1]}) == [plan.nodes[2]]
-    assert python_chain(plan, plan.nodes[2], made={plan.nodes[2]}) == []
-
-
 @pytest.mark.parametrize(
     ("build", "said"),
     [

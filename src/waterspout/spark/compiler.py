@@ -90,8 +90,7 @@ class Compiler:
             if not exchange.behind:
                 continue
             width = exchange.partitions or 1
-            building = self.building(TransactionAttempt(1, 0))
-            if width > 1 and building.gives_everywhere(exchange.node):
+            if width > 1 and self._plan.gives_everywhere(exchange.node):
                 frame = everywhere(frame, width, self._spark)
             else:
                 frame = spread(frame, width)
@@ -106,8 +105,7 @@ class Compiler:
         if PARTITION not in table.column_names:  # no rows
             table = table.append_column(PARTITION, pa.nulls(table.num_rows, pa.int32()))
         frame = self.from_table(table).select(*node.schema.names, PARTITION)
-        building = self.building(TransactionAttempt(1, 0))
-        return dealt(frame, width, self._spark, every=building.gives_everywhere(node))
+        return dealt(frame, width, self._spark, every=self._plan.gives_everywhere(node))
 
     def with_partition(self, node: Update, frame: DataFrame) -> DataFrame:
         """Add the column that says which partition of the state each row goes to."""

@@ -14,8 +14,7 @@ from waterspout.spark.tasks import TaskSetting
 from waterspout.transactional.attempt import TransactionAttempt
 from waterspout.trident.plan.exchange import Exchange
 from waterspout.trident.plan.lowering import Lowerings
-from waterspout.trident.plan.nodes import Aggregate, Node, Scope
-from waterspout.trident.plan.partitions import root_of
+from waterspout.trident.plan.nodes import Node
 from waterspout.trident.plan.plan import Plan
 
 __all__ = ["Building", "Lowering", "lowers"]
@@ -47,14 +46,6 @@ class Building:
         width = None if node is None else self.plan.width_of(node)
         text = None if plan is None else plan.to_json()
         return TaskSetting(self.conf, self.attempt.txid, width, text, self.attempt.attempt_id)
-
-    def gives_everywhere(self, node: Node) -> bool:
-        """Whether each partition of a node's group gives something, an empty one too."""
-        root = root_of(node)
-        return any(
-            isinstance(one, Aggregate) and one.scope is Scope.PARTITION and root_of(one) is root
-            for one in self.plan.nodes
-        )
 
 
 Lowering = Callable[[Any, Sequence[DataFrame], Building], DataFrame]

@@ -68,7 +68,7 @@ def _native(node: Each | Mapped, parents: Sequence[DataFrame], building: Buildin
 @lowers(Keep)
 def _kept(node: Keep, parents: Sequence[DataFrame], building: Building) -> DataFrame:
     predicate = _column(node.predicate)
-    if building.gives_everywhere(node):
+    if building.plan.gives_everywhere(node):
         # If Spark found out that nothing comes through it would run no task, and each partition
         # is to give something.
         predicate = predicate | (F.spark_partition_id() < 0)
@@ -105,7 +105,7 @@ def _dealt(node: Repartition, parents: Sequence[DataFrame], building: Building) 
         building.exchange,
         building.setting(node),
         building.spark,
-        every=building.gives_everywhere(node),
+        every=building.plan.gives_everywhere(node),
     )
 
 

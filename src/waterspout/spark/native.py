@@ -22,25 +22,25 @@ __all__ = ["native_aggregate", "native_aggregates", "native_columns", "native_fi
 def native_columns(node: Aggregate) -> list[Column]:
     """Return the aggregates of a node that has a native form, named and of the right types."""
     columns: list[Column] = []
-    for part in node.aggregations:
-        if is_expression(part.aggregator):
-            given = part.aggregator
+    for one in node.aggregations:
+        if is_expression(one.aggregator):
+            given = one.aggregator
             columns.append(F.expr(given.text) if isinstance(given, SqlExpression) else given)
             continue
-        values = native_aggregates(part.aggregator, part.inputs)
-        assert values is not None, part
+        values = native_aggregates(one.aggregator, one.inputs)
+        assert values is not None, one
         if node.finished:
-            values = _finished(part.aggregator, values)
+            values = _finished(one.aggregator, values)
         columns += values
     fields = node.schema.fields[len(node.group or ()) :]
     return [c.cast(str(kind)).alias(n) for c, (n, kind) in zip(columns, fields, strict=True)]
 
 
 def _finished(aggregator: Any, values: list[Column]) -> list[Column]:
-    parts = [aggregator]
+    several = [aggregator]
     if isinstance(aggregator, Columns):
-        parts = [part for _, part in aggregator.columns.values()]
-    finished = [native_finish(part, value) for part, value in zip(parts, values, strict=True)]
+        several = [one for _, one in aggregator.columns.values()]
+    finished = [native_finish(one, value) for one, value in zip(several, values, strict=True)]
     # Whatever Spark aggregates, it finishes.
     return [column for column in finished if column is not None]
 
@@ -54,11 +54,11 @@ def native_aggregates(aggregator: Any, inputs: Schema) -> list[Column] | None:
     if not has_native_form(aggregator, inputs):
         return None
     if isinstance(aggregator, Columns):
-        parts = [
-            native_aggregate(part, inputs.select(fields, where=name))
-            for name, (fields, part) in aggregator.columns.items()
+        several = [
+            native_aggregate(one, inputs.select(fields, where=name))
+            for name, (fields, one) in aggregator.columns.items()
         ]
-        return [part for part in parts if part is not None]
+        return [one for one in several if one is not None]
     one = native_aggregate(aggregator, inputs)
     return None if one is None else [one]
 

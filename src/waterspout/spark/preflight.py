@@ -25,7 +25,7 @@ __all__ = ["Prepared", "prepare"]
 class Prepared:
     """A topology that may run: its plan, its ledger's store, and states to move the heads of.
 
-    `states` are named by their places, which is what errors should name.
+    `states` are named by their locations, which is what errors should name.
     """
 
     plan: Plan

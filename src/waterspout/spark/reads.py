@@ -55,8 +55,8 @@ def read_frame(
         case RangeRead(_, start, end, epoch, rate):
             seconds = F.lit(epoch) + F.col("id") / F.lit(rate)
             columns = [F.col("id").alias("value"), F.timestamp_seconds(seconds).alias("timestamp")]
-            place = [F.col("id").cast("string").alias(POSITION)] if with_position else []
-            return runtime.spark.range(start, end).select(*columns, *place)
+            position = [F.col("id").cast("string").alias(POSITION)] if with_position else []
+            return runtime.spark.range(start, end).select(*columns, *position)
         case FilesRead():
             return _files(runtime, read, conf, with_position=with_position)
         case EmitRead():
@@ -85,16 +85,16 @@ def _files(
     runtime: SparkRuntime, read: FilesRead, conf: Config, *, with_position: bool
 ) -> DataFrame:
     if not read.paths:
-        return _nothing(runtime, _placed(read.schema, with_position=with_position))
+        return _nothing(runtime, _with_position(read.schema, with_position=with_position))
     reader = runtime.spark.read.format(read.format).schema(read.schema.ddl())
     # These are names, not patterns: a[1].txt is not a1.txt.
     names = [re.sub(r"([\\*?\[\]{}])", r"\\\1", path) for path in read.paths]
     loaded = reader.options(**read.options).load(names)
-    place = [_place_in_files(read.format).alias(POSITION)] if with_position else []
-    return _share_of_cores(runtime, conf, loaded.select(*read.schema.names, *place), read)
+    position = [_position_in_file(read.format).alias(POSITION)] if with_position else []
+    return _share_of_cores(runtime, conf, loaded.select(*read.schema.names, *position), read)
 
 
-def _place_in_files(form: str) -> Column:
+def _position_in_file(form: str) -> Column:
     path = F.col("_metadata.file_path")
     # Only of Parquet Spark tells which row of the file it is.
     counted = form == "parquet"
@@ -150,7 +150,7 @@ class EmitTask:
 
 def _emitted(runtime: SparkRuntime, task: EmitTask, tasks: int | None) -> DataFrame:
     read = task.read
-    schema = _placed(read.schema, with_position=task.with_position)
+    schema = _with_position(read.schema, with_position=task.with_position)
     shares = len(read.partitions)
     if not shares:
         return _nothing(runtime, schema)
@@ -169,14 +169,14 @@ def _faults() -> str | None:
 
 def _frame(runtime: SparkRuntime, read: FrameRead, *, with_position: bool) -> DataFrame:
     if read.make is None:
-        return _nothing(runtime, _placed(read.schema, with_position=with_position))
+        return _nothing(runtime, _with_position(read.schema, with_position=with_position))
     made = read.make(runtime.spark)
     if not isinstance(made, DataFrame):
         raise TopologyError(f"{read.where}: read must return a DataFrame; it gave {made!r}")
     frame: DataFrame = made
     _check_columns(frame, _nothing(runtime, read.schema), read.where)
-    place = [F.lit(read.position).alias(POSITION)] if with_position else []
-    return frame.select(*read.schema.names, *place)
+    position = [F.lit(read.position).alias(POSITION)] if with_position else []
+    return frame.select(*read.schema.names, *position)
 
 
 def _check_columns(frame: DataFrame, wanted: DataFrame, where: str) -> None:
@@ -200,5 +200,5 @@ def _nothing(runtime: SparkRuntime, schema: Schema) -> DataFrame:
     return runtime.spark.createDataFrame([], schema.ddl())
 
 
-def _placed(schema: Schema, *, with_position: bool) -> Schema:
+def _with_position(schema: Schema, *, with_position: bool) -> Schema:
     return Schema((*schema.fields, (POSITION, "string"))) if with_position else schema

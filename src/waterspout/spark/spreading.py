@@ -39,13 +39,13 @@ def batches_by_partition(spec: StateSpec, rows: pa.Table) -> Iterator[tuple[int,
     A map answers the same on each partition, so that one batch will do.
     """
     if spec.shape is not Shape.OWN or spec.partitions == 1:
-        parts = [(0, rows)]
+        split = [(0, rows)]
     else:
         column = rows.column(PARTITION)
-        parts = [(i, rows.filter(pc.equal(column, i))) for i in range(spec.partitions)]
-    for part, found in parts:
+        split = [(i, rows.filter(pc.equal(column, i))) for i in range(spec.partitions)]
+    for partition, found in split:
         for batch in found.combine_chunks().to_batches():
-            yield part, batch
+            yield partition, batch
 
 
 def never_empty(frame: DataFrame, spark: SparkSession, *, shuffle: bool = False) -> DataFrame:

@@ -218,8 +218,8 @@ class StepRunner:
             table = self._table(batch.rows[source])
         query = QueryStep.of(node, spec)
         answered = [
-            self._answered(query, part, rows, seen_by, shared=batch.ticket is not None)
-            for part, rows in batches_by_partition(spec, table)
+            self._answered(query, partition, rows, seen_by, shared=batch.ticket is not None)
+            for partition, rows in batches_by_partition(spec, table)
         ]
         answers = pa.Table.from_batches(answered) if answered else _nothing(node)
         if step.comes_back:
@@ -231,18 +231,18 @@ class StepRunner:
     def _answered(
         self,
         query: QueryStep,
-        part: int,
+        partition: int,
         rows: pa.RecordBatch,
         seen_by: CommitTicket | None,
         *,
         shared: bool,
     ) -> pa.RecordBatch:
         if shared:  # one thread commits; it has a connection for the whole run
-            state = self._state(query.spec, part)
-            return run_query(query, state, rows, seen_by, self._conf, part)
-        state = open_state(query.spec, self._conf, part, None)
+            state = self._state(query.spec, partition)
+            return run_query(query, state, rows, seen_by, self._conf, partition)
+        state = open_state(query.spec, self._conf, partition, None)
         try:
-            return run_query(query, state, rows, seen_by, self._conf, part)
+            return run_query(query, state, rows, seen_by, self._conf, partition)
         finally:
             state.close()
 
@@ -264,18 +264,13 @@ class StepRunner:
             if isinstance(found, Collected)
             else chunks_of(found, self._conf.collect_max_rows, keys)
         )
-        new = [
-            made
-            for table in tables
-            for part, rows in _by_partition(table, spec.partitions)
-            if (made := self._write_here(update, part, rows, batch.ticket)) is not None
-        ]
+        new: list[pa.Table] = []
+        for table in tables:
+            for partition, rows in _by_partition(table, spec.partitions):
+                state = self._state(spec, partition)
+                made = run_update(update, state, rows, batch.ticket, self._conf, partition)
+                new += [] if made is None else [made]
         batch.rows[node] = Collected(pa.concat_tables(new) if new else _nothing(node))
-
-    def _write_here(
-        self, update: UpdateStep, part: int, rows: pa.Table, ticket: CommitTicket
-    ) -> pa.Table | None:
-        return run_update(update, self._state(update.spec, part), rows, ticket, self._conf, part)
 
     def _write_by_tasks(
         self, update: UpdateStep, found: Kept, ticket: CommitTicket, batch: BatchRows
@@ -310,11 +305,12 @@ class StepRunner:
             return _own_fields(found.table)
         return self._frame(found).toArrow()
 
-    def _state(self, spec: StateSpec, part: int) -> State:
+    def _state(self, spec: StateSpec, partition: int) -> State:
         """Return the driver's live state of a partition; one connection for the whole run."""
-        if (spec.name, part) not in self._states:
-            self._states[spec.name, part] = open_state(spec, self._conf, part, self._writer)
-        return self._states[spec.name, part]
+        at = spec.name, partition
+        if at not in self._states:
+            self._states[at] = open_state(spec, self._conf, partition, self._writer)
+        return self._states[at]
 
 
 _NOTHING_ASIDE = arrow_schema(Schema(((ASIDE, "string"), (PARTITION, "int"))))
@@ -331,10 +327,10 @@ def _by_partition(table: pa.Table, partitions: int) -> Iterator[tuple[int, pa.Ta
         yield 0, real_rows(table)
         return
     column = table.column(PARTITION)
-    for part in range(partitions):
-        rows = table.filter(pc.equal(column, part))
+    for partition in range(partitions):
+        rows = table.filter(pc.equal(column, partition))
         if rows.num_rows:
-            yield part, real_rows(rows)
+            yield partition, real_rows(rows)
 
 
 def _own_fields(table: pa.Table) -> pa.Table:

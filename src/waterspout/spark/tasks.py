@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -92,12 +93,18 @@ def plan_of(text: str) -> faults.FaultPlan:
     return _plans.setdefault(text, faults.FaultPlan.from_json(text))
 
 
-def _marked(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+@contextmanager
+def _marking() -> Iterator[None]:
     """Mark what user code raised to fail the batch, so that the driver can tell it."""
     try:
-        yield from batches
+        yield
     except FailedException as error:
         raise FailedException(f"{FAILED_MARK} {error}") from error
+
+
+def _marked(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    with _marking():
+        yield from batches
 
 
 @dataclass(frozen=True)
@@ -198,13 +205,14 @@ class QueryTask:
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Answer a partition, whole."""
         context = self.setting.enter()
-        part = asked_partition(self.step.spec, context.partition_index)
-        state = open_state(self.step.spec, self.setting.conf, part, None)
+        partition = asked_partition(self.step.spec, context.partition_index)
+        state = open_state(self.step.spec, self.setting.conf, partition, None)
         try:
             for batch in _whole(batches):
-                yield from _marked(
-                    iter([run_query(self.step, state, batch, self.ticket, self.setting.conf, part)])
-                )
+                with _marking():
+                    yield run_query(
+                        self.step, state, batch, self.ticket, self.setting.conf, partition
+                    )
         finally:
             state.close()
 
@@ -224,13 +232,12 @@ class UpdateTask:
         for batch in _whole(batches):
             table = pa.Table.from_batches([batch])
             # As a rule there is one; adaptive execution may give a task several small ones.
-            for part in sorted(pc.unique(table.column(PARTITION)).to_pylist()):
-                rows = real_rows(table.filter(pc.equal(table.column(PARTITION), part)))
-                state = open_state(self.step.spec, conf, part, self.ticket.writer)
+            for partition in sorted(pc.unique(table.column(PARTITION)).to_pylist()):
+                rows = real_rows(table.filter(pc.equal(table.column(PARTITION), partition)))
+                state = open_state(self.step.spec, conf, partition, self.ticket.writer)
                 try:
-                    new = _marked_call(
-                        lambda: run_update(self.step, state, rows, self.ticket, conf, part)  # noqa: B023
-                    )
+                    with _marking():
+                        new = run_update(self.step, state, rows, self.ticket, conf, partition)
                 finally:
                     state.close()
                 if new is not None:
@@ -240,13 +247,6 @@ class UpdateTask:
     def schema(self) -> Schema:
         """The new values; one column that stays empty where nobody wants them."""
         return self.step.schema if self.step.want_new else Schema((("nothing", "boolean"),))
-
-
-def _marked_call(call: Any) -> Any:
-    try:
-        return call()
-    except FailedException as error:
-        raise FailedException(f"{FAILED_MARK} {error}") from error
 
 
 def _whole(batches: Iterable[pa.RecordBatch]) -> list[pa.RecordBatch]:

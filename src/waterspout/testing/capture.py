@@ -57,7 +57,7 @@ class Capture:
 
 
 class _Catch(BasicBolt):
-    """Its copies all put what they get into the same place."""
+    """Its copies all put what they get into the same list."""
 
     def __init__(self, number: int) -> None:
         self._number = number

@@ -139,10 +139,10 @@ class InProcessEngine(SteppedEngine):
     ) -> Iterator[pa.Table | None]:
         spec = self._plan.states[node.state]
         step = UpdateStep.of(node, spec, want_new=bool(self._plan.children[node]))
-        for part, rows in _by_partition(node, table, spec.partitions):
-            state = open_state(spec, self._conf, part, ticket.writer)
+        for partition, rows in _by_partition(node, table, spec.partitions):
+            state = open_state(spec, self._conf, partition, ticket.writer)
             try:
-                yield run_update(step, state, rows, ticket, self._conf, part)
+                yield run_update(step, state, rows, ticket, self._conf, partition)
             finally:
                 state.close()
 
@@ -156,7 +156,7 @@ def _by_partition(node: Update, table: pa.Table, partitions: int) -> Iterator[tu
         zlib.crc32(text(list(row)).encode()) % partitions if fields else 0
         for row in as_tuples(table, fields)
     ]
-    for part in range(partitions):
-        rows = [row for row, owner in enumerate(owners) if owner == part]
+    for partition in range(partitions):
+        rows = [row for row, owner in enumerate(owners) if owner == partition]
         if rows or getattr(node.updating, "every_batch", False):
-            yield part, table.take(pa.array(rows, pa.int64()))
+            yield partition, table.take(pa.array(rows, pa.int64()))

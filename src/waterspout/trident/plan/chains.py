@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
-
 from waterspout.trident.plan.nodes import Node, Project, RowNode
 from waterspout.trident.plan.plan import Plan
 
 __all__ = ["python_chain", "python_chains"]
 
 
-def python_chain(plan: Plan, node: Node, made: Container[Node] = ()) -> list[Node]:
-    """Return this node and those before it that fit into one visit, none of them `made` yet.
+def python_chain(plan: Plan, node: Node) -> list[Node]:
+    """Return this node and those before it that fit into one visit.
 
     Empty if the node itself is no row operation in Python.
     """
     chain: list[Node] = []
-    while node not in made and isinstance(node, RowNode):
+    while isinstance(node, RowNode):
         if node.is_native and not (chain and isinstance(node, Project)):
             break
         chain.insert(0, node)

@@ -53,8 +53,8 @@ def guarantees(plan: Plan) -> list[str]:
             spec = plan.states[node.state]
             exact, why = plan.guarantee(node)
             word = "exactly-once" if exact else "not exactly-once"
-            place = spec.factory.location() or type(spec.factory).__name__
-            lines.append(f"{node.state} ({place}): {word}: {why}")
+            location = spec.factory.location() or type(spec.factory).__name__
+            lines.append(f"{node.state} ({location}): {word}: {why}")
             if spec.factory.weakness is not None:
                 lines.append(f"  but: {spec.factory.weakness}")
     return lines

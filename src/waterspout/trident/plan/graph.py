@@ -108,14 +108,14 @@ def _state(plan: Plan, name: str) -> Vertex:
     update = plan.updates.get(name)
     exact = None if update is None else plan.guarantee(update)[0]
     promise = {True: "exactly-once", False: "not exactly-once", None: "only read"}[exact]
-    parts = "1 partition" if spec.partitions == 1 else f"{spec.partitions} partitions"
-    place = spec.factory.location() or type(spec.factory).__name__
+    spread = "1 partition" if spec.partitions == 1 else f"{spec.partitions} partitions"
+    location = spec.factory.location() or type(spec.factory).__name__
     phases = [plan.phases[node] for node in _users(plan, name)]
     return Vertex(
         key=_state_key(name),
         phase=Phase.PROCESSING if Phase.PROCESSING in phases else Phase.COMMIT,
         title=printable(name),
-        lines=(printable(place), promise if exact is None else f"{promise}, {parts}"),
+        lines=(printable(location), promise if exact is None else f"{promise}, {spread}"),
         is_state=True,
         is_exact=exact,
     )

@@ -491,7 +491,7 @@ class CombineInto:
 
     @property
     def operation(self) -> Operation:
-        """The user's part of the update."""
+        """The user's operation in the update."""
         return self.aggregator
 
 
@@ -506,7 +506,7 @@ class ReduceInto:
 
     @property
     def operation(self) -> Operation:
-        """The user's part of the update."""
+        """The user's operation in the update."""
         return self.aggregator
 
 
@@ -523,7 +523,7 @@ class UpdateWith:
 
     @property
     def operation(self) -> Operation:
-        """The user's part of the update."""
+        """The user's operation in the update."""
         return self.updater
 
 

@@ -1,4 +1,4 @@
-"""Over how many partitions each part of a plan runs. Pure functions.
+"""Over how many partitions each group of nodes runs. Pure functions.
 
 A group is what runs partition by partition without a shuffle in between. Its parallelism is the
 greatest of its hints. Where the number of partitions shows in the results (an aggregation per

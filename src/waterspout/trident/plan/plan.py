@@ -15,9 +15,11 @@ from waterspout.state.base import StateFactory, StateKind
 from waterspout.trident.operations.contracts import CombinerAggregator
 from waterspout.trident.plan.fields import kept_fields
 from waterspout.trident.plan.nodes import (
+    Aggregate,
     Isolated,
     Node,
     Query,
+    Scope,
     Source,
     Update,
 )
@@ -124,6 +126,14 @@ class Plan:
         """Return over how many partitions a node runs; None: Spark chooses."""
         return self.widths[root_of(node)]
 
+    def gives_everywhere(self, node: Node) -> bool:
+        """Whether each partition of a node's group gives something, an empty one too."""
+        root = root_of(node)
+        return any(
+            isinstance(one, Aggregate) and one.scope is Scope.PARTITION and root_of(one) is root
+            for one in self.nodes
+        )
+
     @cached_property
     def staged(self) -> list[Node]:
         """What the processing phase leaves: inputs of the commit phase, and loose ends."""
@@ -178,12 +188,12 @@ class Plan:
         for node in self.nodes:
             if not isinstance(node, Query) or self.states[node.state].shape is not Shape.OWN:
                 continue
-            parts, width = self.states[node.state].partitions, self.width_of(node)
-            if parts not in (1, width):
+            has, width = self.states[node.state].partitions, self.width_of(node)
+            if has not in (1, width):
                 raise TopologyError(
-                    f"{node.title} asks {node.state}, which has {parts} partitions, each with its "
+                    f"{node.title} asks {node.state}, which has {has} partitions, each with its "
                     "own answers; bring the tuples to them as the update does, with "
-                    f"parallelism_hint({parts})"
+                    f"parallelism_hint({has})"
                 )
 
     def fingerprint(self) -> dict[str, Any]:

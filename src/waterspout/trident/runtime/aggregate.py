@@ -82,7 +82,7 @@ def run_aggregate(
         if not step.grouped and not partial:
             groups.of(())
         for batch in batches:
-            rows = [as_tuples(batch, part.fields) for part in step.aggregations]
+            rows = [as_tuples(batch, one.fields) for one in step.aggregations]
             for number, key in enumerate(as_tuples(batch, step.group)):
                 for fold, tuples in zip(groups.of(key.values), rows, strict=True):
                     fold.take(tuples[number])
@@ -102,7 +102,7 @@ def combine_partials(
         if not step.grouped:
             groups.of(())
         names = iter(step.partial.names[len(step.group) :])
-        columns = [tuple(itertools.islice(names, _width(part))) for part in step.aggregations]
+        columns = [tuple(itertools.islice(names, _width(one))) for one in step.aggregations]
         for batch in batches:
             values = [_values(batch, fields) for fields in columns]
             for number, key in enumerate(as_tuples(batch, step.group)):
@@ -213,8 +213,8 @@ class _Groups:
         name = encode_key(key) if key else ""
         found = self._by_name.get(name)
         if found is None:
-            parts = self._step.aggregations
-            folds = [start_fold(p.aggregator, self._batch_id, p.inputs) for p in parts]
+            ones = self._step.aggregations
+            folds = [start_fold(p.aggregator, self._batch_id, p.inputs) for p in ones]
             found = self._by_name[name] = (key, folds)
         return found[1]
 
@@ -227,7 +227,7 @@ class _prepared:
     """Calls `prepare` of every aggregator, and `cleanup` whatever happens."""
 
     def __init__(self, step: AggregateStep, conf: Config, context: OperationContext) -> None:
-        self._operations = [part.aggregator for part in step.aggregations]
+        self._operations = [one.aggregator for one in step.aggregations]
         self._setting = (conf, context)
 
     def __enter__(self) -> None:
@@ -259,15 +259,15 @@ def _partial_schema(node: Aggregate) -> Schema:
     """Return the group and, for each combiner, what can still be combined."""
     parent = node.parents[0].schema
     fields = [(name, parent.type_of(name)) for name in node.group or ()]
-    for number, part in enumerate(node.aggregations):
-        known = part.aggregator.value_types(part.inputs.types)
-        types = part.out.types if known is None else known
+    for number, one in enumerate(node.aggregations):
+        known = one.aggregator.value_types(one.inputs.types)
+        types = one.out.types if known is None else known
         fields += [(f"_waterspout_{number}_{i}", kind) for i, kind in enumerate(types)]
     return Schema(tuple(fields))
 
 
-def _width(part: Aggregation) -> int:
-    return len(part.out)
+def _width(one: Aggregation) -> int:
+    return len(one.out)
 
 
 def _values(batch: pa.RecordBatch, fields: Sequence[str]) -> Sequence[Any]:

@@ -30,20 +30,20 @@ class CustomRoute:
     def dealt(self, batch: pa.RecordBatch, source: int) -> pa.RecordBatch:
         """Return each row once for every partition that it goes to, with that partition."""
         rows: list[int] = []
-        parts: list[int] = []
+        numbers: list[int] = []
         for number, row in enumerate(as_tuples(batch, batch.schema.names)):
             chosen = self._checked(self._grouping.choose_tasks(source, list(row.values)))
             rows += [number] * len(chosen)
-            parts += chosen
+            numbers += chosen
         taken = batch.take(pa.array(rows, pa.int64()))
-        columns = [*taken.columns, pa.array(parts, pa.int32())]
+        columns = [*taken.columns, pa.array(numbers, pa.int32())]
         return pa.RecordBatch.from_arrays(columns, names=[*batch.schema.names, PARTITION])
 
     def _checked(self, chosen: Sequence[int]) -> list[int]:
-        for part in chosen:
-            if part not in self._partitions:
+        for number in chosen:
+            if number not in self._partitions:
                 raise ResultError(
-                    f"{self._title}: the grouping chose partition {part!r}; there are "
+                    f"{self._title}: the grouping chose partition {number!r}; there are "
                     f"{len(self._partitions)}, from 0"
                 )
         return list(chosen)

@@ -118,9 +118,9 @@ def rows_to_batch(rows: Sequence[Sequence[Any]], schema: Schema, where: str) -> 
         rows = _fitting(rows, schema, where)
     arrays = [
         make_array(
-            list(map(itemgetter(place), rows)), arrow_type(kind or "?"), field=name, where=where
+            list(map(itemgetter(index), rows)), arrow_type(kind or "?"), field=name, where=where
         )
-        for place, (name, kind) in enumerate(schema)
+        for index, (name, kind) in enumerate(schema)
     ]
     return pa.RecordBatch.from_arrays(arrays, names=list(schema.names))
 
@@ -264,8 +264,8 @@ def _append_columns(
         batch, rows = batch.take(indices) if batch.num_columns else batch, len(indices)
         result = result[1]
     arrays = [
-        _column(part, arrow_type(kind or "?"), name, step.title)
-        for part, (name, kind) in zip(_parts(result, out, step.title), out, strict=True)
+        _column(column, arrow_type(kind or "?"), name, step.title)
+        for column, (name, kind) in zip(_columns(result, out, step.title), out, strict=True)
     ]
     for array, name in zip(arrays, out.names, strict=True):
         if len(array) != rows:
@@ -278,7 +278,7 @@ def _append_columns(
 
 def _has_indices(result: tuple[Any, Any], out: Schema) -> bool:
     # Where there are two output fields, (indices, columns) is told from two columns by its
-    # second part, which then is not a column but several.
+    # second element, which then is not a column but several.
     return len(out) != 2 or isinstance(result[1], tuple) or _names_of(result[1]) is not None
 
 
@@ -291,7 +291,7 @@ def _names_of(result: Any) -> list[str] | None:
     return None
 
 
-def _parts(result: Any, out: Schema, where: str) -> Sequence[Any]:
+def _columns(result: Any, out: Schema, where: str) -> Sequence[Any]:
     names = _names_of(result)
     if names is not None:
         for name in out.names:
@@ -300,25 +300,25 @@ def _parts(result: Any, out: Schema, where: str) -> Sequence[Any]:
                 raise ResultError(f"{where} gave no field {name!r}; it gave {found}")
         return [result[name] for name in out.names]
     if isinstance(result, tuple) or (isinstance(result, list) and len(out) != 1):
-        parts: Sequence[Any] = result
+        columns: Sequence[Any] = result
     else:
-        parts = [result]
-    if len(parts) != len(out):
+        columns = [result]
+    if len(columns) != len(out):
         raise ResultError(
-            f"{where} gave {len(parts)} columns, but its output has {len(out)} fields ({out})"
+            f"{where} gave {len(columns)} columns, but its output has {len(out)} fields ({out})"
         )
-    return parts
+    return columns
 
 
-def _column(part: Any, kind: pa.DataType, name: str, where: str) -> pa.Array:
-    if isinstance(part, pa.ChunkedArray):
-        part = part.combine_chunks()
+def _column(column: Any, kind: pa.DataType, name: str, where: str) -> pa.Array:
+    if isinstance(column, pa.ChunkedArray):
+        column = column.combine_chunks()
     try:
-        if isinstance(part, pa.Array):
-            return part if part.type == kind else part.cast(kind)
-        if hasattr(part, "to_numpy"):
-            return pa.Array.from_pandas(part, type=kind)
-        return make_array(list(part), kind, field=name, where=where)
+        if isinstance(column, pa.Array):
+            return column if column.type == kind else column.cast(kind)
+        if hasattr(column, "to_numpy"):
+            return pa.Array.from_pandas(column, type=kind)
+        return make_array(list(column), kind, field=name, where=where)
     except pa.ArrowException as error:
         raise ResultError(
             f"{where} gave values for field {name!r} that do not fit {kind}: {error}"

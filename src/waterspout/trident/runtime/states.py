@@ -125,7 +125,12 @@ def asked_partition(spec: StateSpec, stream_partition: int) -> int:
 
 
 def run_update(
-    step: UpdateStep, state: State, table: pa.Table, ticket: CommitTicket, conf: Config, part: int
+    step: UpdateStep,
+    state: State,
+    table: pa.Table,
+    ticket: CommitTicket,
+    conf: Config,
+    partition: int,
 ) -> pa.Table | None:
     """Update a state with one partition's rows. Return the new values.
 
@@ -138,7 +143,7 @@ def run_update(
     _begin(used, ticket)
     made: Sequence[Sequence[Any]] | None
     operation = step.updating.operation
-    operation.prepare(conf, OperationContext(part, step.spec.partitions))
+    operation.prepare(conf, OperationContext(partition, step.spec.partitions))
     try:
         match step.updating:
             case CombineInto():
@@ -146,7 +151,7 @@ def run_update(
             case ReduceInto():
                 made = _reduce_into(step.updating, used, table)
             case UpdateWith():
-                made = _update_with(step.updating, used, table, part, ticket)
+                made = _update_with(step.updating, used, table, partition, ticket)
     finally:
         operation.cleanup()
     used.commit(txid)
@@ -161,7 +166,7 @@ def run_query(
     batch: pa.RecordBatch,
     ticket: CommitTicket | None,
     conf: Config,
-    part: int,
+    partition: int,
 ) -> pa.RecordBatch:
     """Append a state's answers. With a ticket, the state is seen as that batch finds it."""
     used = _snapshot_if_wanted(step, state)
@@ -170,7 +175,7 @@ def run_query(
     if step.spec.finisher is not None:
         used = finishing(used, step.spec.finisher)
     query = step.query
-    query.prepare(conf, OperationContext(part, step.spec.partitions))
+    query.prepare(conf, OperationContext(partition, step.spec.partitions))
     try:
         rows = as_tuples(batch, step.fields)
         answers = list(query.batch_retrieve(used, rows)) if rows else []
@@ -235,18 +240,18 @@ def _reduce_into(updating: ReduceInto, state: State, table: pa.Table) -> list[tu
 
 
 def _update_with(
-    updating: UpdateWith, state: State, table: pa.Table, part: int, ticket: CommitTicket
+    updating: UpdateWith, state: State, table: pa.Table, partition: int, ticket: CommitTicket
 ) -> list[Sequence[Any]]:
     collector, txid = TridentCollector(), ticket.attempt.txid
     learn = getattr(updating.updater, "begin_batch", None)
     if learn is not None:
-        learn(ticket, part)
+        learn(ticket, partition)
     fenced = isinstance(state, BatchedMap)
     if not fenced:
-        faults.point("write.before", txid=txid, partition=part)
+        faults.point("write.before", txid=txid, partition=partition)
     updating.updater.update_state(state, as_tuples(table, updating.fields), collector)
     if not fenced:
-        faults.point("write.after", txid=txid, partition=part)
+        faults.point("write.after", txid=txid, partition=partition)
     return collector.rows
 
 
