@@ -30,7 +30,7 @@ ORDER = (
     "spouts",
     "trident",
     "coordination",
-    "spark",
+    *("events", "spark"),
     "run",
     *("sinks", "drpc", "metrics", "ui", "cli"),
     "testing",

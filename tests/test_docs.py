@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 
@@ -51,3 +52,37 @@ def test_the_first_topology_of_the_readme_runs(spark, tmp_path, monkeypatch):
     exec(code, names)
 
     assert names["counts"].get("storm") == 3
+
+
+@pytest.mark.parametrize("source", ["progress", "events"])
+def test_the_page_on_progress_lists_every_key_and_event(source):
+    page = (ROOT / "docs" / "progress.md").read_text()
+    tree = ast.parse((ROOT / "src/waterspout/coordination" / f"{source}.py").read_text())
+    missing = []
+    for node in tree.body:
+        if not isinstance(node, ast.ClassDef) or node.name.startswith("_"):
+            continue
+        fields = [n for n, each in enumerate(node.body) if isinstance(each, ast.AnnAssign)]
+        if source == "progress":
+            rows = [
+                f"| `{node.body[n].target.id}` | {node.body[n + 1].value.value} |" for n in fields
+            ]
+        elif node.name in ("Event", "EventBus"):
+            continue
+        else:
+            names = ", ".join(f"`{node.body[n].target.id}`" for n in fields)
+            summary = ast.get_docstring(node).split("\n")[0]
+            rows = [f"| `{node.name}` | {summary} | {names} |"]
+        missing += [f"{node.name}: {row}" for row in rows if row not in page]
+
+    assert missing == []
+
+
+@pytest.mark.spark
+def test_the_listener_of_the_page_on_progress_hears_the_batches(spark):
+    code, *_ = re.findall(r"```python\n(.*?)```", (ROOT / "docs/progress.md").read_text(), re.S)
+    names: dict[str, object] = {}
+
+    exec(code, names)
+
+    assert names["lines"][-1] == "batch 2: 1 rows"

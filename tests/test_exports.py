@@ -22,7 +22,16 @@ SURFACE = {
     for module, names in {
         "waterspout": """
             BasicBolt Bolt Config DeadLetter Direct FailedException Fields Run Spout
-            TopologyBuilder Tuple submit
+            TopologyBuilder Tuple runs submit
+        """,
+        "waterspout.events": """
+            BatchCancelled BatchCommitted BatchCommitting BatchEmitted
+            BatchFailed BatchInFlight BatchProcessed BatchProgress
+            BatchTotals ErrorReported ErrorSummary Event
+            Listener MessageDeadLettered ProgressBetweenWaves RunEnded
+            RunSnapshot SpoutPause SpoutPaused TimelineEntry
+            TreesDecided WaveFinished WaveInFlight WaveProgress
+            WaveRetried WaveStarted WaveTotals
         """,
         "waterspout.topology": """
             BasicBolt BasicCollector Bolt CustomGrouping Direct Fields LogSpout

@@ -3,7 +3,7 @@
 from waterspout.config import Config
 from waterspout.errors import FailedException
 from waterspout.letters import DeadLetter
-from waterspout.run import Run, submit
+from waterspout.run import Run, runs, submit
 from waterspout.topology import BasicBolt, Bolt, Direct, Fields, Spout, TopologyBuilder, Tuple
 
 __all__ = [
@@ -18,5 +18,6 @@ __all__ = [
     "Spout",
     "TopologyBuilder",
     "Tuple",
+    "runs",
     "submit",
 ]

@@ -13,7 +13,7 @@ import pytest
 
 from tests.soaking import soaked
 from tests.trident.support import Keep, capture, finish, wait_for
-from waterspout import Config, faults, submit
+from waterspout import Config, faults, runs, submit
 from waterspout.errors import (
     ForeignStoreError,
     LeaseHeldError,
@@ -58,14 +58,14 @@ def path(tmp_path):
 @pytest.fixture
 def running(spark):
     """Submit topologies; whatever is left running is stopped at the end."""
-    runs = []
+    started = []
 
     def start(topology, config=None):
-        runs.append(submit(topology, spark, config or Config(retry_backoff_millis=1)))
-        return runs[-1]
+        started.append(submit(topology, spark, config or Config(retry_backoff_millis=1)))
+        return started[-1]
 
     yield start
-    for run in runs:
+    for run in started:
         run.stop()
 
 
@@ -133,6 +133,40 @@ def test_replays_show_in_progress_and_timeline(spark, path):
     assert [(e["txid"], e["attempt"], e["error"]) for e in failed] == [
         (2, 0, "FailedException: injected at write.before")
     ]
+
+
+def test_a_run_tells_what_happens_and_how_it_stands(running, path, tmp_path):
+    go = hang(tmp_path, "mark.before", txid=1)
+    run, heard = running(word_count(path)), []
+    wait_for((tmp_path / "hang").exists)
+    unsubscribe = run.subscribe(heard.append)
+
+    (batch,) = run.snapshot().in_flight
+    assert (batch.txid, batch.phase, batch.waits_for) == (1, "committing", "writing")
+    go.touch()
+    run.process_all_available(timeout=90)
+    unsubscribe()
+
+    steps = ["BatchEmitted", "BatchProcessed", "BatchCommitting", "BatchCommitted"]
+    told = [(type(event).__name__, event.attempt.txid) for event in heard]
+    assert told == [(steps[-1], 1), *((step, txid) for txid in (2, 3) for step in steps)]
+    snapshot = run.snapshot()
+    assert (snapshot.status, snapshot.in_flight, snapshot.totals.committed) == ("idle", (), 3)
+
+
+def test_a_topology_that_is_submitted_again_may_replace_its_run(running, spark, path):
+    first = running(word_count(path))
+    first.process_all_available(timeout=90)
+    with pytest.raises(LeaseHeldError):
+        submit(word_count(path), spark)
+
+    second = submit(word_count(path), spark, replace=True)
+
+    try:
+        assert (first.status, second.exception()) == ("stopped", None)
+        assert [run for run in runs() if run.name == "word-count"] == [second]
+    finally:
+        second.stop()
 
 
 def test_explain_of_a_run_is_the_plan_with_its_guarantees(running, path):

@@ -156,7 +156,7 @@ class BatchLoop:
         Whatever ends the run is raised and kept in `error`; nothing is lost by it.
         """
         try:
-            self._take_reports(wait_s)
+            self._take_reports(self._until_due(wait_s))
             if self._abandoned is not None:
                 raise self._abandoned
             self._tell_active()
@@ -187,6 +187,12 @@ class BatchLoop:
         for planner in self._planners.values():
             planner.close()
         self._setup.store.release()
+
+    def _until_due(self, wait_s: float) -> float:
+        """Shorten a wait to the end of a pause, if that comes earlier."""
+        now = self._clock()
+        ends = (self._coordinator.next_emit_at, self._ask_again_at or 0.0)
+        return min([wait_s, *(end - now for end in ends if end > now)])
 
     def _take_reports(self, wait_s: float) -> None:
         try:

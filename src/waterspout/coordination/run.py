@@ -21,9 +21,19 @@ from waterspout.coordination.store import CoordinationStore
 from waterspout.errors import LeaseLostError, RunFailedError
 from waterspout.letters import DeadLetter
 
-__all__ = ["Drivable", "Run"]
+__all__ = ["Drivable", "Run", "runs"]
 
 log = logging.getLogger(__name__)
+
+
+_live: list[Run] = []
+_live_lock = threading.Lock()
+
+
+def runs() -> list[Run]:
+    """Return the runs of this process that have not ended, in the order of their starts."""
+    with _live_lock:
+        return list(_live)
 
 
 class Drivable(Protocol):
@@ -71,13 +81,17 @@ class Run:
         self._letters = letters
         self._stopping = threading.Event()
         self._changed = threading.Condition()
-        self._ended = False
+        self._ended = self._end_is_told = False
         self._failure: BaseException | None = None
         self._rounds = 0
+        # Up to this round the loop looks at the sources without a pause: somebody waits for it.
+        self._hurry_until = 1
         self._thread = threading.Thread(target=self._drive, name=f"waterspout-{name}", daemon=True)
         self._keeper = threading.Thread(
             target=self._keep_lease, name=f"waterspout-lease-{name}", daemon=True
         )
+        with _live_lock:
+            _live.append(self)
         self._thread.start()
         self._keeper.start()
 
@@ -151,9 +165,9 @@ class Run:
     def await_termination(self, timeout: float | None = None) -> bool:
         """Wait until the run has ended; False if it has not within `timeout` seconds."""
         with self._changed:
-            self._changed.wait_for(lambda: self._ended, timeout)
+            self._changed.wait_for(lambda: self._end_is_told, timeout)
         self._raise_failure()
-        return self._ended
+        return self._end_is_told
 
     def process_all_available(self, timeout: float | None = None) -> None:
         """Wait until the sources have nothing more and every batch is committed.
@@ -161,11 +175,13 @@ class Run:
         Raises what stopped the run, or TimeoutError.
         """
         with self._changed:
-            # The round under way may have looked at the sources before this call.
-            after = self._rounds + 1
+            # One more than the round under way, which may have looked at the sources before.
+            wanted = self._rounds + 2
+            self._hurry_until = max(self._hurry_until, wanted)
             self._loop.wake()
             done = self._changed.wait_for(
-                lambda: self._ended or (self._rounds > after and self._loop.is_idle), timeout
+                lambda: self._end_is_told or (self._rounds >= wanted and self._loop.is_idle),
+                timeout,
             )
         self._raise_failure()
         if not done:
@@ -181,7 +197,8 @@ class Run:
         poll_s = self._config.idle_poll_millis / 1000
         try:
             while not self._stopping.is_set():
-                self._loop.step(wait_s=poll_s)
+                hurry = self._rounds < self._hurry_until
+                self._loop.step(wait_s=0.0 if hurry else poll_s)
                 with self._changed:
                     self._rounds += 1
                     self._changed.notify_all()
@@ -199,10 +216,13 @@ class Run:
         except Exception:
             log.exception("closing run %s", self.name)
         finally:
-            with self._changed:
-                self._ended = True
-                self._changed.notify_all()
+            with _live_lock:
+                _live.remove(self)
+            self._ended = True
             self._loop.events.publish(RunEnded(self.name, self._failure))
+            with self._changed:
+                self._end_is_told = True
+                self._changed.notify_all()
 
     def _keep_lease(self) -> None:
         interval = self._config.lease_secs / 3

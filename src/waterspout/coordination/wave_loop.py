@@ -33,6 +33,7 @@ from waterspout.coordination.progress import WaveProgress
 from waterspout.coordination.spout_tasks import Counts, SpoutTasks
 from waterspout.coordination.store import CoordinationStore
 from waterspout.errors import BoltCrash, LeaseLostError, WorkerLostError
+from waterspout.topology.component import BasicBolt, Bolt
 from waterspout.topology.graph import SYSTEM_TASK, TICK_STREAM, Topology
 from waterspout.topology.pickling import require_picklable
 from waterspout.waves.bolts import ErrorNote
@@ -160,17 +161,14 @@ class WaveLoop:
             at_once = self._collect()
             if self._running is None:
                 at_once = self._start_wave() or at_once
-            ended = self._engine.poll(0.0 if at_once else wait_s)
+            # Somebody may wait for the loop to be idle: tell them before waiting for news.
+            at_once = at_once or (not self.is_idle and self._looks_idle())
+            ended = self._engine.poll(0.0 if at_once else self._until_due(wait_s))
             if ended is not None:
                 self._finish(ended)
             self._start_again_if_due()
             self.spouts.store_positions(self._setup.store)
-            self.is_idle = (
-                self._running is None
-                and not self._waiting
-                and not self._pieces
-                and (self.spouts.is_idle or self._is_asleep)
-            )
+            self.is_idle = self._looks_idle()
             self._tell_if_changed()
         except BaseException as error:
             self.error = error
@@ -189,7 +187,7 @@ class WaveLoop:
         """End the wave that runs, tell bolts and spouts, give up the lease."""
         if self._running is not None:
             self._engine.cancel()
-        elif self.error is None and self._states:
+        elif self.error is None and self._states and self._has_cleanups():
             self._clean_up()
         if hasattr(self, "spouts"):
             self.spouts.close()
@@ -206,9 +204,16 @@ class WaveLoop:
         """The ackers, to look at."""
         return self.spouts.tracker
 
-    @property
-    def _is_asleep(self) -> bool:
-        return not self.active and not self.spouts.pending and not self.spouts.collected
+    def _looks_idle(self) -> bool:
+        if self._running is not None or self._waiting or self._pieces:
+            return False
+        asleep = not self.active and not self.spouts.pending and not self.spouts.collected
+        return asleep or self.spouts.is_idle
+
+    def _until_due(self, wait_s: float) -> float:
+        """Shorten a wait to the end of the pause before a wave runs again."""
+        left = wait_s if self._run_again_at is None else self._run_again_at - self._clock()
+        return min(wait_s, max(0.0, left))
 
     def _collect(self) -> bool:
         """Ask the spouts, unless they must wait; return whether to ask again at once."""
@@ -383,6 +388,12 @@ class WaveLoop:
         if self.active != self._was_active:
             self._was_active = self.active
             self.spouts.activate(self.active)
+
+    def _has_cleanups(self) -> bool:
+        """Whether a bolt gives anything up at the end; a job for nothing takes its time."""
+        nothing = (Bolt.cleanup, BasicBolt.cleanup)
+        bolts = self._setup.topology.bolts
+        return any(type(spec.component).cleanup not in nothing for spec in bolts)
 
     def _clean_up(self) -> None:
         """Let the bolts give up what they hold, in a wave in which nothing is executed."""

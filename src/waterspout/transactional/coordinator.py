@@ -129,6 +129,11 @@ class Coordinator:
         return {txid: (b.attempt, b.phase) for txid, b in sorted(self._in_flight.items())}
 
     @property
+    def next_emit_at(self) -> float:
+        """The time before which no batch is emitted: a pause after a failure, or the interval."""
+        return self._next_emit_at
+
+    @property
     def owes_replay(self) -> bool:
         """Whether a batch that was emitted has neither committed nor is in flight."""
         return any(t >= self._current and t not in self._in_flight for t in self._attempts)
