@@ -16,10 +16,54 @@ from xdist.scheduler import LoadFileScheduling
 SHOWN = 15
 
 # Seconds on two idle cores, generously; without Spark, with Spark. Soaking files may take more.
-FAST_S, SPARK_S, SOAK_S = 6.0, 15.0, 300.0
+FAST_S, SPARK_S, SOAK_S = 10.0, 20.0, 400.0
 
 # Files that are worth more: what they find needs real servers, kills or many system calls.
-BUDGETS_S: dict[str, float] = {}
+BUDGETS_S: dict[str, float] = {
+    "tests/semantics/test_driver_kill.py": 60,
+    "tests/spark/test_sinks.py": 60,
+    "tests/spark/test_states.py": 60,
+    "tests/spark/test_trident_spouts.py": 60,
+    "tests/spark/test_worker_faults.py": 60,
+    "tests/spark/test_core.py": 50,
+    "tests/spark/test_run.py": 50,
+    "tests/spark/test_backends.py": 45,
+    "tests/spark/test_jobs_per_batch.py": 45,
+    "tests/coordination/test_zookeeper.py": 40,
+    "tests/spark/test_connect.py": 40,
+    "tests/spark/test_core_kill.py": 40,
+    "tests/spark/test_transactional_schedules.py": 40,
+    "tests/spark/test_whole_topology.py": 40,
+    "tests/cli/test_demo.py": 35,
+    "tests/cli/test_run.py": 35,
+    "tests/spark/operations/test_on_error.py": 35,
+    "tests/spark/test_transactional_examples.py": 35,
+    "tests/state/test_cassandra.py": 35,
+    "tests/contracts/test_postgres.py": 30,
+    "tests/coordination/test_embedded.py": 30,
+    "tests/spark/operations/test_each.py": 30,
+    "tests/spark/operations/test_join.py": 30,
+    "tests/spark/operations/test_windows.py": 30,
+    "tests/spark/test_spouts.py": 30,
+    "tests/spark/test_three_forms.py": 30,
+    "tests/spark/test_transactional.py": 30,
+    "tests/spouts/test_rabbitmq.py": 30,
+    "tests/cli/test_examples.py": 25,
+    "tests/contracts/test_cassandra.py": 20,
+    "tests/contracts/test_redis.py": 20,
+    "tests/semantics/test_simulation.py": 20,
+    "tests/state/test_postgres_faults.py": 20,
+    "tests/state/test_redis_combining.py": 20,
+    "tests/trident/test_windows_crashes.py": 20,
+    "tests/contracts/test_backing_map.py": 15,
+    "tests/contracts/test_file_state.py": 15,
+    "tests/semantics/test_letters.py": 15,
+    "tests/state/test_file_faults.py": 15,
+    "tests/state/test_postgres.py": 15,
+    "tests/state/test_sqlite_faults.py": 15,
+    "tests/services/test_rabbitmq.py": 12,
+    "tests/services/test_servers.py": 12,
+}
 
 SLOW_SERVERS = ("cassandra", "rabbitmq", "zookeeper")
 
