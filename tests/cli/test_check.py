@@ -18,7 +18,7 @@ words: a topology of spouts and bolts
 
 a wave of up to 2,000 tuples: 1 job, 1 stage, 1 task
 a larger one: 1 job, 1 stage, 0 shuffles, on 3 workers
-  stage 1 (2 parts): split
+  stage 1 (2 shards): split
 
 guarantee: at least once for messages with an id, not exactly-once
   a tree that is not complete fails after 5 to 10 s; after 3 replays a message becomes a dead letter
