@@ -56,17 +56,17 @@ def demo(
     from waterspout.spark.java import require_java
 
     require_java()
-    with StopSignals(), _place(folder, keep=keep) as place:
-        source = DemoSource(place / SENTENCES, sentences, _BATCHES)
+    with StopSignals(), _workspace(folder, keep=keep) as workspace:
+        source = DemoSource(workspace / SENTENCES, sentences, _BATCHES)
         with Story(source) as story:
-            story.opens(place, temporary=folder is None and not keep)
-            exact = _play(story, source, place)
+            story.opens(workspace, temporary=folder is None and not keep)
+            exact = _play(story, source, workspace)
         if not exact:
             raise typer.Exit(FAILED)
 
 
 @contextmanager
-def _place(folder: Path | None, *, keep: bool) -> Iterator[Path]:
+def _workspace(folder: Path | None, *, keep: bool) -> Iterator[Path]:
     """Yield an empty folder; a temporary one is removed, except after a failure."""
     if folder is not None:
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
@@ -77,33 +77,33 @@ def _place(folder: Path | None, *, keep: bool) -> Iterator[Path]:
         folder.mkdir(parents=True, exist_ok=True)
         yield folder.absolute()
         return
-    place = Path(tempfile.mkdtemp(prefix="waterspout-demo-"))
+    workspace = Path(tempfile.mkdtemp(prefix="waterspout-demo-"))
     try:
-        yield place
+        yield workspace
     except KeyboardInterrupt:
-        _remove(place, keep=keep)
+        _remove(workspace, keep=keep)
         raise
-    _remove(place, keep=keep)
+    _remove(workspace, keep=keep)
 
 
-def _remove(place: Path, *, keep: bool) -> None:
+def _remove(workspace: Path, *, keep: bool) -> None:
     tries = 0 if keep else 20
-    while tries and place.exists():
-        shutil.rmtree(place, ignore_errors=True)
+    while tries and workspace.exists():
+        shutil.rmtree(workspace, ignore_errors=True)
         time.sleep(0.1)  # a JVM that is about to end may still tidy up in there
         tries -= 1
 
 
-def _play(story: Story, source: DemoSource, place: Path) -> bool:
+def _play(story: Story, source: DemoSource, workspace: Path) -> bool:
     """Go through the whole story; return whether the counts are exact."""
     story.tell("source", "writing the sentences")
     source.write()
 
-    _run_until_killed(story, source, place)
-    _run_to_the_end(story, place)
+    _run_until_killed(story, source, workspace)
+    _run_to_the_end(story, workspace)
 
     story.tell("recount", "every file in plain Python: no Spark, no waterspout")
-    stored, counted = read_counts(place), source.recount()
+    stored, counted = read_counts(workspace), source.recount()
     story.totals(stored, counted)
     wrong = sorted(w for w in stored.keys() | counted.keys() if stored.get(w) != counted.get(w))
     if not wrong:
@@ -115,19 +115,21 @@ def _play(story: Story, source: DemoSource, place: Path) -> bool:
         story.tell(
             "", f"{word}: {stored.get(word, 0):,} in {TABLE}, {counted[word]:,} in the files"
         )
-    story.tell("", f"Everything is kept in {place}.")
+    story.tell("", f"Everything is kept in {workspace}.")
     return False
 
 
-def _run_until_killed(story: Story, source: DemoSource, place: Path) -> None:
+def _run_until_killed(story: Story, source: DemoSource, workspace: Path) -> None:
     where = {"txid": _KILLED_BATCH, "partition": _KILLED_PARTITION}
     plan = FaultPlan([Fault("write.after", "kill", where=where)])
-    with ChildProcess(place, plan) as child:
+    with ChildProcess(workspace, plan) as child:
         story.starts("first run", child.pid, begins_at=1)
-        code = _listen(story, child, place)
-    left = read_half_written(place) if code == -signal.SIGKILL else None
+        code = _listen(story, child, workspace)
+    left = read_half_written(workspace) if code == -signal.SIGKILL else None
     if left is None:
-        raise RunFailedError(f"the first run was to be killed, but ended with {code}{_see(place)}")
+        raise RunFailedError(
+            f"the first run was to be killed, but ended with {code}{_see(workspace)}"
+        )
     story.was_killed(child.pid, left.txid)
     whole = count_words(source.file(left.txid - 1))
     story.tell(
@@ -141,29 +143,29 @@ def _run_until_killed(story: Story, source: DemoSource, place: Path) -> None:
     )
 
 
-def _run_to_the_end(story: Story, place: Path) -> None:
-    head = read_head(place)
-    with ChildProcess(place) as child:
+def _run_to_the_end(story: Story, workspace: Path) -> None:
+    head = read_head(workspace)
+    with ChildProcess(workspace) as child:
         story.starts("second run", child.pid, begins_at=head.stamp.txid if head else 1)
-        code = _listen(story, child, place)
-    head = read_head(place)
+        code = _listen(story, child, workspace)
+    head = read_head(workspace)
     if code != 0 or head is None:
-        raise RunFailedError(f"the second run ended with {code}{_see(place)}")
+        raise RunFailedError(f"the second run ended with {code}{_see(workspace)}")
     story.has_finished(head.stamp.txid)
 
 
-def _listen(story: Story, child: ChildProcess, place: Path) -> int:
+def _listen(story: Story, child: ChildProcess, workspace: Path) -> int:
     """Show what a process tells until it ends, and return its exit code."""
     for event in child.events():
         match event["event"]:
             case "started":
                 story.counts()
             case "failed":
-                raise RunFailedError(f"the demo's run failed: {event['error']}{_see(place)}")
+                raise RunFailedError(f"the demo's run failed: {event['error']}{_see(workspace)}")
             case _:
                 story.progresses(event)
     return child.wait()
 
 
-def _see(place: Path) -> str:
-    return f"; the log is {place / LOG}"
+def _see(workspace: Path) -> str:
+    return f"; the log is {workspace / LOG}"

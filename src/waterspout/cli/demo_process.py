@@ -74,11 +74,11 @@ class ChildProcess:
 
 def _environment(folder: Path, plan: FaultPlan | None) -> dict[str, str]:
     temporary, spark = folder / "tmp", folder / "spark"
-    for place in (temporary, spark):
-        place.mkdir(exist_ok=True)
+    for made in (temporary, spark):
+        made.mkdir(exist_ok=True)
     given = {k: v for k, v in os.environ.items() if k != ENVIRONMENT_VARIABLE}
-    places = {"TMPDIR": str(temporary), "SPARK_LOCAL_DIRS": str(spark)}
+    locations = {"TMPDIR": str(temporary), "SPARK_LOCAL_DIRS": str(spark)}
     # Neither JVM lives long enough for the second compiler to pay for itself.
     options = f"{given.get('JDK_JAVA_OPTIONS', '')} -XX:TieredStopAtLevel=1".strip()
     faults = {} if plan is None else {ENVIRONMENT_VARIABLE: plan.to_json()}
-    return {**given, **places, "JDK_JAVA_OPTIONS": options, **faults}
+    return {**given, **locations, "JDK_JAVA_OPTIONS": options, **faults}
