@@ -59,15 +59,11 @@ class BatchBoltEngine(PhaseEngine):
         kept = counted.localCheckpoint(eager=True)
         work.staging.frames.append(kept)
         seen = observed.get
-        if "failed" not in seen:
-            # Spark Connect does not observe a checkpoint; looking at its blocks is quick.
-            rows = _rows_below(kept, 0)
-            raise_failed(rows)
-            count = executed(rows)
-        elif seen["failed"]:
-            raise_failed(_rows_below(kept, DRIVER))
-        else:
-            count = int(seen["executed"] or 0)
+        # Spark Connect does not observe a checkpoint; looking at its blocks is quick.
+        unseen = "failed" not in seen
+        rows = _rows_for_driver(kept) if unseen or seen["failed"] else []
+        raise_failed(rows)
+        count = executed(rows) if unseen else int(seen["executed"] or 0)
         self._phases.processed(count)
         work.results["staged"] = _Staged(kept, phase)
         took = time.monotonic() - began
@@ -93,6 +89,5 @@ class BatchBoltEngine(PhaseEngine):
         return self._stages.through(frame, phase.shape, phase.header, phase.stages, partitions)
 
 
-def _rows_below(kept: DataFrame, stage: int) -> list[Row]:
-    """Return the rows for the driver, or only those that tell of a failure."""
-    return list(rows_of(kept.where(F.col("stage") < stage).toArrow().to_batches()))
+def _rows_for_driver(kept: DataFrame) -> list[Row]:
+    return list(rows_of(kept.where(F.col("stage") < 0).toArrow().to_batches()))
