@@ -44,7 +44,7 @@ def finish(run, timeout=120):
 
 @pytest.mark.parametrize("pending", [1, 3])
 @pytest.mark.parametrize("collapse", [0, 2_000], ids=["spread", "collapsed"])
-def test_the_global_count_of_the_seed(spark, tmp_path, pending, collapse):
+def test_the_global_count_of_storms_documents(spark, tmp_path, pending, collapse):
     path = tmp_path / "total.db"
     config = Config(max_spout_pending=pending, wave_collapse_tuples=collapse)
 
