@@ -68,11 +68,13 @@ class RecordTexts:
 
     def encode(self, records: Sequence[Any]) -> list[str]:
         """Return the texts of records."""
-        return [encode_record(self.kind, record) for record in records]
+        kind = self.kind
+        return [encode_record(kind, record) for record in records]
 
     def expected(self, records: Sequence[Any]) -> list[str | None]:
         """Return the texts of records that were read, to be compared: a NaN equals itself there."""
-        return [None if record is None else encode_record(self.kind, record) for record in records]
+        kind = self.kind
+        return [None if record is None else encode_record(kind, record) for record in records]
 
     def decode(self, key: str | Key, text: str | bytes) -> Any:
         """Return the record of a key, which errors show (or its text)."""
