@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["DemoSource", "count_words"]
+__all__ = ["count_words", "write_sentences"]
 
 _SEED = 20_131_117
 
@@ -46,45 +45,23 @@ _VERBS = _words("""
 _PLACES = _words("above across along around behind below beside beyond inside near outside under")
 
 
-@dataclass(frozen=True, slots=True)
-class DemoSource:
-    """`files` text files of sentences, one per batch, as equal in length as can be."""
-
-    folder: Path
-    sentences: int
-    files: int
-
-    def write(self) -> None:
-        """Write the files, oldest first, which is the order in which they are read."""
-        self.folder.mkdir(parents=True)
-        for index in range(self.files):
-            chance = random.Random(_SEED + index)  # noqa: S311  (not for secrets)
-            lines = [_sentence(chance) for _ in range(self.sentences_in(index))]
-            self.file(index).write_text("\n".join([*lines, ""]), encoding="utf-8")
-
-    def file(self, index: int) -> Path:
-        """Return the path of a file, counted from 0."""
-        return self.folder / f"sentences-{index + 1:03}.txt"
-
-    def sentences_in(self, index: int) -> int:
-        """Return how many sentences a file has."""
-        return self.sentences * (index + 1) // self.files - self.sentences * index // self.files
-
-    def sentences_before(self, index: int) -> int:
-        """Return how many sentences all earlier files have together."""
-        return self.sentences * index // self.files
-
-    def recount(self) -> Counter[str]:
-        """Count every word of every file, without Spark and without this library."""
-        total: Counter[str] = Counter()
-        for index in range(self.files):
-            total += count_words(self.file(index))
-        return total
+def write_sentences(folder: Path, sentences: int, files: int) -> None:
+    """Write text files as equal in length as can be, in the order in which they are read."""
+    folder.mkdir(parents=True)
+    for index in range(files):
+        chance = random.Random(_SEED + index)  # noqa: S311  (not for secrets)
+        count = sentences * (index + 1) // files - sentences * index // files
+        lines = [_sentence(chance) for _ in range(count)]
+        file = folder / f"sentences-{index + 1:03}.txt"
+        file.write_text("\n".join([*lines, ""]), encoding="utf-8")
 
 
-def count_words(file: Path) -> Counter[str]:
-    """Count the words of one file."""
-    return Counter(file.read_text(encoding="utf-8").split())
+def count_words(*files: Path) -> Counter[str]:
+    """Count every word of some files, without Spark and without this library."""
+    total: Counter[str] = Counter()
+    for file in files:
+        total.update(file.read_text(encoding="utf-8").split())
+    return total
 
 
 def _sentence(chance: random.Random) -> str:

@@ -57,7 +57,7 @@ def run(
     kind = kind_of(topology)
     kind.check(conf)  # before a JVM is started
     log = (log_file or _new_log_file(topology.name)).absolute()
-    with StopSignals() as stop, Screen(every_s=10.0) as screen, logging_to(log, screen):
+    with StopSignals() as stop, Screen() as screen, logging_to(log, screen):
         screen.say(f"{topology.name}: starting; Spark logs to {log}")
         screen.spin("Spark is starting")
         session = None

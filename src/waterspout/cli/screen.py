@@ -6,10 +6,9 @@ import os
 import sys
 import time
 from collections.abc import Collection, Sequence
-from types import TracebackType
 from typing import TextIO
 
-from rich.console import Console, JustifyMethod, RenderableType
+from rich.console import Console, JustifyMethod
 from rich.live import Live
 from rich.spinner import Spinner
 from rich.table import Table
@@ -17,8 +16,8 @@ from rich.text import Text
 
 __all__ = ["Screen", "counted", "harmless", "print_table"]
 
-
 _UNLIMITED = 10_000
+_SHOW_EVERY_S = 10.0
 
 
 class Screen:
@@ -28,7 +27,7 @@ class Screen:
     now and then, without escape codes.
     """
 
-    def __init__(self, *, every_s: float = 2.0) -> None:
+    def __init__(self) -> None:
         terminal = sys.stdout.isatty()
         # Said outright: Rich would also believe FORCE_COLOR.
         self._console = Console(
@@ -38,11 +37,7 @@ class Screen:
             soft_wrap=not terminal,
         )
         self.is_live = terminal and not self._console.is_dumb_terminal
-        self._spinner = Spinner(
-            "dots" if self._console.encoding.startswith("utf") else "line", style="cyan"
-        )
         self._live: Live | None = None
-        self._every_s = every_s
         self._shown_at = float("-inf")
         self._shown = ""
 
@@ -52,12 +47,7 @@ class Screen:
             self._live.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         if self._live is not None:
             self._live.stop()
             self._live = None
@@ -71,33 +61,26 @@ class Screen:
         """Print a line that stays; what cannot be printed is spelled out."""
         self._console.print(Text(harmless(text), style=style))
 
-    def show(self, text: str, drawn: RenderableType | None = None) -> None:
-        """Show how things stand: `drawn` (or `text`) on a terminal, else `text` at times."""
-        self.draw(Text(harmless(text)) if drawn is None else drawn)
+    def show(self, text: str) -> None:
+        """Show how things stand: on a terminal in the changing line, else as a line at times."""
         now = time.monotonic()
-        if not self.is_live and text != self._shown and now - self._shown_at >= self._every_s:
+        if self._live is not None:
+            self._live.update(Text(harmless(text)))
+        elif text != self._shown and now - self._shown_at >= _SHOW_EVERY_S:
             self._shown, self._shown_at = text, now
             self.say(text)
 
-    def draw(self, drawn: RenderableType) -> None:
-        """Show something on a terminal, and nothing anywhere else."""
-        if self._live is not None:
-            self._live.update(drawn)
-
     def spin(self, text: str) -> None:
         """Show on a terminal that something takes its time."""
-        self.draw(self.beside_spinner(text))
+        if self._live is not None:
+            dots = "dots" if self._console.encoding.startswith("utf") else "line"
+            self._live.update(Spinner(dots, harmless(text), style="cyan"))
 
-    def beside_spinner(self, *parts: RenderableType) -> RenderableType:
-        """Return a line of these parts that begins with something moving."""
-        line = Table.grid(padding=(0, 1))
-        line.add_row(self._spinner, *parts)
-        return line
-
-    def clear(self) -> None:
-        """Show nothing for now, and let the next state be shown at once."""
-        self._shown_at = float("-inf")
-        self.draw(Text(""))
+    def take_over(self) -> None:
+        """Begin a new line, with the cursor shown, after a process that died while it drew."""
+        if self.is_live:
+            self._console.show_cursor()
+            self._console.line()
 
 
 def print_table(
