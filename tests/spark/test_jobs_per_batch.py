@@ -31,6 +31,7 @@ from waterspout.trident.plan.costs import Case, cost_of
 from waterspout.trident.plan.plan import Phase
 from waterspout.trident.plan.schedule import Derive, KeepRows, ReadSource
 from waterspout.trident.runtime.routing import PARTITION
+from waterspout.trident.runtime.states import open_state
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
 
@@ -411,6 +412,27 @@ def test_a_grouped_aggregate_that_tasks_write_is_shuffled_once_and_to_the_states
     assert ("partial_count" in executed) == (build is word_count)
     assert len(where) > 1
     assert all(owner == task for owner, task in where)
+
+
+def test_a_task_that_got_several_partitions_of_a_state_writes_each_of_them(spark, tmp_path):
+    # Adaptive execution puts small partitions together behind a shuffle of its own.
+    settings = {"spark.sql.adaptive.enabled": "true", "spark.sql.shuffle.partitions": "5"}
+    before = {name: spark.conf.get(name) for name in settings}
+    topology = built(word_count, Reached(tmp_path, by_tasks=True), "adaptive")
+    try:
+        for name, value in settings.items():
+            spark.conf.set(name, value)
+        conf = Config(commit_in="tasks", state_partitions=5, retry_backoff_millis=1)
+        finish(topology, spark, conf, timeout=200)
+    finally:
+        for name, value in before.items():
+            spark.conf.set(name, value)
+
+    words = [word for sentence, _ in ROWS for word in sentence.split()]
+    (spec,) = topology.plan(conf).states.values()
+    state = open_state(spec, conf, 0, None)
+    found = state.multi_get([(word,) for word in sorted(set(words))])
+    assert found == [words.count(word) for word in sorted(set(words))]
 
 
 def test_a_small_side_of_a_join_is_sent_to_all_by_one_more_job(spark, tmp_path):
