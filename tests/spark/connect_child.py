@@ -1,4 +1,4 @@
-"""Word counts over Spark Connect: committed by the driver, by tasks, and as a core topology."""
+"""Word counts over Spark Connect: by Trident in both ways, by core bolts, by batch bolts."""
 
 from __future__ import annotations
 
@@ -15,6 +15,12 @@ from tests.spark.core_components import Split, counted
 from waterspout import Config, TopologyBuilder, submit
 from waterspout.state.sqlite import SQLiteState
 from waterspout.testing import FeederSpout, FixedBatchSpout
+from waterspout.transactional import (
+    BatchBolt,
+    Committer,
+    MemoryTransactionalSpout,
+    TransactionalTopologyBuilder,
+)
 from waterspout.trident import Count, Function, TridentTopology
 
 
@@ -68,6 +74,55 @@ def count_by_bolts(spark, folder: Path) -> dict[str, int]:
     return counted(folder / "bolts")
 
 
+class SplitBatch(BatchBolt):
+    output_fields = ("tx", "word")
+
+    def execute(self, tuple):
+        for word in tuple[1].split():
+            self.collector.emit([self.id, word])
+
+
+class CountBatch(BatchBolt, Committer):
+    """Counts the words of a batch and writes them to a file of this task and batch."""
+
+    output_fields = ("tx", "count")
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def prepare(self, conf, context, collector, id):
+        super().prepare(conf, context, collector, id)
+        self.counts: dict[str, int] = {}
+        self.task = context.this_task_id
+
+    def execute(self, tuple):
+        self.counts[tuple[1]] = self.counts.get(tuple[1], 0) + 1
+
+    def finish_batch(self):
+        path = self.folder / f"{self.id.txid}-{self.task}.json"
+        assert not path.exists()
+        path.write_text(json.dumps(self.counts))
+
+
+def count_by_batches(spark, folder: Path) -> dict[str, int]:
+    (folder / "batches").mkdir()
+    rows = ["the cow jumped over the moon", "the man went to the store"] * 3
+    spout = MemoryTransactionalSpout([rows[:4], rows[4:]], "sentence", 2)
+    builder = TransactionalTopologyBuilder("over-connect-batches", "sentences", spout)
+    builder.set_bolt("split", SplitBatch(), 2).shuffle_grouping("sentences")
+    count = builder.set_bolt("count", CountBatch(folder / "batches"), 3)
+    count.fields_grouping("split", "word")
+    config = Config(home=str(folder / "home"), wave_collapse_tuples=0)
+    run = submit(builder.build_topology(), spark, config)
+    run.process_all_available(timeout=100)
+    run.stop()
+    found: dict[str, int] = {}
+    for path in (folder / "batches").iterdir():
+        for word, n in json.loads(path.read_text()).items():
+            found[word] = found.get(word, 0) + n
+    return found
+
+
 def main() -> None:
     folder = Path(sys.argv[1])
     os.environ["PYSPARK_PYTHON"] = sys.executable
@@ -78,6 +133,7 @@ def main() -> None:
     spark = builder.getOrCreate()
     found = {mode: count(spark, folder, mode) for mode in ("driver", "tasks")}
     found["bolts"] = count_by_bolts(spark, folder)
+    found["batches"] = count_by_batches(spark, folder)
     (folder / "result.json").write_text(json.dumps(found))
     spark.stop()
 

@@ -40,4 +40,4 @@ def test_word_counts_over_spark_connect_are_exact(tmp_path):
 
     assert process.returncode == 0, (tmp_path / "child.log").read_text()[-3000:]
     found = json.loads((tmp_path / "result.json").read_text())
-    assert found == {"driver": COUNTS, "tasks": COUNTS, "bolts": COUNTS}
+    assert found == {"driver": COUNTS, "tasks": COUNTS, "bolts": COUNTS, "batches": COUNTS}

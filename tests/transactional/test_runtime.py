@@ -23,8 +23,8 @@ from waterspout.transactional import (
     phases,
     runtime,
 )
+from waterspout.waves.bolts import Worker
 from waterspout.waves.frames import Frame, pack
-from waterspout.waves.live import Worker
 from waterspout.waves.shape import collapsed, spread
 from waterspout.waves.shards import ShardInput, run_stage
 

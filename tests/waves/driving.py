@@ -19,7 +19,7 @@ from waterspout.coordination.store import MemoryCoordinationStore, SharedMemory
 from waterspout.coordination.wave_loop import WaveLoop, WaveSetup
 from waterspout.testing import InProcessWaves
 from waterspout.topology import BasicBolt, Bolt, Topology
-from waterspout.topology.log import LogSpout
+from waterspout.topology.component import LogSpout
 from waterspout.waves.engine import WaveEngine
 
 SPREAD = 0

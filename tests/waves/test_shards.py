@@ -13,9 +13,9 @@ from waterspout import Config
 from waterspout.testing import FeederSpout, InProcessWaves
 from waterspout.topology import Topology, TopologyBuilder
 from waterspout.topology.pickling import dumps
+from waterspout.waves.bolts import LiveTasks, Worker
 from waterspout.waves.engine import Wave, WaveDone, WaveFailed, assemble
 from waterspout.waves.frames import Frame, unpack
-from waterspout.waves.live import LiveTasks, Worker
 from waterspout.waves.over_waves import WaveHeader, results_of
 from waterspout.waves.shape import spread
 from waterspout.waves.shards import DRIVER, Row, run_stage

@@ -22,9 +22,9 @@ from waterspout.spark.pool import DaemonPool
 from waterspout.spark.session import SparkRuntime
 from waterspout.spark.tasks import plan_of
 from waterspout.topology.pickling import dumps
+from waterspout.waves.bolts import LiveTasks, Worker
 from waterspout.waves.engine import Wave, WaveDone, WaveEngine, WaveFailed
 from waterspout.waves.frames import unpack
-from waterspout.waves.live import LiveTasks, Worker
 from waterspout.waves.over_waves import results_of
 from waterspout.waves.shape import WaveShape
 from waterspout.waves.shards import Row, ShardHeader, run_stage

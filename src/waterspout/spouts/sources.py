@@ -12,8 +12,7 @@ from waterspout.spouts.emitters import EmittedSource
 from waterspout.spouts.emitting import EmittingSource, EmittingSpout
 from waterspout.spouts.inference import stream_schema
 from waterspout.spouts.pulled import PulledSource
-from waterspout.topology.component import DEFAULT_STREAM, Component, Spout
-from waterspout.topology.log import LogSpout
+from waterspout.topology.component import DEFAULT_STREAM, Component, LogSpout, Spout
 from waterspout.transactional.memory import (
     MemoryTransactionalSpout,
     OpaqueMemoryTransactionalSpout,

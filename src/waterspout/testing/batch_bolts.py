@@ -22,7 +22,7 @@ from waterspout.transactional.attempt import TransactionAttempt
 from waterspout.transactional.builder import TransactionalTopology
 from waterspout.transactional.ledger import Metadata
 from waterspout.transactional.phases import PhasePlan, Phases, executed, first_rows, raise_failed
-from waterspout.waves.live import Worker
+from waterspout.waves.bolts import Worker
 from waterspout.waves.shards import Row, run_stage
 
 __all__ = ["InProcessBatchBolts", "LocalBatches", "LostWorker"]

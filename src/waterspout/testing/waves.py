@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 
+from waterspout.waves.bolts import Worker
 from waterspout.waves.engine import Wave, WaveDone, WaveEngine, WaveFailed
-from waterspout.waves.live import Worker
 from waterspout.waves.over_waves import results_of
 from waterspout.waves.shards import run_stage
 

@@ -2,11 +2,10 @@
 
 from waterspout.topology.builder import TopologyBuilder
 from waterspout.topology.collector import BasicCollector, OutputCollector, SpoutCollector
-from waterspout.topology.component import BasicBolt, Bolt, Direct, Spout
+from waterspout.topology.component import BasicBolt, Bolt, Direct, LogSpout, Spout
 from waterspout.topology.context import TopologyContext
 from waterspout.topology.graph import Topology
 from waterspout.topology.grouping import CustomGrouping
-from waterspout.topology.log import LogSpout
 from waterspout.topology.windowing import Seconds, Tuples, TupleWindow, WindowedBolt
 from waterspout.tuples import Fields, Tuple
 

@@ -7,10 +7,16 @@ from typing import Any, Self, TypeVar
 
 from waterspout.config import Config
 from waterspout.errors import ConfigError, TopologyError
-from waterspout.topology.component import DEFAULT_STREAM, BasicBolt, Bolt, Component, Spout
+from waterspout.topology.component import (
+    DEFAULT_STREAM,
+    BasicBolt,
+    Bolt,
+    Component,
+    LogSpout,
+    Spout,
+)
 from waterspout.topology.graph import ComponentSpec, Subscription, Topology
 from waterspout.topology.grouping import Grouping, GroupingKind, TaskChooser
-from waterspout.topology.log import LogSpout
 from waterspout.topology.pickling import require_picklable
 from waterspout.tuples import Fields
 

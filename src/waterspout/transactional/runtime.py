@@ -30,9 +30,9 @@ from waterspout.transactional.spouts import (
     TransactionalSpout,
 )
 from waterspout.tuples import Tuple
+from waterspout.waves.bolts import Worker
 from waterspout.waves.frames import Frame, pack, unpack
 from waterspout.waves.intake import Intake
-from waterspout.waves.live import Worker
 from waterspout.waves.sealing import Anchors, seal
 from waterspout.waves.shards import (
     DRIVER,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 import traceback
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -24,13 +25,16 @@ from waterspout.tuples import Origin, Tuple
 from waterspout.waves.frames import Frame, pack, unpack
 from waterspout.waves.intake import Intake, Outcome
 
-__all__ = ["BoltTask", "ErrorNote", "Failure"]
+__all__ = ["BoltTask", "ErrorNote", "Failure", "LiveTasks", "Worker"]
 
 # How many tuples are executed between two looks at the clock: fewer where they take long.
 _CHUNK_MAX = 256
 _CHUNK_S = 0.01
 
 _TEXT_MAX = 4000
+
+# Of how many runs a worker process keeps bolts alive.
+_RUNS_MAX = 8
 
 
 @dataclass(slots=True)
@@ -248,6 +252,37 @@ class BoltTask:
             self.bolt.prepare(self._conf, self._context)
         else:
             self.bolt._prepare_task(self._conf, self._context, self.collector)
+
+
+class LiveTasks:
+    """Bolts that stay alive in a worker process between waves, by run and task.
+
+    Each is good for the one version it had after its last wave. A bolt is taken out while it works:
+    one that a killed or failed wave has left half-done is never found again.
+    """
+
+    def __init__(self) -> None:
+        self._runs: OrderedDict[str, dict[int, tuple[str, BoltTask]]] = OrderedDict()
+
+    def take(self, run: str, task: int, version: str | None) -> BoltTask | None:
+        """Return the bolt if it is alive here in this version."""
+        found = self._runs.get(run, {}).pop(task, None)
+        return found[1] if found is not None and found[0] == version else None
+
+    def put(self, run: str, task: int, version: str, bolt: BoltTask) -> None:
+        """Keep a bolt for the next wave."""
+        self._runs.setdefault(run, {})[task] = (version, bolt)
+        self._runs.move_to_end(run)
+        while len(self._runs) > _RUNS_MAX:
+            self._runs.popitem(last=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """The process that runs a shard: the bolts alive in it, and the name of this try."""
+
+    live: LiveTasks = field(default_factory=LiveTasks)
+    token: str = ""
 
 
 def _chunks(total: int, deadline: float) -> Iterator[tuple[int, int]]:

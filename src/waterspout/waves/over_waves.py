@@ -11,9 +11,8 @@ import numpy as np
 from waterspout import faults
 from waterspout.acking.tracker import TreeReport
 from waterspout.acking.xor import Ids, combine, generator, no_ids
-from waterspout.waves.bolts import BoltTask, ErrorNote, Failure
+from waterspout.waves.bolts import BoltTask, ErrorNote, Failure, Worker
 from waterspout.waves.frames import Frame, pack, unpack
-from waterspout.waves.live import Worker
 from waterspout.waves.logs import LogRead, OpenedLog, read_log
 from waterspout.waves.sealing import Anchors, seal
 from waterspout.waves.shards import (

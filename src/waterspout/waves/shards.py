@@ -18,9 +18,9 @@ from waterspout.errors import FailedException
 from waterspout.topology.graph import SYSTEM
 from waterspout.topology.ports import Outlet
 from waterspout.tuples import Origin
+from waterspout.waves.bolts import Worker
 from waterspout.waves.frames import Frame, pack, unpack
 from waterspout.waves.intake import Intake
-from waterspout.waves.live import Worker
 from waterspout.waves.logs import LogRead
 from waterspout.waves.routing import make_outlets
 from waterspout.waves.shape import WaveShape

@@ -2,9 +2,8 @@
 
 from waterspout.topology.windowing.bolt import WindowedBolt
 from waterspout.topology.windowing.buffer import TupleWindow, WindowBuffer
-from waterspout.topology.windowing.collector import WindowCollector
-from waterspout.topology.windowing.measures import Seconds, Tuples
-from waterspout.topology.windowing.watermarks import Watermark
+from waterspout.topology.windowing.settings import Seconds, Tuples
+from waterspout.topology.windowing.task import Watermark, WindowCollector
 
 __all__ = [
     "Seconds",

@@ -14,10 +14,16 @@ from waterspout.topology.collector import OutputCollector
 from waterspout.topology.component import Bolt
 from waterspout.topology.context import TopologyContext
 from waterspout.topology.windowing.buffer import TupleWindow
-from waterspout.topology.windowing.collector import WindowCollector
-from waterspout.topology.windowing.measures import Measure, Seconds, Tuples, duration, measure
-from waterspout.topology.windowing.settings import TICKS, WindowSettings
-from waterspout.topology.windowing.task import WindowTask
+from waterspout.topology.windowing.settings import (
+    TICKS,
+    Measure,
+    Seconds,
+    Tuples,
+    WindowSettings,
+    duration,
+    measure,
+)
+from waterspout.topology.windowing.task import WindowCollector, WindowTask
 from waterspout.tuples import Tuple
 
 __all__ = ["WindowedBolt"]

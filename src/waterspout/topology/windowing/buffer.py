@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from waterspout.topology.windowing.measures import Measure, Seconds, Tuples
+from waterspout.topology.windowing.settings import Measure, Seconds, Tuples
 
 __all__ = ["TupleWindow", "WindowBuffer"]
 

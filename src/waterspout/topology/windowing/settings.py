@@ -1,17 +1,18 @@
-"""`WindowSettings`: what was said of a windowed bolt, and whether it fits together."""
+"""What a window is measured in, what was said of a windowed bolt, and whether it fits together."""
 
 from __future__ import annotations
 
+import datetime as dt
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from waterspout.errors import TopologyError
 from waterspout.topology.context import TopologyContext
-from waterspout.topology.windowing.measures import Measure, Seconds, Tuples
 from waterspout.tuples import Tuple
 
-__all__ = ["TICKS", "WindowSettings"]
+__all__ = ["TICKS", "Measure", "Seconds", "Tuples", "WindowSettings", "duration", "measure"]
 
 TICKS = "topology.tick.tuple.freq.secs"
 
@@ -19,6 +20,63 @@ _WATERMARK_S = 1.0
 
 # How late a window by time may be executed while no tuple comes.
 _LOOK_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Tuples:
+    """A number of tuples."""
+
+    count: int
+
+    def __post_init__(self) -> None:
+        whole = isinstance(self.count, int) and not isinstance(self.count, bool)
+        if not whole or self.count < 1:
+            raise TopologyError(f"a number of tuples is a positive integer, not {self.count!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class Seconds:
+    """A time; counted in whole milliseconds.
+
+    >>> Seconds(1.5).millis
+    1500
+    """
+
+    seconds: float
+
+    def __post_init__(self) -> None:
+        given = self.seconds
+        number = isinstance(given, int | float) and not isinstance(given, bool)
+        if not number or not math.isfinite(given) or self.millis < 1:
+            raise TopologyError(f"a duration is at least a millisecond, not {given!r} seconds")
+
+    @property
+    def millis(self) -> int:
+        """The same in milliseconds."""
+        return round(self.seconds * 1000)
+
+
+Measure = Tuples | Seconds
+
+
+def measure(given: Any, what: str) -> Measure:
+    """Return what a window is measured by; a bare number is refused, as it could mean either."""
+    if isinstance(given, Tuples):
+        return given
+    return _duration(given, what, "Tuples(30), Seconds(5) or a timedelta")
+
+
+def duration(given: Any, what: str) -> Seconds:
+    """Return a duration."""
+    return _duration(given, what, "Seconds(5) or a timedelta")
+
+
+def _duration(given: Any, what: str, expected: str) -> Seconds:
+    if isinstance(given, dt.timedelta):
+        return Seconds(given.total_seconds())
+    if not isinstance(given, Seconds):
+        raise TopologyError(f"{what} is given as {expected}, not as {given!r}")
+    return given
 
 
 @dataclass(frozen=True, slots=True)

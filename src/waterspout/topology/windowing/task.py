@@ -7,28 +7,109 @@ from __future__ import annotations
 
 import datetime as dt
 import operator
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
-from waterspout.errors import FailedException, ResultError, TopologyError
+from waterspout.errors import AckError, FailedException, ResultError, TopologyError
 from waterspout.safe_repr import described, shown
 from waterspout.topology.collector import OutputCollector
 from waterspout.topology.context import TopologyContext
+from waterspout.topology.ports import UNANCHORED
 from waterspout.topology.windowing.buffer import TupleWindow, WindowBuffer
-from waterspout.topology.windowing.collector import WindowCollector
-from waterspout.topology.windowing.measures import Seconds
-from waterspout.topology.windowing.settings import WindowSettings
-from waterspout.topology.windowing.watermarks import Watermark
+from waterspout.topology.windowing.settings import Seconds, WindowSettings
 from waterspout.tuples import Tuple
 
-__all__ = ["WindowTask"]
+__all__ = ["Watermark", "WindowCollector", "WindowTask"]
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _MILLI = dt.timedelta(milliseconds=1)
 
 # How long event time waits for the messages of a failed window, as a share of the timeout.
 _WAIT_SHARE = 1 / 3
+
+
+class Watermark:
+    """How far event time has come. No clock in here.
+
+    That is the least of the latest timestamps of all input streams, less the lag.
+
+    >>> mark = Watermark(["clicks", "views"], lag=10)
+    >>> mark.note("clicks", 100)
+    >>> mark.value is None
+    True
+    >>> mark.note("views", 70)
+    >>> mark.value
+    60
+    """
+
+    def __init__(self, streams: Iterable[Hashable], lag: int) -> None:
+        self._latest: dict[Hashable, int | None] = dict.fromkeys(streams)
+        self._lag = lag
+
+    def note(self, stream: Hashable, ts: int) -> None:
+        """Take note of a timestamp; one that is older than others changes nothing."""
+        latest = self._latest.get(stream)
+        if latest is None or ts > latest:
+            self._latest[stream] = ts
+
+    @property
+    def value(self) -> int | None:
+        """Where event time stands; None until something has come on every stream."""
+        least: int | None = None
+        for latest in self._latest.values():
+            if latest is None:
+                return None
+            least = latest if least is None else min(least, latest)
+        return None if least is None else least - self._lag
+
+
+class WindowCollector:
+    """A windowed bolt's way out: every emit is anchored to the whole window."""
+
+    def __init__(self, out: OutputCollector) -> None:
+        self._out = out
+        self._tuples: Sequence[Tuple] = ()
+        self._anchor: int | None = UNANCHORED
+
+    def emit(self, values: Sequence[Any], stream: str = "default") -> tuple[int, ...]:
+        """Emit a tuple, anchored to all tuples of the window; return its task ids."""
+        outlet = self._out.port.outlet(stream)
+        fitting = outlet.fit(values)
+        targets = outlet.route(fitting)
+        outlet.send(targets, fitting, self._anchored())
+        return targets
+
+    def emit_direct(self, task: int, values: Sequence[Any], stream: str = "default") -> None:
+        """Emit a tuple of a direct stream to one task, anchored to all tuples of the window."""
+        self._out.port.emit_direct(task, values, stream, self._anchored())
+
+    def reset_timeout(self, tuple: Tuple) -> None:
+        """Let the time of this tuple's messages begin anew when the wave is over."""
+        self._out.reset_timeout(tuple)
+
+    def report_error(self, error: BaseException) -> None:
+        """Show an error in the log and in `Run.errors` without failing anything."""
+        self._out.report_error(error)
+
+    def ack(self, tuple: Tuple) -> NoReturn:
+        """Refuse: a windowed bolt does not ack by itself."""
+        raise AckError("a tuple is acked by itself when no later window can hold it")
+
+    def fail(self, tuple: Tuple) -> NoReturn:
+        """Refuse: a windowed bolt fails a window, not a tuple."""
+        raise AckError("to fail the tuples of a window, raise FailedException in execute")
+
+    def hold(self, tuples: Sequence[Tuple]) -> None:
+        """Anchor what follows to these tuples; to none: the window is over."""
+        self._tuples = tuples
+        self._anchor = None if tuples else UNANCHORED
+
+    def _anchored(self) -> int:
+        # Once for a window, not for each emit: a window may be large.
+        if self._anchor is None:
+            self._anchor = self._out.port.anchor(self._tuples)
+        return self._anchor
 
 
 @dataclass(slots=True)

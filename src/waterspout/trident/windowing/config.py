@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from waterspout.errors import TopologyError
-from waterspout.topology.windowing.measures import Seconds, Tuples, duration
+from waterspout.topology.windowing.settings import Seconds, Tuples, duration
 
 __all__ = [
     "SlidingCountWindow",
