@@ -161,10 +161,8 @@ class AdaptedSource(BatchSpout, Generic[S]):
 
     @property
     def schema(self) -> Schema:
-        """The fields of the stream."""
         return self._schema
 
     def identity(self) -> Mapping[str, Any]:
-        """The class of the spout, its kind and its fields."""
         name = type(self.original).__qualname__
         return {"spout": name, "kind": self.kind.value, "fields": str(self._schema)}

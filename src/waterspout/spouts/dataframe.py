@@ -112,12 +112,10 @@ class DataFrameSource(AdaptedSource[DataFrameSpout]):
         super().__init__(spout, spout_id, schema, spout.kind)
 
     def open(self, context: SpoutContext) -> BatchPlanner:
-        """Go on behind the last range that is known."""
         following = max([context.current - 1, *context.known]) + 1
         return _RangePlanner(self.original, self._spout_id, following)
 
     def read(self, metadata: Any) -> Read:
-        """Describe the range."""
         _, pinned = metadata
         make = None if pinned is None else partial(_read, self.original, pinned)
         return FrameRead(self._schema, make, json.dumps(pinned), self._where)

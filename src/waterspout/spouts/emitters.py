@@ -48,7 +48,6 @@ class EmittedSpout(PlannedSpout):
         self.kind = SpoutKind.OPAQUE if is_opaque else SpoutKind.TRANSACTIONAL
 
     def open(self, context: SpoutContext) -> BatchPlanner:
-        """Ask the spout for its coordinator."""
         conf = {**context.conf.to_dict(), **self._options}
         if isinstance(self._spout, TransactionalSpout):
             return _Whole(self._spout, conf, self._context)
@@ -71,11 +70,9 @@ class EmittedSource(AdaptedSource[Any]):
         super().__init__(spout, spout_id, schema, self._planned.kind)
 
     def open(self, context: SpoutContext) -> BatchPlanner:
-        """Ask the spout for its coordinator."""
         return self._planned.open(context)
 
     def read(self, metadata: Any) -> Read:
-        """Describe what emitters are to emit."""
         return EmitRead(
             schema=self._schema,
             spout=self._pickled,

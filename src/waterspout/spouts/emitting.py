@@ -93,7 +93,6 @@ class EmittingSource(AdaptedSource[EmittingSpout]):
         self._planner: _EmittingPlanner | None = None
 
     def open(self, context: SpoutContext) -> BatchPlanner:
-        """Open the spout."""
         names = self._schema.names
         where = emitting_context(self._topology, self._spout_id, names, 0, 1)
         self.original.open({**context.conf.to_dict(), **self.original.configuration}, where)

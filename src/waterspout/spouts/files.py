@@ -70,11 +70,9 @@ class FileSpout(BatchSpout):
 
     @property
     def schema(self) -> Schema:
-        """The fields of the rows."""
         return self._schema
 
     def open(self, context: SpoutContext) -> BatchPlanner:
-        """List the files, leaving out those of batches that are known."""
         return _FilePlanner(self, context)
 
     def read(self, metadata: Any) -> Read:

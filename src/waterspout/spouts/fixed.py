@@ -47,11 +47,9 @@ class FixedBatchSpout(BatchSpout):
 
     @property
     def schema(self) -> Schema:
-        """The fields given, with their types."""
         return self._schema
 
     def open(self, context: SpoutContext) -> BatchPlanner:
-        """Go on behind the last batch that is known."""
         return _FixedPlanner(None if self._cycle else len(self._rows), self._size)
 
     def read(self, metadata: Any) -> Read:
@@ -70,7 +68,6 @@ class FixedBatchSpout(BatchSpout):
         return {**super().identity(), "fields": str(self._schema)}
 
     def so_far(self, metadata: Any, folder: Path | None, spout_id: str) -> Any:
-        """Begin at the first row."""
         return {**metadata, "start": 0}
 
 

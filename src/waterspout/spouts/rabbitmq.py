@@ -229,7 +229,6 @@ class RabbitMQSpout(Spout):
             self._send()
 
     def activate(self) -> None:
-        """Consume again."""
         self._active = True
         if self._link is not None:
             self._link.resume()

@@ -45,7 +45,6 @@ class RateSpout(BatchSpout):
 
     @property
     def schema(self) -> Schema:
-        """The running number and when it was due."""
         return Schema.parse("value bigint, timestamp timestamp")
 
     def open(self, context: SpoutContext) -> BatchPlanner:

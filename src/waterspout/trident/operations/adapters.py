@@ -106,7 +106,6 @@ class _Plain(Operation):
         self._yields = yields(self._function)
 
     def output_types(self, inputs: Sequence[str | None]) -> Sequence[str | None] | None:
-        """Go by the annotation of what the function returns."""
         many = self._many or self._yields
         return returned_types(self._function, self._width, many=many)
 
@@ -156,7 +155,6 @@ class PlainFunction(_Plain, Function):
     """
 
     def execute(self, tuple: TridentTuple, collector: TridentCollector) -> None:
-        """Call the function with the values."""
         result = self._function(*tuple.values)
         if self._yields:
             for one in result:
@@ -177,7 +175,6 @@ class PlainMap(_Plain, MapFunction):
             )
 
     def execute(self, tuple: TridentTuple) -> Sequence[Any]:
-        """Call the function with the values."""
         return self._row(self._function(*tuple.values))
 
 
@@ -190,7 +187,6 @@ class PlainFlatMap(_Plain, FlatMapFunction):
     _many = True
 
     def execute(self, tuple: TridentTuple) -> Iterable[Sequence[Any]]:
-        """Call the function with the values."""
         made = self._function(*tuple.values)
         return [self._row(one) for one in self._several(made)]
 
@@ -207,7 +203,6 @@ class PlainFilter(_Plain, Filter):
             )
 
     def is_keep(self, tuple: TridentTuple) -> bool:
-        """Call the predicate with the values."""
         return bool(self._function(*tuple.values))
 
 
@@ -222,7 +217,6 @@ class PlainConsumer(_Plain, Consumer):
             )
 
     def accept(self, tuple: TridentTuple) -> None:
-        """Call the function with the values."""
         self._function(*tuple.values)
 
 

@@ -72,15 +72,12 @@ class PlainReducer(ReducerAggregator[Any]):
         )
 
     def init(self) -> Any:
-        """Return the start value, or a new one of its factory."""
         return _fresh(self._init)
 
     def reduce(self, value: Any, tuple: TridentTuple) -> Any:
-        """Call the function with the value and the fields."""
         return self._function(value, *tuple.values)
 
     def output_types(self, inputs: Sequence[str | None]) -> Sequence[str | None] | None:
-        """What was written, or annotated."""
         return self._types
 
 
@@ -126,23 +123,18 @@ class PlainCombiner(CombinerAggregator[Any]):
         self.finishes = finish is not None
 
     def init(self, tuple: TridentTuple) -> Any:
-        """Call the first function with the field values."""
         return self._init(*tuple.values)
 
     def combine(self, left: Any, right: Any) -> Any:
-        """Call the second."""
         return self._combine(left, right)
 
     def zero(self) -> Any:
-        """Return the zero, or a new one of its factory."""
         return _fresh(self._zero)
 
     def finish(self, value: Any) -> Any:
-        """Call the last, if there is one."""
         return value if self._finish is None else self._finish(value)
 
     def output_types(self, inputs: Sequence[str | None]) -> Sequence[str | None] | None:
-        """What was written, or annotated."""
         if self._out is not None:
             return [self._out]
         if self._finish is not None:
@@ -150,7 +142,6 @@ class PlainCombiner(CombinerAggregator[Any]):
         return self.value_types(inputs)
 
     def value_types(self, inputs: Sequence[str | None]) -> Sequence[str | None] | None:
-        """What was written, or annotated."""
         if self._value is not None:
             return [self._value]
         if self._finish is None and self._out is not None:
@@ -213,17 +204,14 @@ class PlainAggregator(_OverRows, Aggregator[list[TridentTuple]]):
     """A function from the list of a batch's (or group's) tuples to rows."""
 
     def init(self, batch_id: Any, collector: TridentCollector) -> list[TridentTuple]:
-        """Start with no tuples."""
         return []
 
     def aggregate(
         self, value: list[TridentTuple], tuple: TridentTuple, collector: TridentCollector
     ) -> None:
-        """Keep the tuple."""
         value.append(tuple)
 
     def complete(self, value: list[TridentTuple], collector: TridentCollector) -> None:
-        """Call the function with all of them."""
         for row in rows_of(self._function(value)):
             collector.emit(row)
 
@@ -250,7 +238,6 @@ class ArrowAggregator(PlainAggregator):
         return _rows_of_table(self._function(table))
 
     def complete(self, value: list[TridentTuple], collector: TridentCollector) -> None:
-        """Call the function with a table of all tuples, with the types of their values."""
         for row in self.run_table(_table_of(value)):
             collector.emit(row)
 
@@ -259,7 +246,6 @@ class PandasAggregator(ArrowAggregator):
     """A function from the DataFrame of a batch (or group) to rows."""
 
     def run_table(self, table: pa.Table) -> Sequence[Sequence[Any]]:
-        """Call the function with a DataFrame of the input fields; return its rows."""
         return _rows_of_table(self._function(table.to_pandas()))
 
 
@@ -314,7 +300,6 @@ class PlainMultiReducer(_OverStreams, MultiReducer[list[list[TridentTuple]]]):
     """A function of one list of tuples per stream, which gives rows."""
 
     def init(self, collector: TridentCollector) -> list[list[TridentTuple]]:
-        """Start with no tuples of any stream."""
         return [[] for _ in range(self.streams)]
 
     def execute(
@@ -324,11 +309,9 @@ class PlainMultiReducer(_OverStreams, MultiReducer[list[list[TridentTuple]]]):
         tuple: TridentTuple,
         collector: TridentCollector,
     ) -> None:
-        """Keep the tuple."""
         value[stream_index].append(tuple)
 
     def complete(self, value: list[list[TridentTuple]], collector: TridentCollector) -> None:
-        """Call the function with all of them."""
         for row in rows_of(self._function(*value)):
             collector.emit(row)
 
@@ -339,7 +322,6 @@ class PlainGroupedMultiReducer(_OverStreams, GroupedMultiReducer[list[list[Tride
     before = 1
 
     def init(self, collector: TridentCollector, group: TridentTuple) -> list[list[TridentTuple]]:
-        """Start with no tuples of any stream."""
         return [[] for _ in range(self.streams)]
 
     def execute(
@@ -350,13 +332,11 @@ class PlainGroupedMultiReducer(_OverStreams, GroupedMultiReducer[list[list[Tride
         tuple: TridentTuple,
         collector: TridentCollector,
     ) -> None:
-        """Keep the tuple."""
         value[stream_index].append(tuple)
 
     def complete(
         self, value: list[list[TridentTuple]], group: TridentTuple, collector: TridentCollector
     ) -> None:
-        """Call the function with the group and all of them."""
         for row in rows_of(self._function(group, *value)):
             collector.emit(row)
 

@@ -28,19 +28,15 @@ class Count(CombinerAggregator[int]):
     merge: ClassVar[str | None] = "sum"
 
     def init(self, tuple: TridentTuple) -> int:
-        """Each tuple counts once."""
         return 1
 
     def combine(self, left: int, right: int) -> int:
-        """Add."""
         return left + right
 
     def zero(self) -> int:
-        """Begin with 0."""
         return 0
 
     def output_types(self, inputs: Sequence[str | None]) -> Sequence[str | None]:
-        """A long."""
         return ["bigint"]
 
 
@@ -51,15 +47,12 @@ class Sum(CombinerAggregator[Any]):
     merge: ClassVar[str | None] = "sum"
 
     def init(self, tuple: TridentTuple) -> Any:
-        """Take the first field."""
         return 0 if tuple[0] is None else tuple[0]
 
     def combine(self, left: Any, right: Any) -> Any:
-        """Add."""
         return left + right
 
     def zero(self) -> Any:
-        """Begin with 0."""
         return 0
 
     def output_types(self, inputs: Sequence[str | None]) -> Sequence[str | None]:
@@ -95,28 +88,22 @@ class Average(CombinerAggregator[dict[str, Any]]):
     finishes = True
 
     def init(self, tuple: TridentTuple) -> dict[str, Any]:
-        """Take the first field."""
         value = tuple[0]
         return self.zero() if value is None else {"sum": value, "count": 1}
 
     def combine(self, left: dict[str, Any], right: dict[str, Any]) -> dict[str, Any]:
-        """Add up both."""
         return {name: left[name] + right[name] for name in ("sum", "count")}
 
     def zero(self) -> dict[str, Any]:
-        """Nothing was added up yet."""
         return {"sum": 0, "count": 0}
 
     def finish(self, value: dict[str, Any]) -> float | None:
-        """Divide, as doubles."""
         return float(value["sum"]) / value["count"] if value["count"] else None
 
     def value_types(self, inputs: Sequence[str | None]) -> Sequence[str | None]:
-        """A sum and a count."""
         return [f"struct<sum:{_type_of_sum('Average', inputs)},count:bigint>"]
 
     def output_types(self, inputs: Sequence[str | None]) -> Sequence[str | None]:
-        """A double."""
         _type_of_sum("Average", inputs)
         return ["double"]
 
@@ -126,7 +113,6 @@ class _ExtremeValue(CombinerAggregator[Any]):
     """The least or greatest value of a field; nulls count as nothing, a NaN is the greatest."""
 
     def init(self, tuple: TridentTuple) -> Any:
-        """Take the first field."""
         return tuple[0]
 
     def combine(self, left: Any, right: Any) -> Any:
@@ -137,11 +123,9 @@ class _ExtremeValue(CombinerAggregator[Any]):
         return choose(left, right, key=_nan_last)
 
     def zero(self) -> Any:
-        """Null: there is no value yet."""
         return None
 
     def output_types(self, inputs: Sequence[str | None]) -> Sequence[str | None]:
-        """The type of the field."""
         if len(inputs) != 1:
             raise TopologyError(f"{type(self).__name__} takes one field, not {len(inputs)}")
         return list(inputs)
@@ -197,7 +181,6 @@ class Columns(CombinerAggregator[Any]):
 
     @property
     def merges(self) -> tuple[str | None, ...]:
-        """How each column merges."""
         return tuple(aggregator.merge for _, aggregator in self.columns.values())
 
     @property
@@ -211,17 +194,14 @@ class Columns(CombinerAggregator[Any]):
         return any(aggregator.finishes for _, aggregator in self.columns.values())
 
     def prepare(self, conf: Config, context: OperationContext) -> None:
-        """Prepare every column."""
         for _, aggregator in self.columns.values():
             aggregator.prepare(conf, context)
 
     def cleanup(self) -> None:
-        """Clean up every column."""
         for _, aggregator in self.columns.values():
             aggregator.cleanup()
 
     def init(self, tuple: TridentTuple) -> Any:
-        """Let each column look at its own fields."""
         return self._value(
             aggregator.init(TridentTuple(_tuple(tuple[f] for f in fields), index))
             for (fields, aggregator), index in zip(
@@ -238,7 +218,6 @@ class Columns(CombinerAggregator[Any]):
         )
 
     def zero(self) -> Any:
-        """Ask each column for its zero."""
         return self._value(aggregator.zero() for _, aggregator in self.columns.values())
 
     def finish(self, value: Any) -> Any:
@@ -258,7 +237,6 @@ class Columns(CombinerAggregator[Any]):
         return self._types(inputs, lambda aggregator, own: aggregator.output_types(own))
 
     def value_types(self, inputs: Sequence[str | None]) -> Sequence[str | None] | None:
-        """Ask each column what it keeps."""
         return self._types(inputs, lambda aggregator, own: aggregator.value_types(own))
 
     def _types(self, inputs: Sequence[str | None], ask: _Ask) -> list[str | None]:

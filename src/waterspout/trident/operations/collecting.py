@@ -42,14 +42,12 @@ class CollectSet(CombinerAggregator[list[Any]]):
     """
 
     def init(self, tuple: TridentTuple) -> list[Any]:
-        """Take the first field."""
         value = tuple[0]
         if type(value) is float:
             value += 0.0  # -0.0 and 0.0 are one value: the latter
         return [] if value is None else [value]
 
     def combine(self, left: list[Any], right: list[Any]) -> list[Any]:
-        """Unite."""
         if not left or not right:
             return left or right
         if len(right) == 1:
@@ -61,11 +59,9 @@ class CollectSet(CombinerAggregator[list[Any]]):
         return united
 
     def zero(self) -> list[Any]:
-        """Begin with no values."""
         return []
 
     def output_types(self, inputs: Sequence[str | None]) -> Sequence[str | None]:
-        """An array of the field's type."""
         if len(inputs) != 1:
             raise TopologyError(f"CollectSet takes one field, not {len(inputs)}")
         if inputs[0] is not None and not can_be_compared(inputs[0]):
@@ -113,12 +109,10 @@ class TopN(CombinerAggregator[list[_Row]]):
             )
 
     def init(self, tuple: TridentTuple) -> list[_Row]:
-        """Make one row of the tuple."""
         row = {name: tuple[name] for name in self.input_fields}
         return [] if any(row[name] is None for name in self.by) else [row]
 
     def combine(self, left: list[_Row], right: list[_Row]) -> list[_Row]:
-        """Keep the greatest of both."""
         if not left or not right:
             return left or right
         if len(left) == self.n and len(right) == 1 and self._is_behind(right[0], left[-1]):
@@ -132,11 +126,9 @@ class TopN(CombinerAggregator[list[_Row]]):
         return mine > others if self.reverse else mine < others
 
     def zero(self) -> list[_Row]:
-        """Begin with no rows."""
         return []
 
     def output_types(self, inputs: Sequence[str | None]) -> Sequence[str | None]:
-        """An array of structs of the fields."""
         if len(inputs) != len(self.input_fields):
             raise TopologyError(
                 f"TopN reads {', '.join(self.input_fields)} and was given {len(inputs)} fields; "
@@ -176,7 +168,6 @@ class CountDistinct(CombinerAggregator[bytes]):
         _datasketches()  # a missing package is found out here, not in a task
 
     def init(self, tuple: TridentTuple) -> bytes:
-        """Sketch one value, or the tuple of them."""
         values = tuple.values
         if None in values:
             return self.zero()
@@ -186,17 +177,14 @@ class CountDistinct(CombinerAggregator[bytes]):
         return bytes(sketch.serialize_compact())
 
     def combine(self, left: bytes, right: bytes) -> bytes:
-        """Unite the sketches."""
         return bytes(self._union(left, right).serialize_compact())
 
     def zero(self) -> bytes:
-        """Begin with an empty sketch."""
         package = _datasketches()
         sketch = package.hll_sketch(self.lg_k, package.tgt_hll_type.HLL_8)
         return bytes(sketch.serialize_compact())
 
     def finish(self, value: bytes) -> int:
-        """Estimate the number of values."""
         # A union has one canonical form. Without it the estimate would depend on the order in
         # which the values came, and on how they were partitioned.
         return round(float(self._union(value, value).get_estimate()))
@@ -212,11 +200,9 @@ class CountDistinct(CombinerAggregator[bytes]):
         return union.get_result(package.tgt_hll_type.HLL_8)
 
     def value_types(self, inputs: Sequence[str | None]) -> Sequence[str | None]:
-        """A sketch, as bytes."""
         return ["binary"]
 
     def output_types(self, inputs: Sequence[str | None]) -> Sequence[str | None]:
-        """A long."""
         for kind in inputs:
             if kind is not None and not can_be_compared(kind):
                 raise TopologyError(f"CountDistinct cannot tell values of type {kind} apart")

@@ -24,11 +24,9 @@ class _WholeTuples(Aggregator[list[Any]]):
     """What aggregators share that emit tuples as they came in."""
 
     def init(self, batch_id: Any, collector: TridentCollector) -> list[Any]:
-        """Start with no tuple."""
         return []
 
     def output_types(self, inputs: Sequence[str | None]) -> Sequence[str | None]:
-        """Those of the input."""
         return list(inputs)
 
 
@@ -58,7 +56,6 @@ class _ExtremeTuple(_WholeTuples):
             value[:] = [rank, tuple]
 
     def complete(self, value: list[Any], collector: TridentCollector) -> None:
-        """Emit the winner; nothing, where there is none."""
         if value:
             collector.emit(value[1].values)
 
@@ -89,7 +86,6 @@ class _First(_WholeTuples):
         self.deterministic = sort_field is not None
 
     def aggregate(self, value: list[Any], tuple: TridentTuple, collector: TridentCollector) -> None:
-        """Keep the tuple as long as it may be one of the first."""
         if self.sort_field is None:
             if len(value) < self.n:
                 value.append(tuple)
@@ -99,7 +95,6 @@ class _First(_WholeTuples):
             value[:] = self._first(value)
 
     def complete(self, value: list[Any], collector: TridentCollector) -> None:
-        """Emit them in their order."""
         for row in self._first(value):
             collector.emit(row.values)
 

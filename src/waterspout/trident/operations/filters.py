@@ -23,7 +23,6 @@ class Debug(Filter):
     use_logger: bool = False
 
     def is_keep(self, tuple: TridentTuple) -> bool:
-        """Print and keep."""
         line = f"DEBUG({self.name}): {list(tuple)}"
         if self.use_logger:
             log.info(line)
@@ -37,7 +36,6 @@ class FilterNull(Filter):
     """Drop tuples with a null among the fields."""
 
     def is_keep(self, tuple: TridentTuple) -> bool:
-        """Keep if no value is None."""
         return None not in tuple.values
 
 
@@ -46,7 +44,6 @@ class Equals(Filter):
     """Keep tuples whose fields are all equal; nulls are equal to each other."""
 
     def is_keep(self, tuple: TridentTuple) -> bool:
-        """Compare each value with the first."""
         return all(value == tuple[0] for value in tuple)
 
 
@@ -66,15 +63,12 @@ class Negate(Filter):
         return self.filter.deterministic
 
     def prepare(self, conf: Config, context: OperationContext) -> None:
-        """Prepare the other filter."""
         self.filter.prepare(conf, context)
 
     def cleanup(self) -> None:
-        """Clean up the other filter."""
         self.filter.cleanup()
 
     def is_keep(self, tuple: TridentTuple) -> bool:
-        """Ask the other filter."""
         return not self.filter.is_keep(tuple)
 
 
@@ -83,5 +77,4 @@ class TrueFilter(Filter):
     """Keep everything."""
 
     def is_keep(self, tuple: TridentTuple) -> bool:
-        """Keep."""
         return True

@@ -24,14 +24,12 @@ class Split(Function):
     separator: str = " "
 
     def execute(self, tuple: TridentTuple, collector: TridentCollector) -> None:
-        """Split the first field."""
         if tuple[0] is not None:
             for word in tuple[0].split(self.separator):
                 if word:
                     collector.emit((word,))
 
     def output_types(self, inputs: Sequence[str | None]) -> Sequence[str | None]:
-        """One string."""
         return ["string"]
 
 
@@ -40,9 +38,7 @@ class StringLength(Function):
     """Emit how many characters a text has; null for null."""
 
     def execute(self, tuple: TridentTuple, collector: TridentCollector) -> None:
-        """Measure the first field."""
         collector.emit((None if tuple[0] is None else len(tuple[0]),))
 
     def output_types(self, inputs: Sequence[str | None]) -> Sequence[str | None]:
-        """An int."""
         return ["int"]

@@ -19,11 +19,9 @@ class MapGet(QueryFunction[MapState[Any], Any]):
     """Look up the input fields as a key; null where there is none."""
 
     def batch_retrieve(self, state: MapState[Any], tuples: Sequence[TridentTuple]) -> Sequence[Any]:
-        """Ask for all keys at once."""
         return state.multi_get([tuple.values for tuple in tuples])
 
     def execute(self, tuple: TridentTuple, result: Any, collector: TridentCollector) -> None:
-        """Emit what was found."""
         collector.emit((result,))
 
 
@@ -34,11 +32,9 @@ class SnapshotGet(QueryFunction[Snapshottable[Any], Any]):
     def batch_retrieve(
         self, state: Snapshottable[Any], tuples: Sequence[TridentTuple]
     ) -> Sequence[Any]:
-        """Ask once for all tuples."""
         return [state.get()] * len(tuples)
 
     def execute(self, tuple: TridentTuple, result: Any, collector: TridentCollector) -> None:
-        """Emit the value."""
         collector.emit((result,))
 
 
@@ -55,13 +51,11 @@ class TupleCollectionGet(QueryFunction[State, list[tuple[Any, ...]]]):
     def batch_retrieve(
         self, state: State, tuples: Sequence[TridentTuple]
     ) -> Sequence[list[tuple[Any, ...]]]:
-        """List the state once for all tuples."""
         return [list(_held(state))] * len(tuples) if tuples else []
 
     def execute(
         self, tuple: TridentTuple, result: list[tuple[Any, ...]], collector: TridentCollector
     ) -> None:
-        """Emit everything."""
         for row in result:
             collector.emit(row)
 

@@ -30,7 +30,6 @@ class PlainQuery(QueryFunction[Any, Any]):
         return bound
 
     def batch_retrieve(self, state: Any, tuples: Sequence[TridentTuple]) -> Sequence[Any]:
-        """Call the function."""
         return list(self._function(state, tuples))
 
     def execute(self, tuple: TridentTuple, result: Any, collector: TridentCollector) -> None:
@@ -38,7 +37,6 @@ class PlainQuery(QueryFunction[Any, Any]):
         collector.emit((result,) if self._width == 1 else result)
 
     def output_types(self, inputs: Sequence[str | None]) -> Sequence[str | None] | None:
-        """Go by the annotation of what the function returns."""
         return returned_types(self._function, self._width, many=True)
 
 

@@ -52,15 +52,12 @@ class OwnStore(StateFactory):
     def make_state(
         self, conf: Config, partition_index: int, num_partitions: int
     ) -> BatchedMap[Any, Any]:
-        """Return a map in memory."""
         return self._memory.make_state(conf, partition_index, num_partitions)
 
     def identity(self) -> Mapping[str, Any]:
-        """Name the table."""
         return {"backend": "windows", "table": self.table}
 
     def location(self) -> str:
-        """Name the map in this process."""
         return self._memory.location()
 
     @property

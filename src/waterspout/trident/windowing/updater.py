@@ -60,11 +60,9 @@ class WindowUpdater(StateUpdater[MapState[Any]]):
             self.varies = "is by count: it goes by the order of tuples, which a replay may change"
 
     def prepare(self, conf: Config, context: OperationContext) -> None:
-        """Get the aggregator ready."""
         self._aggregator.prepare(conf, context)
 
     def cleanup(self) -> None:
-        """Let the aggregator go."""
         self._aggregator.cleanup()
 
     def begin_batch(self, ticket: CommitTicket, partition: int) -> None:
@@ -78,7 +76,6 @@ class WindowUpdater(StateUpdater[MapState[Any]]):
         tuples: Sequence[TridentTuple],
         collector: TridentCollector,
     ) -> None:
-        """Emit the windows that are due, and keep what later ones need."""
         names = self._inputs.names
         buffer = StoredTuples(state, self._partition, names, by_time=self.config.by_time)
         new, now = self._arrived(buffer, tuples)
