@@ -49,7 +49,6 @@ from waterspout.trident.operations.coercion import (
     as_filter,
     as_flat_map,
     as_function,
-    as_grouped_multi_reducer,
     as_map,
     as_multi_reducer,
     as_query,
@@ -400,7 +399,7 @@ def test_a_multi_reducer_gets_a_list_of_tuples_for_each_stream():
 
 
 def test_a_grouped_multi_reducer_gets_the_group_first():
-    made, collector = as_grouped_multi_reducer(more, 2, "multi_reduce"), TridentCollector()
+    made, collector = as_multi_reducer(more, 2, "multi_reduce", grouped=True), TridentCollector()
     group = row("a", 0)
     value = made.init(collector, group)
     made.execute(value, 0, group, row("a", 1), collector)
@@ -413,7 +412,7 @@ def test_a_multi_reducer_of_other_arguments_is_refused():
     with pytest.raises(TopologyError, match="both must take one list of tuples for each of the 3"):
         as_multi_reducer(both, 3, "multi_reduce(both)")
     with pytest.raises(TopologyError, match="must take the group and one list"):
-        as_grouped_multi_reducer(lambda left, right: None, 2, "multi_reduce(f)")
+        as_multi_reducer(lambda left, right: None, 2, "multi_reduce(f)", grouped=True)
 
 
 def test_a_query_answers_for_all_tuples_at_once():

@@ -8,11 +8,7 @@ from typing import TYPE_CHECKING, Any
 from waterspout.errors import TopologyError
 from waterspout.schema import FieldNames, Schema, field_names
 from waterspout.trident.grouped import GroupedStream
-from waterspout.trident.operations.coercion import (
-    as_grouped_multi_reducer,
-    as_multi_reducer,
-    typed,
-)
+from waterspout.trident.operations.coercion import as_multi_reducer, typed
 from waterspout.trident.operations.contracts import describe
 from waterspout.trident.plan.nodes import Join, Merge, MultiReduce
 from waterspout.trident.stream import Stream
@@ -115,8 +111,7 @@ def multi_reduce_streams(
     grouped = [s for s in streams if isinstance(s, GroupedStream)]
     if grouped and len(grouped) != len(streams):
         raise TopologyError(f"{where}: either all streams are grouped, or none")
-    as_reducer = as_grouped_multi_reducer if grouped else as_multi_reducer
-    reducer = as_reducer(reducer, len(streams), where)
+    reducer = as_multi_reducer(reducer, len(streams), where, grouped=bool(grouped))
     sides = _checked(topology, where, [s.to_stream() if grouped else s for s in streams])
     chosen = [s.fields for s in sides] if fields is None else [field_names(f) for f in fields]
     if len(chosen) != len(sides):

@@ -7,7 +7,7 @@ from typing import Any, Protocol, TypeAlias
 
 from waterspout.schema import FieldNames
 from waterspout.state.base import StateFactory
-from waterspout.trident.operations.adapters import ArrowFunction, PandasFunction, SqlExpression
+from waterspout.trident.operations.adapters import SqlExpression, Vectorised
 from waterspout.trident.operations.contracts import (
     Aggregator,
     CombinerAggregator,
@@ -54,15 +54,14 @@ class SparkColumn(Protocol):
 
 
 _PlainFunction: TypeAlias = Callable[..., object]
-_Vectorised: TypeAlias = ArrowFunction | PandasFunction
 
 SparkExpression: TypeAlias = (
     SqlExpression | SparkColumn | Sequence[SqlExpression] | Sequence[SparkColumn]
 )
-FilterOperation: TypeAlias = Filter | _Vectorised | SparkExpression | _PlainFunction
+FilterOperation: TypeAlias = Filter | Vectorised | SparkExpression | _PlainFunction
 EachOperation: TypeAlias = Function | FilterOperation
-MapOperation: TypeAlias = MapFunction | _Vectorised | SparkExpression | _PlainFunction
-FlatMapOperation: TypeAlias = FlatMapFunction | _Vectorised | SparkExpression | _PlainFunction
+MapOperation: TypeAlias = MapFunction | Vectorised | SparkExpression | _PlainFunction
+FlatMapOperation: TypeAlias = FlatMapFunction | Vectorised | SparkExpression | _PlainFunction
 ConsumeOperation: TypeAlias = Consumer | _PlainFunction
 AggregateOperation: TypeAlias = (
     CombinerAggregator[Any] | ReducerAggregator[Any] | Aggregator[Any] | SparkExpression

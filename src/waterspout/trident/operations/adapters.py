@@ -6,7 +6,7 @@ import copy
 import dataclasses
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, overload
+from typing import Any, Generic, TypeVar, overload
 
 from waterspout.errors import ResultError, TopologyError
 from waterspout.trident.operations.annotations import returned_types, yields
@@ -24,6 +24,7 @@ from waterspout.tuples import TridentTuple
 __all__ = [
     "ArrowFunction",
     "Nondeterministic",
+    "OfFunction",
     "PandasFunction",
     "PlainConsumer",
     "PlainFilter",
@@ -31,11 +32,13 @@ __all__ = [
     "PlainFunction",
     "PlainMap",
     "SqlExpression",
+    "Vectorised",
     "arrow_function",
     "expr",
     "nondeterministic",
     "pandas_function",
     "plain_name",
+    "required_function",
     "unmarked",
 ]
 
@@ -70,7 +73,7 @@ def nondeterministic(operation: object) -> Any:
                 f"{operation!r} is as deterministic as what it wraps: mark that"
             ) from None
         return marked
-    if isinstance(operation, (ArrowFunction, PandasFunction, SqlExpression)):
+    if isinstance(operation, (Vectorised, SqlExpression)):
         return dataclasses.replace(operation, deterministic=False)
     if not callable(operation) or isinstance(operation, type):
         raise TopologyError(
@@ -94,14 +97,21 @@ def plain_name(function: Any) -> str:
     return str(getattr(function, "__name__", type(function).__name__))
 
 
-class _Plain(Operation):
-    """What adapters of plain functions share: name, mark, types of the annotations."""
+class OfFunction(Operation):
+    """What adapters of plain functions share: the function, its name and its mark."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.label = plain_name(function)
+        self._function, self.deterministic = unmarked(function)
+
+
+class _Plain(OfFunction):
+    """What adapters share that call a function for each tuple."""
 
     _many = False
 
     def __init__(self, function: Callable[..., Any], width: int = 1) -> None:
-        self.label = plain_name(function)
-        self._function, self.deterministic = unmarked(function)
+        super().__init__(function)
         self._width = width
         self._yields = yields(self._function)
 
@@ -221,7 +231,22 @@ class PlainConsumer(_Plain, Consumer):
 
 
 @dataclass(frozen=True)
-class ArrowFunction:
+class Vectorised:
+    """A function over many rows at once."""
+
+    function: Callable[..., Any]
+    deterministic: bool = True
+
+    @property
+    def label(self) -> str:
+        """The function's own name."""
+        return plain_name(self.function)
+
+
+_V = TypeVar("_V", bound=Vectorised)
+
+
+class ArrowFunction(Vectorised):
     """A function over whole Arrow batches.
 
     It gets a RecordBatch of the input fields and returns an array, a tuple of arrays, or a
@@ -231,30 +256,13 @@ class ArrowFunction:
     place of its input; in `flat_map` there are always indices.
     """
 
-    function: Callable[..., Any]
-    deterministic: bool = True
 
-    @property
-    def label(self) -> str:
-        """The function's own name."""
-        return plain_name(self.function)
-
-
-@dataclass(frozen=True)
-class PandasFunction:
+class PandasFunction(Vectorised):
     """A function over pandas DataFrames of the input fields.
 
     It gives a Series or DataFrame as long as its input, or `(indices, columns)` as an
     `ArrowFunction` does; as a filter, a boolean Series.
     """
-
-    function: Callable[..., Any]
-    deterministic: bool = True
-
-    @property
-    def label(self) -> str:
-        """The function's own name."""
-        return plain_name(self.function)
 
 
 @dataclass(frozen=True)
@@ -270,48 +278,35 @@ class SqlExpression:
         return self.text
 
 
-@overload
-def arrow_function(
-    function: Callable[..., object], *, deterministic: bool = True
-) -> ArrowFunction: ...
+class _Marker(Generic[_V]):
+    """Marks a function as one over many rows. A decorator, with options or without."""
+
+    def __init__(self, kind: type[_V], name: str) -> None:
+        self._kind = kind
+        self.__name__ = name
+
+    @overload
+    def __call__(self, function: Callable[..., object], *, deterministic: bool = True) -> _V: ...
+
+    @overload
+    def __call__(
+        self, function: None = None, *, deterministic: bool = True
+    ) -> Callable[[Callable[..., object]], _V]: ...
+
+    def __call__(
+        self, function: Callable[..., object] | None = None, *, deterministic: bool = True
+    ) -> _V | Callable[[Callable[..., object]], _V]:
+        if function is None:
+            return lambda f: self(f, deterministic=deterministic)
+        plain, own = unmarked(required_function(function, self.__name__))
+        return self._kind(plain, deterministic and own)
 
 
-@overload
-def arrow_function(
-    function: None = None, *, deterministic: bool = True
-) -> Callable[[Callable[..., object]], ArrowFunction]: ...
+arrow_function = _Marker(ArrowFunction, "arrow_function")
+"""Mark a function as one over Arrow batches."""
 
-
-def arrow_function(
-    function: Callable[..., object] | None = None, *, deterministic: bool = True
-) -> ArrowFunction | Callable[[Callable[..., object]], ArrowFunction]:
-    """Mark a function as one over Arrow batches. Usable as a decorator, with options or without."""
-    if function is None:
-        return lambda f: arrow_function(f, deterministic=deterministic)
-    function, own = unmarked(_callable(function, "arrow_function"))
-    return ArrowFunction(function, deterministic and own)
-
-
-@overload
-def pandas_function(
-    function: Callable[..., object], *, deterministic: bool = True
-) -> PandasFunction: ...
-
-
-@overload
-def pandas_function(
-    function: None = None, *, deterministic: bool = True
-) -> Callable[[Callable[..., object]], PandasFunction]: ...
-
-
-def pandas_function(
-    function: Callable[..., object] | None = None, *, deterministic: bool = True
-) -> PandasFunction | Callable[[Callable[..., object]], PandasFunction]:
-    """Mark a function as one over DataFrames. Usable as a decorator, with options or without."""
-    if function is None:
-        return lambda f: pandas_function(f, deterministic=deterministic)
-    function, own = unmarked(_callable(function, "pandas_function"))
-    return PandasFunction(function, deterministic and own)
+pandas_function = _Marker(PandasFunction, "pandas_function")
+"""Mark a function as one over DataFrames."""
 
 
 def expr(text: str, *, deterministic: bool = True) -> SqlExpression:
@@ -325,7 +320,8 @@ def expr(text: str, *, deterministic: bool = True) -> SqlExpression:
     return SqlExpression(text, deterministic)
 
 
-def _callable(function: Any, where: str) -> Callable[..., Any]:
+def required_function(function: Any, where: str) -> Callable[..., Any]:
+    """Refuse what cannot be called."""
     if not callable(function):
         raise TopologyError(f"{where} needs a function, not {function!r}")
     found: Callable[..., Any] = function

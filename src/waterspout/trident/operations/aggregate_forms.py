@@ -11,14 +11,18 @@ import pyarrow as pa
 
 from waterspout.errors import TopologyError
 from waterspout.schema import Schema
-from waterspout.trident.operations.adapters import plain_name, unmarked
+from waterspout.trident.operations.adapters import (
+    OfFunction,
+    plain_name,
+    required_function,
+    unmarked,
+)
 from waterspout.trident.operations.annotations import returned_types, row_types
 from waterspout.trident.operations.contracts import (
     Aggregator,
     CombinerAggregator,
     GroupedMultiReducer,
     MultiReducer,
-    Operation,
     ReducerAggregator,
     TridentCollector,
 )
@@ -60,16 +64,14 @@ def rows_of(result: Any) -> list[Sequence[Any]]:
     return [row if isinstance(row, (tuple, TridentTuple)) else (row,) for row in many]
 
 
-class PlainReducer(ReducerAggregator[Any]):
+class PlainReducer(OfFunction, ReducerAggregator[Any]):
     """A function of the value so far and the field values, which returns the next value."""
 
     def __init__(self, function: Callable[..., Any], init: Any, out: str | None) -> None:
-        self.label = plain_name(function)
-        self._function, self.deterministic = unmarked(function)
+        super().__init__(function)
         self._init = init
-        self._types = _one_type(out, f"reducer({self.label})") or returned_types(
-            self._function, 1, many=False
-        )
+        known = _type(out, f"reducer({self.label})")
+        self._types = [known] if known else returned_types(self._function, 1, many=False)
 
     def init(self) -> Any:
         return _fresh(self._init)
@@ -99,7 +101,7 @@ def reducer(
         raise TopologyError(
             f"reducer needs its start value: write @reducer(init=0) before {plain_name(init)}"
         )
-    return lambda function: PlainReducer(_function(function, "reducer"), init, out)
+    return lambda function: PlainReducer(required_function(function, "reducer"), init, out)
 
 
 class PlainCombiner(CombinerAggregator[Any]):
@@ -172,9 +174,9 @@ def combiner(
     5
     """
     for role, given in {"init": init, "combine": combine}.items():
-        _function(given, f"combiner: {role}")
+        required_function(given, f"combiner: {role}")
     if finish is not None:
-        _function(finish, "combiner: finish")
+        required_function(finish, "combiner: finish")
     label = name or f"combiner({plain_name(init)}, {plain_name(combine)})"
     made = PlainCombiner(
         init, combine, zero, (_type(out, label), _type(value, label)), finish, label
@@ -187,17 +189,11 @@ def combiner(
     return made
 
 
-class _OverRows(Operation):
+class _OverRows(OfFunction):
     """What adapters share that hold all tuples and call a function once."""
 
-    def __init__(self, function: Callable[..., Any], out: Any = None) -> None:
-        self.label = plain_name(function)
-        self._function, self.deterministic = unmarked(function)
-        self._types = None if out is None else Schema.parse(out).types
-
     def output_types(self, inputs: Sequence[str | None]) -> Sequence[str | None] | None:
-        """Go by what was written, or by the annotation: many rows, or one."""
-        return self._types if self._types is not None else row_types(self._function)
+        return row_types(self._function)
 
 
 class PlainAggregator(_OverRows, Aggregator[list[TridentTuple]]):
@@ -227,7 +223,7 @@ def aggregator(function: Callable[..., object]) -> PlainAggregator:
     >>> spread.output_types([])
     ['double']
     """
-    return PlainAggregator(_function(function, "aggregator"))
+    return PlainAggregator(required_function(function, "aggregator"))
 
 
 class ArrowAggregator(PlainAggregator):
@@ -255,7 +251,7 @@ def arrow_aggregator(function: Callable[..., object]) -> ArrowAggregator:
     It returns a table (fields go by position), an array of rows of one field, a tuple (one row),
     a list of tuples, or one value. It is called once per batch, partition or group.
     """
-    return ArrowAggregator(_function(function, "arrow_aggregator"))
+    return ArrowAggregator(required_function(function, "arrow_aggregator"))
 
 
 def pandas_aggregator(function: Callable[..., object]) -> PandasAggregator:
@@ -264,17 +260,14 @@ def pandas_aggregator(function: Callable[..., object]) -> PandasAggregator:
     It returns a DataFrame (fields go by position), a Series of rows of one field, a tuple (one
     row), a list of tuples, or one value. It is called once per batch, partition or group.
     """
-    return PandasAggregator(_function(function, "pandas_aggregator"))
+    return PandasAggregator(required_function(function, "pandas_aggregator"))
 
 
 class _OverStreams(_OverRows):
     """What adapters share that hold the tuples of several streams."""
 
     before = 0  # arguments before the streams
-
-    def __init__(self, function: Callable[..., Any], out: Any = None) -> None:
-        super().__init__(function, out)
-        self.streams = 0
+    streams = 0
 
     def bound(self: _S, streams: int, where: str) -> _S:
         """Return the same reducer for so many streams; refuse a function of other arguments."""
@@ -343,24 +336,17 @@ class PlainGroupedMultiReducer(_OverStreams, GroupedMultiReducer[list[list[Tride
 
 def multi_reducer(function: Callable[..., object]) -> PlainMultiReducer:
     """Make a MultiReducer of `f(tuples_of_first, tuples_of_second, ...)`, which gives rows."""
-    return PlainMultiReducer(_function(function, "multi_reducer"))
+    return PlainMultiReducer(required_function(function, "multi_reducer"))
 
 
 def grouped_multi_reducer(function: Callable[..., object]) -> PlainGroupedMultiReducer:
     """Make a GroupedMultiReducer of `f(group, tuples_of_first, ...)`, which gives rows."""
-    return PlainGroupedMultiReducer(_function(function, "grouped_multi_reducer"))
+    return PlainGroupedMultiReducer(required_function(function, "grouped_multi_reducer"))
 
 
 def _fresh(value: Any) -> Any:
     """Return a start value that nobody else changes."""
     return value() if callable(value) else copy.deepcopy(value)
-
-
-def _function(function: Any, where: str) -> Callable[..., Any]:
-    if not callable(function):
-        raise TopologyError(f"{where} needs a function, not {function!r}")
-    found: Callable[..., Any] = function
-    return found
 
 
 def _takes_something(function: Callable[..., Any]) -> bool:
@@ -375,23 +361,13 @@ def _type(ddl: str | None, where: str) -> str | None:
     """Return the canonical form of a type, which may be written with a name or without."""
     if ddl is None:
         return None
-    bare = Schema.parse(f"value {ddl}") if _is_type(ddl) else Schema.parse(ddl)
+    try:
+        bare = Schema.parse(f"value {ddl}")
+    except TopologyError:
+        bare = Schema.parse(ddl)
     if len(bare) != 1 or bare.types[0] is None:
         raise TopologyError(f"{where} gives one value; write its type, out={ddl!r} is not one")
     return bare.types[0]
-
-
-def _is_type(ddl: str) -> bool:
-    try:
-        Schema.parse(f"value {ddl}")
-    except TopologyError:
-        return False
-    return True
-
-
-def _one_type(ddl: str | None, where: str) -> list[str | None] | None:
-    known = _type(ddl, where)
-    return None if known is None else [known]
 
 
 def _table_of(tuples: Sequence[TridentTuple]) -> pa.Table:

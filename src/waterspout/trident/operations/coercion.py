@@ -7,14 +7,13 @@ from typing import Any
 from waterspout.errors import TopologyError
 from waterspout.schema import Schema
 from waterspout.trident.operations.adapters import (
-    ArrowFunction,
-    PandasFunction,
     PlainConsumer,
     PlainFilter,
     PlainFlatMap,
     PlainFunction,
     PlainMap,
     SqlExpression,
+    Vectorised,
 )
 from waterspout.trident.operations.aggregate_forms import (
     PlainGroupedMultiReducer,
@@ -43,7 +42,6 @@ __all__ = [
     "as_filter",
     "as_flat_map",
     "as_function",
-    "as_grouped_multi_reducer",
     "as_map",
     "as_multi_reducer",
     "as_query",
@@ -53,12 +51,10 @@ __all__ = [
     "typed",
 ]
 
-_VECTORISED = (ArrowFunction, PandasFunction)
-
 
 def as_function(operation: Any, width: int, where: str) -> Any:
     """Return a Function, a vectorised function or an expression."""
-    if isinstance(operation, (Function, *_VECTORISED)) or is_expression(operation):
+    if isinstance(operation, (Function, Vectorised)) or is_expression(operation):
         return operation
     _require_function(operation, f"{where} has output fields, so it needs a Function")
     return PlainFunction(operation, width)
@@ -66,7 +62,7 @@ def as_function(operation: Any, width: int, where: str) -> Any:
 
 def as_filter(operation: Any, where: str) -> Any:
     """Return a Filter, a vectorised function or an expression."""
-    if isinstance(operation, (Filter, *_VECTORISED)) or is_expression(operation):
+    if isinstance(operation, (Filter, Vectorised)) or is_expression(operation):
         return operation
     if isinstance(operation, Function):
         raise TopologyError(f'{where} is a Function, so it needs output fields: out="name type"')
@@ -76,7 +72,7 @@ def as_filter(operation: Any, where: str) -> Any:
 
 def as_map(operation: Any, width: int, where: str) -> Any:
     """Return a MapFunction, a vectorised function or an expression."""
-    if isinstance(operation, (MapFunction, *_VECTORISED)) or is_expression(operation):
+    if isinstance(operation, (MapFunction, Vectorised)) or is_expression(operation):
         return operation
     _require_function(operation, f"{where} needs a MapFunction or a function of the field values")
     return PlainMap(operation, width)
@@ -84,7 +80,7 @@ def as_map(operation: Any, width: int, where: str) -> Any:
 
 def as_flat_map(operation: Any, width: int, where: str) -> Any:
     """Return a FlatMapFunction, a vectorised function or an expression."""
-    if isinstance(operation, (FlatMapFunction, *_VECTORISED)) or is_expression(operation):
+    if isinstance(operation, (FlatMapFunction, Vectorised)) or is_expression(operation):
         return operation
     wanted = f"{where} needs a FlatMapFunction or a function that yields"
     _require_function(operation, wanted)
@@ -114,34 +110,26 @@ def as_aggregator(operation: Any, where: str) -> Any:
     )
 
 
-def as_multi_reducer(operation: Any, streams: int, where: str) -> MultiReducer[Any]:
-    """Return a MultiReducer for so many streams; a plain function takes a list of each."""
-    if isinstance(operation, PlainMultiReducer):
-        return operation.bound(streams, where)
-    if isinstance(operation, MultiReducer):
-        return operation
-    _require_function(operation, f"{where} needs a MultiReducer")
-    return PlainMultiReducer(operation).bound(streams, where)
+def as_multi_reducer(operation: Any, streams: int, where: str, *, grouped: bool = False) -> Any:
+    """Return a MultiReducer, or a GroupedMultiReducer, for so many streams.
 
-
-def as_grouped_multi_reducer(operation: Any, streams: int, where: str) -> GroupedMultiReducer[Any]:
-    """Return a GroupedMultiReducer; a plain function takes the group and a list of each stream."""
-    if isinstance(operation, PlainGroupedMultiReducer):
-        return operation.bound(streams, where)
-    if isinstance(operation, GroupedMultiReducer):
-        return operation
-    _require_function(operation, f"{where} needs a GroupedMultiReducer")
-    return PlainGroupedMultiReducer(operation).bound(streams, where)
+    A plain function takes a list of the tuples of each; before them the group, if there is one.
+    """
+    plain = PlainGroupedMultiReducer if grouped else PlainMultiReducer
+    contract = GroupedMultiReducer if grouped else MultiReducer
+    if not isinstance(operation, contract):
+        _require_function(operation, f"{where} needs a {contract.__name__}")
+        operation = plain(operation)
+    return operation.bound(streams, where) if isinstance(operation, plain) else operation
 
 
 def as_query(operation: Any, width: int, where: str) -> QueryFunction[Any, Any]:
     """Return a QueryFunction."""
-    if isinstance(operation, PlainQuery):
-        return operation.of_width(width)
-    if isinstance(operation, QueryFunction):
-        return operation
-    _require_function(operation, f"{where} needs a QueryFunction or a function of (state, tuples)")
-    return PlainQuery(operation).of_width(width)
+    if not isinstance(operation, QueryFunction):
+        wanted = f"{where} needs a QueryFunction or a function of (state, tuples)"
+        _require_function(operation, wanted)
+        operation = PlainQuery(operation)
+    return operation.of_width(width) if isinstance(operation, PlainQuery) else operation
 
 
 def as_updater(operation: Any, where: str) -> StateUpdater[Any]:
@@ -200,6 +188,6 @@ def _require_function(operation: Any, wanted: str) -> None:
     """Refuse what is no plain function, such as an operation of another kind or a class."""
     if isinstance(operation, type) and issubclass(operation, Operation):
         raise TopologyError(f"{wanted}; got the class, write {operation.__name__}()")
-    other = isinstance(operation, (Operation, *_VECTORISED)) or is_expression(operation)
+    other = isinstance(operation, (Operation, Vectorised)) or is_expression(operation)
     if other or not callable(operation) or isinstance(operation, type):
         raise TopologyError(f"{wanted}; got {operation!r}")

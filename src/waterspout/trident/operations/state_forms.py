@@ -6,7 +6,7 @@ import copy
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from waterspout.trident.operations.adapters import plain_name, unmarked
+from waterspout.trident.operations.adapters import OfFunction
 from waterspout.trident.operations.aggregate_forms import rows_of
 from waterspout.trident.operations.annotations import returned_types
 from waterspout.trident.operations.contracts import QueryFunction, StateUpdater, TridentCollector
@@ -15,13 +15,10 @@ from waterspout.tuples import TridentTuple
 __all__ = ["PlainQuery", "PlainUpdater", "query", "updater"]
 
 
-class PlainQuery(QueryFunction[Any, Any]):
+class PlainQuery(OfFunction, QueryFunction[Any, Any]):
     """A function of a state and the tuples of a partition; it gives one answer per tuple."""
 
-    def __init__(self, function: Callable[..., Any]) -> None:
-        self.label = plain_name(function)
-        self._function, self.deterministic = unmarked(function)
-        self._width = 1
+    _width = 1
 
     def of_width(self, width: int) -> PlainQuery:
         """Return the same query for so many output fields."""
@@ -40,12 +37,8 @@ class PlainQuery(QueryFunction[Any, Any]):
         return returned_types(self._function, self._width, many=True)
 
 
-class PlainUpdater(StateUpdater[Any]):
+class PlainUpdater(OfFunction, StateUpdater[Any]):
     """A function of a state and the tuples of a partition; rows that it gives are new values."""
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        self.label = plain_name(function)
-        self._function, self.deterministic = unmarked(function)
 
     def update_state(
         self, state: Any, tuples: Sequence[TridentTuple], collector: TridentCollector
