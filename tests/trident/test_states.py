@@ -12,6 +12,7 @@ from waterspout import Config
 from waterspout.errors import TopologyError
 from waterspout.schema import Schema
 from waterspout.state import MapState, MemoryMapState, Snapshottable, State, StateFactory
+from waterspout.state.head import Claim
 from waterspout.testing import FixedBatchSpout
 from waterspout.transactional.attempt import TransactionAttempt
 from waterspout.trident import (
@@ -27,7 +28,6 @@ from waterspout.trident import (
 from waterspout.trident.plan.nodes import CombineInto, ReduceInto, UpdateWith
 from waterspout.trident.plan.plan import Shape, StateSpec
 from waterspout.trident.runtime.states import (
-    CommitTicket,
     QueryStep,
     UpdateStep,
     open_state,
@@ -91,8 +91,8 @@ class OwnSnapshot(Snapshottable[int]):
         self.value = value
 
 
-def ticket(txid, attempt=0, resolved=None):
-    return CommitTicket(TransactionAttempt(txid, attempt), resolved or {}, None)
+def claim(txid, attempt=0, resolved=None):
+    return Claim(TransactionAttempt(txid, attempt), resolved=resolved or {})
 
 
 def table(*rows, schema="word string, n bigint"):
@@ -106,7 +106,7 @@ def spec(shape=Shape.MAP, factory=None, partitions=1):
 
 def update(updating, state, *rows, shape=Shape.MAP, txid=1, schema=COUNTED, want_new=True, **more):
     step = UpdateStep("update of state1", spec(shape), updating, schema, want_new)
-    new = run_update(step, state, table(*rows), ticket(txid, **more), Config(), 0)
+    new = run_update(step, state, table(*rows), claim(txid, **more), Config(), 0)
     return None if new is None else [tuple(row.values()) for row in new.to_pylist()]
 
 
@@ -284,8 +284,8 @@ def test_a_batch_sees_the_state_as_it_was_before_the_batch():
     update(BY_WORD, state, ("a", 2))
     update(BY_WORD, state, ("a", 3), txid=2)
 
-    assert ask(MapGet(), state, "a", seen_by=ticket(2, 1)) == [("a", 2)]
-    assert ask(MapGet(), state, "a", seen_by=ticket(3)) == [("a", 5)]
+    assert ask(MapGet(), state, "a", seen_by=claim(2, 1)) == [("a", 2)]
+    assert ask(MapGet(), state, "a", seen_by=claim(3)) == [("a", 5)]
 
 
 class Fussy(QueryFunction[State, int]):

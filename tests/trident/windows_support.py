@@ -8,10 +8,10 @@ from typing import Any
 from waterspout import Config
 from waterspout.schema import Schema
 from waterspout.state import MemoryMapState
+from waterspout.state.head import Claim
 from waterspout.transactional.attempt import TransactionAttempt
 from waterspout.trident import Aggregator, CombinerAggregator, ReducerAggregator
 from waterspout.trident.operations.contracts import OperationContext, TridentCollector
-from waterspout.trident.runtime.states import CommitTicket
 from waterspout.trident.windowing.config import WindowConfig
 from waterspout.trident.windowing.updater import WindowUpdater
 from waterspout.tuples import TridentTuple, field_index
@@ -83,8 +83,9 @@ class Driven:
         collector = TridentCollector()
         self.state.begin_commit(self.txid, number, self.resolved)
         self.updater.prepare(Config(), OperationContext(self._partition, 1))
-        ticket = CommitTicket(TransactionAttempt(self.txid, number), self.resolved, None, at)
-        self.updater.begin_batch(ticket, self._partition)
+        attempt = TransactionAttempt(self.txid, number)
+        claim = Claim(attempt, resolved=self.resolved, batch_time=at)
+        self.updater.begin_batch(claim, self._partition)
         try:
             self.updater.update_state(self.state, tuples, collector)
         finally:

@@ -40,9 +40,11 @@ import json
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from waterspout import faults
+from waterspout.coordination.batch_clock import BatchClock
 from waterspout.coordination.store import refuse_changed_graph
 from waterspout.errors import OutsideError
 from waterspout.state.base import HeadedState
@@ -90,8 +92,9 @@ class CommitProtocol:
     def __init__(self, states: Mapping[str, HeadedState], keeper: MarkKeeper) -> None:
         self._states = states
         self._keeper = keeper
+        self._writer: Writer | None = None
 
-    def commit(self, attempt: TransactionAttempt, write: Callable[[Claim], None]) -> None:
+    def commit(self, attempt: TransactionAttempt, write: Callable[[Claim], object]) -> None:
         """Commit a batch of verified states; `write` applies the updates."""
         claim = self.begin(attempt)
         self.claim(claim)
@@ -106,7 +109,8 @@ class CommitProtocol:
                 self._keeper.verify(name, state.read_head(), joins_late=state.joins_late)
 
     def enroll(self, writer: Writer) -> None:
-        """Say who writes, once, before the first attempt."""
+        """Say who writes, before the first attempt."""
+        self._writer = writer
         for state in self._states.values():
             state.enroll(writer)
 
@@ -123,7 +127,7 @@ class CommitProtocol:
     def begin(self, attempt: TransactionAttempt) -> Claim:
         """Record durably that the attempt is about to write."""
         faults.point("commit.before_record", txid=attempt.txid)
-        claim = self._keeper.begin(attempt)
+        claim = replace(self._keeper.begin(attempt), writer=self._writer)
         faults.point("commit.after_record", txid=attempt.txid)
         return claim
 
@@ -200,7 +204,13 @@ class LedgerKeeper(MarkKeeper):
         """Record that an attempt, which was emitted, is about to write."""
         self._save(self.ledger.begin(attempt))
         ledger = self.ledger
-        return Claim(attempt, ledger.committed_attempt, ledger.resolved, ledger.begun)
+        return Claim(
+            attempt,
+            ledger.committed_attempt,
+            ledger.resolved,
+            ledger.begun,
+            batch_time=BatchClock.read(ledger.emitted[attempt.txid].metadata),
+        )
 
     def mark(self, attempt: TransactionAttempt, *, keep_resolved: bool) -> None:
         """Record that an attempt has committed the current batch."""

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from waterspout.state.head import Writer
+from waterspout.state.head import Claim
 from waterspout.transactional.attempt import TransactionAttempt
 from waterspout.transactional.ledger import Metadata
 
-__all__ = ["BatchEngine", "CommitOrder", "Committed", "Ended", "Failed", "Processed", "Report"]
+__all__ = ["BatchEngine", "Committed", "Ended", "Failed", "Processed", "Report"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,34 +52,22 @@ Report = Processed | Committed | Failed | Ended
 """What an engine tells the loop, once for each phase that was started."""
 
 
-@dataclass(frozen=True, slots=True)
-class CommitOrder:
-    """What a commit phase must know beside the batch itself."""
-
-    attempt: TransactionAttempt
-    resolved: Mapping[int, int]
-    claim: Callable[[], None]
-    """Moves the heads of all states to this attempt; to be called before the first write."""
-    batch_time: float | None = None
-    """When the batch was begun, in seconds since 1970, where windows by time need it."""
-
-
 class BatchEngine(ABC):
     """Runs phases in the background and reports each outcome once, from any thread."""
 
     report: Callable[[Report], None]
     """Set by the loop before the first start."""
 
-    def enroll(self, writer: Writer) -> None:  # noqa: B027  (optional hook)
-        """Remember as whom states are written; called before the first start."""
-
     @abstractmethod
     def start_processing(self, attempt: TransactionAttempt, metadata: Metadata) -> None:
         """Start the processing phase; report Processed or Failed. Must not block."""
 
     @abstractmethod
-    def start_commit(self, order: CommitOrder) -> None:
-        """Start the commit phase of a processed attempt; report Committed or Failed."""
+    def start_commit(self, claim: Claim, move_heads: Callable[[], None]) -> None:
+        """Start the commit phase of a processed attempt; report Committed or Failed.
+
+        `move_heads` lets the attempt write to the states; to be called before the first write.
+        """
 
     @abstractmethod
     def cancel(self, attempt: TransactionAttempt) -> None:

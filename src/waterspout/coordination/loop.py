@@ -30,7 +30,6 @@ from waterspout.coordination.commit_protocol import (
 )
 from waterspout.coordination.engine import (
     BatchEngine,
-    CommitOrder,
     Committed,
     Ended,
     Failed,
@@ -129,7 +128,6 @@ class BatchLoop:
             self._commits = CommitProtocol(setup.states, self._keeper)
             self.writer = Writer(setup.topology, epoch, ledger.history, uuid.uuid4().hex)
             self._commits.enroll(self.writer)
-            setup.engine.enroll(self.writer)
             self._commits.recover()
             self._open_spouts()
         except BaseException:
@@ -289,13 +287,7 @@ class BatchLoop:
         claim = self._commits.begin(attempt)
         self.events.publish(BatchCommitting(self._name, attempt))
         # The engine claims when it is about to write, on a thread of its own.
-        order = CommitOrder(
-            attempt,
-            claim.resolved,
-            lambda: self._commits.claim(claim),
-            BatchClock.read(self.ledger.emitted[attempt.txid].metadata),
-        )
-        self._setup.engine.start_commit(order)
+        self._setup.engine.start_commit(claim, lambda: self._commits.claim(claim))
 
     def _mark(self, attempt: TransactionAttempt) -> None:
         self._commits.mark(attempt)

@@ -17,7 +17,7 @@ from typing import Any
 
 from waterspout.config import Config
 from waterspout.coordination.commit_protocol import CommitProtocol, LedgerKeeper
-from waterspout.coordination.engine import CommitOrder, Committed, Failed, Processed, Report
+from waterspout.coordination.engine import Committed, Failed, Processed, Report
 from waterspout.errors import ConfigError, StateMismatchError
 from waterspout.spark.engine import SparkEngine
 from waterspout.spark.preflight import Prepared, prepare
@@ -138,13 +138,10 @@ def _count_again(plan: Plan, metadata: Metadata, runtime: SparkRuntime, conf: Co
     keeper = LedgerKeeper(Ledger(plan.name), lambda ledger: None)
     states = open_headed_states(plan, conf)
     commits = CommitProtocol(states, keeper)
-    writer = Writer(plan.name, 1)
-    commits.enroll(writer)
-    engine.enroll(writer)
+    commits.enroll(Writer(plan.name, 1))
 
     def write(claim: Claim) -> None:
-        order = CommitOrder(_FIRST, claim.resolved, claim=lambda: None, batch_time=0.0)
-        engine.start_commit(order)
+        engine.start_commit(replace(claim, batch_time=0.0), lambda: None)
         _await(reports, Committed)
 
     try:

@@ -7,16 +7,18 @@ no lineage, so that a lost block fails the attempt instead of silently emitting 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import NamedTuple
 
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 
 from waterspout.config import Config
-from waterspout.coordination.engine import CommitOrder, Committed, Processed
+from waterspout.coordination.engine import Committed, Processed
 from waterspout.spark.phases import PhaseEngine, Work
 from waterspout.spark.session import SparkRuntime
 from waterspout.spark.supersteps import Stages, rows_of, table_of
+from waterspout.state.head import Claim
 from waterspout.transactional.attempt import TransactionAttempt
 from waterspout.transactional.builder import TransactionalTopology
 from waterspout.transactional.ledger import Metadata
@@ -69,12 +71,12 @@ class BatchBoltEngine(PhaseEngine):
         took = time.monotonic() - began
         return Processed(attempt, processing_s=took, executed_tuples=count)
 
-    def commit(self, order: CommitOrder, work: Work) -> Committed:
+    def commit(self, claim: Claim, move_heads: Callable[[], None], work: Work) -> Committed:
         """Let committers finish, and what is behind them."""
         began = time.monotonic()
-        order.claim()
+        move_heads()
         staged: _Staged = work.results["staged"]
-        phase = self._phases.commit(staged.phase, order.resolved)
+        phase = self._phases.commit(staged.phase, claim.resolved)
         rows: list[Row] = []
         if phase.stages:
             frame = staged.frame.where(F.col("stage") >= 0)
@@ -82,7 +84,7 @@ class BatchBoltEngine(PhaseEngine):
             rows = list(rows_of(frame.toArrow().to_batches()))
             raise_failed(rows)
         took = time.monotonic() - began
-        return Committed(order.attempt, commit_s=took, committed_tuples=executed(rows))
+        return Committed(claim.attempt, commit_s=took, committed_tuples=executed(rows))
 
     def _through(self, frame: DataFrame, phase: PhasePlan, partitions: int) -> DataFrame:
         """Lead rows through the stages of a phase; at first they are in so many partitions."""

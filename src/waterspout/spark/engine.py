@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 from waterspout.config import Config
-from waterspout.coordination.engine import CommitOrder, Committed, Processed
+from waterspout.coordination.engine import Committed, Processed
 from waterspout.spark.phases import PhaseEngine, Work
 from waterspout.spark.session import SparkRuntime
 from waterspout.spark.steps import BatchRows, StepRunner
 from waterspout.spouts.reads import RowsRead
-from waterspout.state.head import Writer
+from waterspout.state.head import Claim
 from waterspout.transactional.attempt import TransactionAttempt
 from waterspout.transactional.ledger import Metadata
 from waterspout.trident.plan.plan import Plan
@@ -25,10 +26,6 @@ class SparkEngine(PhaseEngine):
         super().__init__(runtime, plan.name, conf)
         self._plan = plan
         self._steps = StepRunner(runtime, plan, conf)
-
-    def enroll(self, writer: Writer) -> None:
-        """Write to the states as this writer."""
-        self._steps.enroll(writer)
 
     def close(self) -> None:
         """Wait for the threads and close the states."""
@@ -50,9 +47,9 @@ class SparkEngine(PhaseEngine):
         left = batch.left_for_commit(self._plan)
         return Processed(attempt, processing_s=time.monotonic() - began, staged_rows=left)
 
-    def commit(self, order: CommitOrder, work: Work) -> Committed:
+    def commit(self, claim: Claim, move_heads: Callable[[], None], work: Work) -> Committed:
         began = time.monotonic()
-        order.claim()
+        move_heads()
         batch: BatchRows = work.results["batch"]
-        written = self._steps.commit(batch, order.resolved, order.batch_time)
-        return Committed(order.attempt, commit_s=time.monotonic() - began, written_rows=written)
+        written = self._steps.commit(batch, claim)
+        return Committed(claim.attempt, commit_s=time.monotonic() - began, written_rows=written)

@@ -16,6 +16,7 @@ from waterspout.spark.lowering import Building, lowers
 from waterspout.spark.native import native_columns
 from waterspout.spark.spreading import everywhere, never_empty, repartitioned
 from waterspout.spark.tasks import AggregateTask, IsolatedTask, QueryTask, ReduceTask
+from waterspout.state.head import Claim
 from waterspout.trident.isolation.letters import ASIDE
 from waterspout.trident.isolation.running import isolated_steps
 from waterspout.trident.operations.adapters import SqlExpression
@@ -39,7 +40,7 @@ from waterspout.trident.plan.nodes import (
 )
 from waterspout.trident.runtime.aggregate import aggregate_step
 from waterspout.trident.runtime.joins import reduce_step
-from waterspout.trident.runtime.states import CommitTicket, QueryStep
+from waterspout.trident.runtime.states import QueryStep
 
 __all__ = ["asked_by_tasks"]
 
@@ -195,14 +196,14 @@ def _asked(node: Query, parents: Sequence[DataFrame], building: Building) -> Dat
 
 
 def asked_by_tasks(
-    node: Query, parent: DataFrame, building: Building, ticket: CommitTicket | None
+    node: Query, parent: DataFrame, building: Building, claim: Claim | None
 ) -> DataFrame:
     """Return a parent's rows with a state's answers, asked by tasks.
 
-    With a ticket, the state is seen as that batch finds it.
+    With a claim, the state is seen as that batch finds it.
     """
     step = QueryStep.of(node, building.plan.states[node.state])
-    task = QueryTask(building.setting(node), step, ticket)
+    task = QueryTask(building.setting(node), step, claim)
     return parent.mapInArrow(task, node.schema.ddl())
 
 

@@ -12,7 +12,6 @@ from typing import Any
 from waterspout.config import Config
 from waterspout.coordination.engine import (
     BatchEngine,
-    CommitOrder,
     Committed,
     Ended,
     Failed,
@@ -22,6 +21,7 @@ from waterspout.spark.failures import translate
 from waterspout.spark.pool import DaemonPool
 from waterspout.spark.session import SparkRuntime
 from waterspout.spark.staging import Staging
+from waterspout.state.head import Claim
 from waterspout.transactional.attempt import TransactionAttempt
 from waterspout.transactional.ledger import Metadata
 
@@ -55,7 +55,7 @@ class PhaseEngine(BatchEngine):
         """Run a processing phase; called on a thread of its own, its jobs under a tag."""
 
     @abstractmethod
-    def commit(self, order: CommitOrder, work: Work) -> Committed:
+    def commit(self, claim: Claim, move_heads: Callable[[], None], work: Work) -> Committed:
         """Run a commit phase; called on the one thread for commits."""
 
     def start_processing(self, attempt: TransactionAttempt, metadata: Metadata) -> None:
@@ -68,12 +68,14 @@ class PhaseEngine(BatchEngine):
             )
         )
 
-    def start_commit(self, order: CommitOrder) -> None:
-        attempt = order.attempt
+    def start_commit(self, claim: Claim, move_heads: Callable[[], None]) -> None:
+        attempt = claim.attempt
         with self._lock:
             work = self._work[attempt]
         work.running = self._committing.submit(
-            lambda: self._guard(attempt, work, "commit", lambda: self.commit(order, work))
+            lambda: self._guard(
+                attempt, work, "commit", lambda: self.commit(claim, move_heads, work)
+            )
         )
 
     def cancel(self, attempt: TransactionAttempt) -> None:

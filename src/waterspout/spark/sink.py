@@ -21,7 +21,7 @@ from waterspout.spouts.base import BatchPlanner, BatchSpout, SpoutContext
 from waterspout.spouts.reads import Read
 from waterspout.state.base import HeadedState
 from waterspout.state.foreach_batch import QueryIdentity, next_writer
-from waterspout.state.head import Claim
+from waterspout.state.head import Writer
 from waterspout.transactional.attempt import TransactionAttempt
 from waterspout.trident.counting import Target
 from waterspout.trident.runtime.states import open_state
@@ -93,7 +93,7 @@ class _LiveTarget:
         self._state = state
         self._runtime = runtime
         self._steps = StepRunner(runtime, self._plan, conf)
-        self._is_enrolled = False
+        self._writer: Writer | None = None
 
     def verify(self, batch_id: int, who: QueryIdentity) -> Callable[[DataFrame], None] | None:
         """Return the function that commits the batch; None if the state has it; or refuse."""
@@ -104,11 +104,9 @@ class _LiveTarget:
         if claim is None:
             log.info("%s has batch %s already; it is not counted again", self.title, batch_id)
             return None
-        if not self._is_enrolled:
-            writer = next_writer(keeper.head, who, lease=uuid.uuid4().hex)
-            commits.enroll(writer)
-            self._steps.enroll(writer)
-            self._is_enrolled = True
+        if self._writer is None:
+            self._writer = next_writer(keeper.head, who, lease=uuid.uuid4().hex)
+        commits.enroll(self._writer)
         return lambda frame: self._commit(frame, commits, claim.attempt)
 
     def _commit(
@@ -118,11 +116,7 @@ class _LiveTarget:
         batch = BatchRows(attempt, Staging([]), rows={self._plan.sources["batch"]: frame})
         try:
             self._steps.process(batch, small=False)
-
-            def write(claim: Claim) -> None:
-                self._steps.commit(batch, claim.resolved, None)
-
-            commits.commit(attempt, write)
+            commits.commit(attempt, lambda claim: self._steps.commit(batch, claim))
         finally:
             batch.staging.release(self._runtime)
 

@@ -22,7 +22,7 @@ from waterspout.spark.staging import Collected, Kept, Placement, Staging, chunks
 from waterspout.spark.tasks import REAL, UpdateTask, real_rows
 from waterspout.spouts.reads import Read
 from waterspout.state.base import State
-from waterspout.state.head import Writer
+from waterspout.state.head import Claim
 from waterspout.transactional.attempt import TransactionAttempt
 from waterspout.trident.isolation.letters import ASIDE, LETTER_MARK
 from waterspout.trident.plan.exchange import Deal, Exchange
@@ -46,7 +46,6 @@ from waterspout.trident.plan.schedule import (
 )
 from waterspout.trident.runtime.routing import PARTITION
 from waterspout.trident.runtime.states import (
-    CommitTicket,
     QueryStep,
     UpdateStep,
     open_state,
@@ -78,7 +77,7 @@ class BatchRows:
     clean: set[Node] = field(default_factory=set)
     """Nodes that have put no row aside in this batch."""
 
-    ticket: CommitTicket | None = None
+    claim: Claim | None = None
 
     @property
     def prepared(self) -> int:
@@ -102,7 +101,6 @@ class StepRunner:
         self._shuffle_partitions = runtime.shuffle_partitions
         self._placements = {name: _placement(plan.states[name], conf) for name in plan.updates}
         self._schedules: dict[Facts, Schedule] = {}
-        self._writer: Writer | None = None
         self._states: dict[tuple[str, int], State] = {}
         self._run: dict[type[Step], Callable[[Any, BatchRows], None]] = {
             ReadSource: self._read,
@@ -116,19 +114,15 @@ class StepRunner:
             WriteState: self._write,
         }
 
-    def enroll(self, writer: Writer) -> None:
-        """Write as this writer."""
-        self._writer = writer
-
     def process(self, batch: BatchRows, *, small: bool, requests: bool = False) -> None:
         """Run the processing phase. `small`: so is what the batch reads, as far as is known."""
         collected = {n for n, p in self._placements.items() if p.collects(source_is_small=small)}
         batch.facts = Facts(frozenset(collected), requests, self._shuffle_partitions)
         self._steps(self._schedule(batch.facts).processing, batch)
 
-    def commit(self, batch: BatchRows, resolved: Mapping[int, int], time: float | None) -> int:
+    def commit(self, batch: BatchRows, claim: Claim) -> int:
         """Run the commit phase; return how many rows went into states."""
-        batch.ticket = CommitTicket(batch.attempt, resolved, self._writer, time)
+        batch.claim = claim
         # Inputs that the commit phase computes go where the batches before say it is best.
         ready = {update.state for update in batch.inputs}
         collected = {n for n, p in self._placements.items() if p.collects(source_is_small=True)}
@@ -206,7 +200,7 @@ class StepRunner:
         node, spec = step.node, self._plan.states[step.node.state]
         source = node.parents[0]
         # A state that is only read has batches of its own, which ours say nothing about.
-        seen_by = None if spec.static else batch.ticket
+        seen_by = None if spec.static else batch.claim
         if step.by is By.TASKS:
             building = self._compiler.building(batch.attempt, step.exchanges)
             frame = asked_by_tasks(node, self._moved(source, batch), building, seen_by)
@@ -218,7 +212,7 @@ class StepRunner:
             table = self._table(batch.rows[source])
         query = QueryStep.of(node, spec)
         answered = [
-            self._answered(query, partition, rows, seen_by, shared=batch.ticket is not None)
+            self._answered(query, partition, rows, seen_by, claim=batch.claim)
             for partition, rows in batches_by_partition(spec, table)
         ]
         answers = pa.Table.from_batches(answered) if answered else _nothing(node)
@@ -233,12 +227,12 @@ class StepRunner:
         query: QueryStep,
         partition: int,
         rows: pa.RecordBatch,
-        seen_by: CommitTicket | None,
+        seen_by: Claim | None,
         *,
-        shared: bool,
+        claim: Claim | None,
     ) -> pa.RecordBatch:
-        if shared:  # one thread commits; it has a connection for the whole run
-            state = self._state(query.spec, partition)
+        if claim is not None:  # one thread commits; it has a connection for the whole run
+            state = self._state(query.spec, partition, claim)
             return run_query(query, state, rows, seen_by, self._conf, partition)
         state = open_state(query.spec, self._conf, partition, None)
         try:
@@ -248,7 +242,7 @@ class StepRunner:
 
     def _write(self, step: WriteState, batch: BatchRows) -> None:
         node, spec = step.node, self._plan.states[step.node.state]
-        assert batch.ticket is not None
+        assert batch.claim is not None
         if step.one_partition:
             table = self._table(batch.rows[node.parents[0]])
             zeros = pa.repeat(pa.scalar(0, pa.int32()), table.num_rows)
@@ -256,7 +250,7 @@ class StepRunner:
         update = UpdateStep.of(node, spec, want_new=bool(self._plan.children[node]))
         found = batch.inputs[node]
         if isinstance(found, Kept) and step.by is By.TASKS:
-            batch.rows[node] = self._write_by_tasks(update, found, batch.ticket, batch)
+            batch.rows[node] = self._write_by_tasks(update, found, batch.claim, batch)
             return
         keys = getattr(node.updating, "keys", ())
         tables = (
@@ -267,15 +261,15 @@ class StepRunner:
         new: list[pa.Table] = []
         for table in tables:
             for partition, rows in _by_partition(table, spec.partitions):
-                state = self._state(spec, partition)
-                made = run_update(update, state, rows, batch.ticket, self._conf, partition)
+                state = self._state(spec, partition, batch.claim)
+                made = run_update(update, state, rows, batch.claim, self._conf, partition)
                 new += [] if made is None else [made]
         batch.rows[node] = Collected(pa.concat_tables(new) if new else _nothing(node))
 
     def _write_by_tasks(
-        self, update: UpdateStep, found: Kept, ticket: CommitTicket, batch: BatchRows
+        self, update: UpdateStep, found: Kept, claim: Claim, batch: BatchRows
     ) -> Rows:
-        task = UpdateTask(self._compiler.building(batch.attempt).setting(), update, ticket)
+        task = UpdateTask(self._compiler.building(batch.attempt).setting(), update, claim)
         written = found.frame.mapInArrow(task, task.schema.ddl())
         if update.want_new:
             # Computed here, once: whoever reads the new values must not write again.
@@ -305,11 +299,11 @@ class StepRunner:
             return _own_fields(found.table)
         return self._frame(found).toArrow()
 
-    def _state(self, spec: StateSpec, partition: int) -> State:
+    def _state(self, spec: StateSpec, partition: int, claim: Claim) -> State:
         """Return the driver's live state of a partition; one connection for the whole run."""
         at = spec.name, partition
         if at not in self._states:
-            self._states[at] = open_state(spec, self._conf, partition, self._writer)
+            self._states[at] = open_state(spec, self._conf, partition, claim.writer)
         return self._states[at]
 
 

@@ -16,6 +16,7 @@ from waterspout import faults
 from waterspout.config import Config
 from waterspout.errors import FailedException
 from waterspout.schema import Schema
+from waterspout.state.head import Claim
 from waterspout.trident.isolation.running import IsolatedStep, run_isolated
 from waterspout.trident.operations.contracts import OperationContext
 from waterspout.trident.runtime.aggregate import AggregateStep, combine_partials, run_aggregate
@@ -23,7 +24,6 @@ from waterspout.trident.runtime.joins import ReduceStep, run_multi_reduce
 from waterspout.trident.runtime.routing import PARTITION, CustomRoute
 from waterspout.trident.runtime.rows import RowStep, run_steps
 from waterspout.trident.runtime.states import (
-    CommitTicket,
     QueryStep,
     UpdateStep,
     asked_partition,
@@ -200,7 +200,7 @@ class QueryTask:
 
     setting: TaskSetting
     step: QueryStep
-    ticket: CommitTicket | None
+    claim: Claim | None
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Answer a partition, whole."""
@@ -211,7 +211,7 @@ class QueryTask:
             for batch in _whole(batches):
                 with _marking():
                     yield run_query(
-                        self.step, state, batch, self.ticket, self.setting.conf, partition
+                        self.step, state, batch, self.claim, self.setting.conf, partition
                     )
         finally:
             state.close()
@@ -223,7 +223,7 @@ class UpdateTask:
 
     setting: TaskSetting
     step: UpdateStep
-    ticket: CommitTicket
+    claim: Claim
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Write a partition and give its new values, if anyone wants them."""
@@ -234,10 +234,10 @@ class UpdateTask:
             # As a rule there is one; adaptive execution may give a task several small ones.
             for partition in sorted(pc.unique(table.column(PARTITION)).to_pylist()):
                 rows = real_rows(table.filter(pc.equal(table.column(PARTITION), partition)))
-                state = open_state(self.step.spec, conf, partition, self.ticket.writer)
+                state = open_state(self.step.spec, conf, partition, self.claim.writer)
                 try:
                     with _marking():
-                        new = run_update(self.step, state, rows, self.ticket, conf, partition)
+                        new = run_update(self.step, state, rows, self.claim, conf, partition)
                 finally:
                     state.close()
                 if new is not None:

@@ -32,8 +32,9 @@ from waterspout.state.head import (
     claimed,
     settled,
 )
+from waterspout.transactional.attempt import TransactionAttempt
 
-__all__ = ["BatchedMap", "CombinerValueUpdater", "UpdateContext"]
+__all__ = ["BatchedMap", "CombinerValueUpdater"]
 
 T = TypeVar("T")
 V = TypeVar("V")
@@ -81,15 +82,6 @@ class _Careful(ValueUpdater[Any]):
         return self._updater.update(_own(stored))
 
 
-@dataclass(frozen=True, slots=True)
-class UpdateContext:
-    """The attempt that is updating a map."""
-
-    txid: int
-    attempt: int
-    resolved: Mapping[int, int]
-
-
 @dataclass(slots=True)
 class _Entry(Generic[R]):
     key: Key
@@ -115,16 +107,16 @@ class BatchedMap(MapState[V], HeadedState, Generic[V, R]):
         self._name = name
         self._partition = partition
         self._writer: Writer | None = None
-        self._batch: UpdateContext | None = None
+        self._batch: Claim | None = None
         self._entries: dict[str, _Entry[R]] = {}
         self._combined = False
 
     @abstractmethod
-    def _open(self, record: R | None, batch: UpdateContext, key: Key) -> tuple[Any, bool]:
+    def _open(self, record: R | None, batch: Claim, key: Key) -> tuple[Any, bool]:
         """Return the value that the batch starts from, and whether it may change it."""
 
     @abstractmethod
-    def _close(self, start: Any, value: Any, batch: UpdateContext) -> R:
+    def _close(self, start: Any, value: Any, batch: Claim) -> R:
         """Return the record to store for a value that was `start` before the batch."""
 
     @abstractmethod
@@ -142,7 +134,9 @@ class BatchedMap(MapState[V], HeadedState, Generic[V, R]):
         if txid is not None and txid < 1:
             # 0 marks what no batch has written.
             raise ConfigError(f"{self._name}: txids start at 1, so there is no batch {txid}")
-        self._batch = None if txid is None else UpdateContext(txid, attempt, resolved)
+        self._batch = None
+        if txid is not None:
+            self._batch = Claim(TransactionAttempt(txid, attempt), resolved=resolved)
         self._entries = {}
         self._combined = False
 
@@ -155,13 +149,13 @@ class BatchedMap(MapState[V], HeadedState, Generic[V, R]):
             return
         keys = [entry.key for entry in changed]
         records = [self._close(e.start, e.value, batch) for e in changed]
-        self._pass_point("write.before", batch)
+        self._pass_point("write.before", batch.attempt)
         stamp, fence = self._stamp(batch), self._backing.fence
         if fence is not None and stamp is not None:
             fence.fenced_put(stamp, keys, records, [entry.record for entry in changed])
         else:
             self._backing.multi_put(keys, records)
-        self._pass_point("write.after", batch)
+        self._pass_point("write.after", batch.attempt)
 
     def multi_get(self, keys: Keys) -> list[V | None]:
         """Return the values as this batch finds them; outside of one, the committed ones."""
@@ -196,10 +190,10 @@ class BatchedMap(MapState[V], HeadedState, Generic[V, R]):
         once, so it must be the last thing that a batch does to the map.
         """
         batch, fence = self._batch, self._backing.fence
-        stamp = self._stamp(batch) if batch is not None else None
         if (
-            fence is None
-            or stamp is None
+            batch is None
+            or fence is None
+            or (stamp := self._stamp(batch)) is None
             or self._entries
             or not fence.can_combine(combiner)
             or None in values  # what None means, only `combine` knows
@@ -208,9 +202,9 @@ class BatchedMap(MapState[V], HeadedState, Generic[V, R]):
             return new if want_new else None
         self._refuse_after_combine()
         self._combined = True
-        self._pass_point("write.before", stamp)
+        self._pass_point("write.before", batch.attempt)
         fence.fenced_combine(stamp, keys, values, combiner)
-        self._pass_point("write.after", stamp)
+        self._pass_point("write.after", batch.attempt)
         if not want_new:
             return None
         return [getattr(record, "value", record) for record in self._backing.multi_get(keys)]
@@ -284,13 +278,13 @@ class BatchedMap(MapState[V], HeadedState, Generic[V, R]):
             if head is not None or self.read_head() is None:
                 return head, found
 
-    def _pass_point(self, name: str, batch: UpdateContext | Stamp) -> None:
-        faults.point(name, txid=batch.txid, attempt=batch.attempt, partition=self._partition)
+    def _pass_point(self, name: str, batch: TransactionAttempt) -> None:
+        faults.point(name, txid=batch.txid, attempt=batch.attempt_id, partition=self._partition)
 
-    def _stamp(self, batch: UpdateContext) -> Stamp | None:
+    def _stamp(self, batch: Claim) -> Stamp | None:
         if self._writer is None:
             return None
-        return Stamp(self._writer, batch.txid, batch.attempt)
+        return Stamp(self._writer, batch.attempt.txid, batch.attempt.attempt_id)
 
     def close(self) -> None:
         self._backing.close()

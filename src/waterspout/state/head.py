@@ -61,17 +61,20 @@ class Stamp:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """An attempt that is about to write, and what is known of the batches before it.
+    """An attempt that writes, and what is known of the batches before it; picklable.
 
     `committed_attempt` has committed the batch before (None: there is none). `resolved` says, of
     earlier batches with several attempts, which attempt counts. `begun` are the attempts at this
-    batch that were ever recorded as begun.
+    batch that were ever recorded as begun. `writer` is who writes, where that is known.
+    `batch_time` is when the batch was planned, in seconds since 1970, for windows by time.
     """
 
     attempt: TransactionAttempt
     committed_attempt: int | None = None
     resolved: Mapping[int, int] = field(default_factory=dict)
     begun: tuple[int, ...] = ()
+    writer: Writer | None = None
+    batch_time: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, ClassVar, TypeVar
 
 from waterspout.state.base import Key, StateKind, ValueUpdater
-from waterspout.state.batched import BatchedMap, UpdateContext
-from waterspout.state.head import Head
+from waterspout.state.batched import BatchedMap
+from waterspout.state.head import Claim, Head
 
 __all__ = ["NonTransactionalMap"]
 
@@ -18,10 +18,10 @@ class NonTransactionalMap(BatchedMap[V, Any]):
 
     kind: ClassVar[StateKind] = StateKind.NON_TRANSACTIONAL
 
-    def _open(self, record: Any, batch: UpdateContext, key: Key) -> tuple[Any, bool]:
+    def _open(self, record: Any, batch: Claim, key: Key) -> tuple[Any, bool]:
         return record, True
 
-    def _close(self, start: Any, value: Any, batch: UpdateContext) -> Any:
+    def _close(self, start: Any, value: Any, batch: Claim) -> Any:
         return value
 
     def _amend(self, record: Any, updater: ValueUpdater[V]) -> Any:

@@ -8,8 +8,8 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from waterspout.errors import StaleBatchError
 from waterspout.state.base import Key, StateKind, ValueUpdater
-from waterspout.state.batched import BatchedMap, UpdateContext
-from waterspout.state.head import NOTHING, Head
+from waterspout.state.batched import BatchedMap
+from waterspout.state.head import NOTHING, Claim, Head
 
 __all__ = ["OpaqueMap", "OpaqueValue"]
 
@@ -52,15 +52,13 @@ class OpaqueMap(BatchedMap[V, OpaqueValue[V]]):
 
     kind: ClassVar[StateKind] = StateKind.OPAQUE
 
-    def _open(
-        self, record: OpaqueValue[V] | None, batch: UpdateContext, key: Key
-    ) -> tuple[Any, bool]:
+    def _open(self, record: OpaqueValue[V] | None, batch: Claim, key: Key) -> tuple[Any, bool]:
         if record is None:
             return None, True
-        return record.before(batch.txid, batch.resolved, key), True
+        return record.before(batch.attempt.txid, batch.resolved, key), True
 
-    def _close(self, start: Any, value: Any, batch: UpdateContext) -> OpaqueValue[V]:
-        return OpaqueValue(batch.txid, batch.attempt, value, start)
+    def _close(self, start: Any, value: Any, batch: Claim) -> OpaqueValue[V]:
+        return OpaqueValue(batch.attempt.txid, batch.attempt.attempt_id, value, start)
 
     def _amend(self, record: OpaqueValue[V] | None, updater: ValueUpdater[V]) -> OpaqueValue[V]:
         if record is None:

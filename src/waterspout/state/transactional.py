@@ -7,8 +7,8 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from waterspout.errors import StaleBatchError
 from waterspout.state.base import Key, StateKind, ValueUpdater
-from waterspout.state.batched import BatchedMap, UpdateContext
-from waterspout.state.head import Head
+from waterspout.state.batched import BatchedMap
+from waterspout.state.head import Claim, Head
 
 __all__ = ["TransactionalMap", "TransactionalValue"]
 
@@ -34,16 +34,17 @@ class TransactionalMap(BatchedMap[V, TransactionalValue[V]]):
     kind: ClassVar[StateKind] = StateKind.TRANSACTIONAL
 
     def _open(
-        self, record: TransactionalValue[V] | None, batch: UpdateContext, key: Key
+        self, record: TransactionalValue[V] | None, batch: Claim, key: Key
     ) -> tuple[Any, bool]:
         if record is None:
             return None, True
-        if record.txid > batch.txid:
-            raise StaleBatchError(batch.txid, record.txid, key)
-        return record.value, record.txid < batch.txid
+        txid = batch.attempt.txid
+        if record.txid > txid:
+            raise StaleBatchError(txid, record.txid, key)
+        return record.value, record.txid < txid
 
-    def _close(self, start: Any, value: Any, batch: UpdateContext) -> TransactionalValue[V]:
-        return TransactionalValue(batch.txid, batch.attempt, value)
+    def _close(self, start: Any, value: Any, batch: Claim) -> TransactionalValue[V]:
+        return TransactionalValue(batch.attempt.txid, batch.attempt.attempt_id, value)
 
     def _amend(
         self, record: TransactionalValue[V] | None, updater: ValueUpdater[V]

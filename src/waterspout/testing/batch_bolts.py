@@ -11,11 +11,12 @@ from collections.abc import Callable, Generator
 from typing import Any
 
 from waterspout.config import Config
-from waterspout.coordination.engine import CommitOrder, Committed, Processed
+from waterspout.coordination.engine import Committed, Processed
 from waterspout.coordination.events import EventBus, Listener
 from waterspout.coordination.loop import BatchLoop, BatchSetup
 from waterspout.coordination.store import CoordinationStore, MemoryCoordinationStore
 from waterspout.spouts.emitters import EmittedSpout
+from waterspout.state.head import Claim
 from waterspout.testing.capture import Capture
 from waterspout.testing.stepping import SteppedEngine, Steps
 from waterspout.transactional.attempt import TransactionAttempt
@@ -60,8 +61,9 @@ class InProcessBatchBolts(SteppedEngine):
     def start_processing(self, attempt: TransactionAttempt, metadata: Metadata) -> None:
         self.start(attempt, self._process(attempt, metadata))
 
-    def start_commit(self, order: CommitOrder) -> None:
-        self.start(order.attempt, self._commit(order, *self._staged[order.attempt]))
+    def start_commit(self, claim: Claim, move_heads: Callable[[], None]) -> None:
+        staged = self._staged[claim.attempt]
+        self.start(claim.attempt, self._commit(claim, move_heads, *staged))
 
     def cancel(self, attempt: TransactionAttempt) -> None:
         self._staged.pop(attempt, None)
@@ -79,13 +81,19 @@ class InProcessBatchBolts(SteppedEngine):
         yield
         return Processed(attempt, executed_tuples=count)
 
-    def _commit(self, order: CommitOrder, processing: PhasePlan, staged: list[Row]) -> Steps:
+    def _commit(
+        self,
+        claim: Claim,
+        move_heads: Callable[[], None],
+        processing: PhasePlan,
+        staged: list[Row],
+    ) -> Steps:
         yield
-        order.claim()
-        phase = self._phases.commit(processing, order.resolved)
+        move_heads()
+        phase = self._phases.commit(processing, claim.resolved)
         rows = yield from self._through(phase, staged)
         yield
-        return Committed(order.attempt, committed_tuples=executed(rows))
+        return Committed(claim.attempt, committed_tuples=executed(rows))
 
     def _through(self, phase: PhasePlan, rows: list[Row]) -> Generator[None, None, list[Row]]:
         """Lead rows through the stages of a phase, with a stop before each shard."""

@@ -8,7 +8,7 @@ makes it deterministic: for unit tests of topologies, and for simulation of fail
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -16,10 +16,10 @@ import pyarrow as pa
 from waterspout import faults
 from waterspout.arrow import arrow_schema
 from waterspout.config import Config
-from waterspout.coordination.engine import CommitOrder, Committed, Processed
+from waterspout.coordination.engine import Committed, Processed
 from waterspout.serde import encode_key, encode_value
 from waterspout.spouts.reads import POSITION
-from waterspout.state.head import Writer
+from waterspout.state.head import Claim
 from waterspout.testing.lowerings import LocalBuilding, local_lowering_of
 from waterspout.testing.stepping import SteppedEngine, Steps
 from waterspout.testing.tables import read_table
@@ -39,7 +39,7 @@ from waterspout.trident.plan.schedule import (
     schedule,
 )
 from waterspout.trident.runtime.rows import as_tuples
-from waterspout.trident.runtime.states import CommitTicket, UpdateStep, open_state, run_update
+from waterspout.trident.runtime.states import UpdateStep, open_state, run_update
 
 __all__ = ["InProcessEngine", "SimulatedCrash"]
 
@@ -60,22 +60,17 @@ class InProcessEngine(SteppedEngine):
         super().__init__()
         self._plan = plan
         self._conf = conf
-        self._writer: Writer | None = None
         self._work: dict[TransactionAttempt, _Work] = {}
         # All rows are in this process, and so are requests for dead letters, if there are any.
         self._schedule = schedule(plan, conf, Facts(frozenset(plan.updates), requests=True))
-
-    def enroll(self, writer: Writer) -> None:
-        """Write to the states as this writer."""
-        self._writer = writer
 
     def start_processing(self, attempt: TransactionAttempt, metadata: Metadata) -> None:
         work = self._work[attempt] = _Work()
         self.start(attempt, self._process(attempt, metadata, work))
 
-    def start_commit(self, order: CommitOrder) -> None:
-        work = self._work[order.attempt]
-        self.start(order.attempt, self._commit(order, work))
+    def start_commit(self, claim: Claim, move_heads: Callable[[], None]) -> None:
+        work = self._work[claim.attempt]
+        self.start(claim.attempt, self._commit(claim, move_heads, work))
 
     def cancel(self, attempt: TransactionAttempt) -> None:
         self._work.pop(attempt, None)
@@ -96,23 +91,22 @@ class InProcessEngine(SteppedEngine):
         yield
         return Processed(attempt)
 
-    def _commit(self, order: CommitOrder, work: _Work) -> Steps:
-        ticket = CommitTicket(order.attempt, order.resolved, self._writer, order.batch_time)
-        building = LocalBuilding(self._plan, self._conf, order.attempt.txid, ticket)
+    def _commit(self, claim: Claim, move_heads: Callable[[], None], work: _Work) -> Steps:
+        building = LocalBuilding(self._plan, self._conf, claim.attempt.txid, claim)
         yield
-        order.claim()
+        move_heads()
         yield
         for step in self._schedule.commit:
             if isinstance(step, WriteState):
                 made: list[pa.Table] = []
-                for new in self._write(step.node, work.tables[step.node.parents[0]], ticket):
+                for new in self._write(step.node, work.tables[step.node.parents[0]], claim):
                     made += [] if new is None else [new]
                     yield
                 nothing = arrow_schema(step.node.schema).empty_table()
                 work.tables[step.node] = pa.concat_tables(made) if made else nothing
             else:
                 self._compute(step, work, building)
-        return Committed(order.attempt)
+        return Committed(claim.attempt)
 
     def _read(self, node: Source, attempt: TransactionAttempt, metadata: Metadata) -> pa.Table:
         read = node.spout.read(metadata[node.spout_id])
@@ -134,15 +128,13 @@ class InProcessEngine(SteppedEngine):
                     parents = [work.tables[parent] for parent in node.parents]
                     work.tables[node] = local_lowering_of(node)(node, parents, building)
 
-    def _write(
-        self, node: Update, table: pa.Table, ticket: CommitTicket
-    ) -> Iterator[pa.Table | None]:
+    def _write(self, node: Update, table: pa.Table, claim: Claim) -> Iterator[pa.Table | None]:
         spec = self._plan.states[node.state]
         step = UpdateStep.of(node, spec, want_new=bool(self._plan.children[node]))
         for partition, rows in _by_partition(node, table, spec.partitions):
-            state = open_state(spec, self._conf, partition, ticket.writer)
+            state = open_state(spec, self._conf, partition, claim.writer)
             try:
-                yield run_update(step, state, rows, ticket, self._conf, partition)
+                yield run_update(step, state, rows, claim, self._conf, partition)
             finally:
                 state.close()
 

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from waterspout.arrow import arrow_schema
 from waterspout.config import Config
 from waterspout.errors import TopologyError
+from waterspout.state.head import Claim
 from waterspout.trident.isolation.letters import ASIDE
 from waterspout.trident.isolation.running import isolated_steps, run_isolated
 from waterspout.trident.operations.coercion import is_expression
@@ -39,19 +40,19 @@ from waterspout.trident.runtime.aggregate import aggregate_step, run_aggregate
 from waterspout.trident.runtime.joins import join_tables, pack_tables, reduce_step, run_multi_reduce
 from waterspout.trident.runtime.routing import CustomRoute
 from waterspout.trident.runtime.rows import row_step, run_steps
-from waterspout.trident.runtime.states import CommitTicket, QueryStep, open_state, run_query
+from waterspout.trident.runtime.states import QueryStep, open_state, run_query
 
 __all__ = ["LocalBuilding", "LocalLowering", "local_lowering_of", "lowers_locally"]
 
 
 @dataclass(frozen=True)
 class LocalBuilding:
-    """What a lowering may know: the plan, and the batch, with a ticket if it commits."""
+    """What a lowering may know: the plan, and the batch, with a claim if it commits."""
 
     plan: Plan
     conf: Config
     txid: int
-    ticket: CommitTicket | None = None
+    claim: Claim | None = None
 
     @property
     def context(self) -> OperationContext:
@@ -141,12 +142,11 @@ def _reduced(node: MultiReduce, parents: Sequence[pa.Table], building: LocalBuil
 def _asked(node: Query, parents: Sequence[pa.Table], building: LocalBuilding) -> pa.Table:
     step = QueryStep.of(node, building.plan.states[node.state])
     # A state that is only read has batches of its own, which ours say nothing about.
-    ticket = None if step.spec.static else building.ticket
+    claim = None if step.spec.static else building.claim
     state = open_state(step.spec, building.conf, 0, None)
     try:
         answered = [
-            run_query(step, state, batch, ticket, building.conf, 0)
-            for batch in _batches(parents[0])
+            run_query(step, state, batch, claim, building.conf, 0) for batch in _batches(parents[0])
         ]
     finally:
         state.close()

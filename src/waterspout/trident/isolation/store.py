@@ -81,7 +81,7 @@ class Letters(OpaqueMap[Any]):
     def txid_and_attempt(self) -> tuple[int, int]:
         """The batch that is being committed."""
         assert self._batch is not None
-        return self._batch.txid, self._batch.attempt
+        return self._batch.attempt.txid, self._batch.attempt.attempt_id
 
     def count(self) -> int:
         """Return how many letters there are, as the batch that is being committed finds them."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,9 +16,8 @@ from waterspout.schema import Schema
 from waterspout.serde import encode_key
 from waterspout.state.base import HeadedState, MapState, Snapshottable, State, ValueUpdater
 from waterspout.state.batched import BatchedMap, CombinerValueUpdater
-from waterspout.state.head import Writer
+from waterspout.state.head import Claim, Writer
 from waterspout.state.snapshot import SnapshottableMap
-from waterspout.transactional.attempt import TransactionAttempt
 from waterspout.trident.operations.contracts import (
     CombinerAggregator,
     OperationContext,
@@ -40,7 +39,6 @@ from waterspout.trident.runtime.rows import append_repeated, as_tuples, rows_to_
 from waterspout.tuples import TridentTuple
 
 __all__ = [
-    "CommitTicket",
     "QueryStep",
     "UpdateStep",
     "asked_partition",
@@ -49,17 +47,6 @@ __all__ = [
     "run_query",
     "run_update",
 ]
-
-
-@dataclass(frozen=True, slots=True)
-class CommitTicket:
-    """Under which attempt, as which writer, a commit task writes; picklable."""
-
-    attempt: TransactionAttempt
-    resolved: Mapping[int, int]
-    writer: Writer | None
-    batch_time: float | None = None
-    """When the batch was planned, in seconds since the epoch, if anybody wants to know."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +115,7 @@ def run_update(
     step: UpdateStep,
     state: State,
     table: pa.Table,
-    ticket: CommitTicket,
+    claim: Claim,
     conf: Config,
     partition: int,
 ) -> pa.Table | None:
@@ -139,8 +126,8 @@ def run_update(
     if table.num_rows == 0 and not step.every_batch:
         return None
     used = _as_shape(step, state)
-    txid = ticket.attempt.txid
-    _begin(used, ticket)
+    txid = claim.attempt.txid
+    _begin(used, claim)
     made: Sequence[Sequence[Any]] | None
     operation = step.updating.operation
     operation.prepare(conf, OperationContext(partition, step.spec.partitions))
@@ -151,7 +138,7 @@ def run_update(
             case ReduceInto():
                 made = _reduce_into(step.updating, used, table)
             case UpdateWith():
-                made = _update_with(step.updating, used, table, partition, ticket)
+                made = _update_with(step.updating, used, table, partition, claim)
     finally:
         operation.cleanup()
     used.commit(txid)
@@ -164,14 +151,14 @@ def run_query(
     step: QueryStep,
     state: State,
     batch: pa.RecordBatch,
-    ticket: CommitTicket | None,
+    claim: Claim | None,
     conf: Config,
     partition: int,
 ) -> pa.RecordBatch:
-    """Append a state's answers. With a ticket, the state is seen as that batch finds it."""
+    """Append a state's answers. With a claim, the state is seen as that batch finds it."""
     used = _snapshot_if_wanted(step, state)
-    if ticket is not None:
-        _begin(used, ticket)
+    if claim is not None:
+        _begin(used, claim)
     if step.spec.finisher is not None:
         used = finishing(used, step.spec.finisher)
     query = step.query
@@ -240,12 +227,12 @@ def _reduce_into(updating: ReduceInto, state: State, table: pa.Table) -> list[tu
 
 
 def _update_with(
-    updating: UpdateWith, state: State, table: pa.Table, partition: int, ticket: CommitTicket
+    updating: UpdateWith, state: State, table: pa.Table, partition: int, claim: Claim
 ) -> list[Sequence[Any]]:
-    collector, txid = TridentCollector(), ticket.attempt.txid
+    collector, txid = TridentCollector(), claim.attempt.txid
     learn = getattr(updating.updater, "begin_batch", None)
     if learn is not None:
-        learn(ticket, partition)
+        learn(claim, partition)
     fenced = isinstance(state, BatchedMap)
     if not fenced:
         faults.point("write.before", txid=txid, partition=partition)
@@ -291,13 +278,13 @@ def _snapshot_if_wanted(step: QueryStep, state: State) -> State:
     return state
 
 
-def _begin(state: State, ticket: CommitTicket) -> None:
+def _begin(state: State, claim: Claim) -> None:
     """Call `begin_commit` with as much as the state wants to know."""
     begin: Any = state.begin_commit
     known = inspect.signature(begin).parameters
     extra: dict[str, Any] = {}
     if "attempt" in known:
-        extra["attempt"] = ticket.attempt.attempt_id
+        extra["attempt"] = claim.attempt.attempt_id
     if "resolved" in known:
-        extra["resolved"] = ticket.resolved
-    begin(ticket.attempt.txid, **extra)
+        extra["resolved"] = claim.resolved
+    begin(claim.attempt.txid, **extra)

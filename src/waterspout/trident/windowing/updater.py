@@ -10,13 +10,13 @@ from typing import Any
 from waterspout.config import Config
 from waterspout.schema import Schema
 from waterspout.state.base import MapState
+from waterspout.state.head import Claim
 from waterspout.trident.operations.contracts import (
     OperationContext,
     StateUpdater,
     TridentCollector,
 )
 from waterspout.trident.runtime.aggregate import start_fold
-from waterspout.trident.runtime.states import CommitTicket
 from waterspout.trident.windowing.buffer import StoredTuples
 from waterspout.trident.windowing.chunks import Held
 from waterspout.trident.windowing.config import WindowConfig
@@ -65,10 +65,10 @@ class WindowUpdater(StateUpdater[MapState[Any]]):
     def cleanup(self) -> None:
         self._aggregator.cleanup()
 
-    def begin_batch(self, ticket: CommitTicket, partition: int) -> None:
+    def begin_batch(self, claim: Claim, partition: int) -> None:
         """Learn which partition of the state follows, and what time it is in its batch."""
         self._partition = partition
-        self._batch_time = ticket.batch_time
+        self._batch_time = claim.batch_time
 
     def update_state(
         self,
