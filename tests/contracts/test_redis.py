@@ -13,12 +13,13 @@ from waterspout.schema import Schema
 from waterspout.state.base import StateKind
 from waterspout.state.kinds import make_map
 from waterspout.state.redis import RedisState
-from waterspout.testing.batches import Batches, SumUp, committed
+from waterspout.testing.batches import Batches, committed
 from waterspout.testing.conformance import StateConformance
 from waterspout.testing.conformance.hooks import StoreHooks
 from waterspout.testing.conformance.network import NetworkSuite
 from waterspout.testing.conformance.zombies import ZombieSuite
 from waterspout.testing.proxy import FaultProxy
+from waterspout.trident import Sum
 
 WORDS, NUMBERS = Schema.parse("word string"), Schema.parse("n bigint")
 
@@ -66,7 +67,7 @@ class _InSlots:
     def test_combining_a_batch_behind_a_record_is_refused_and_changes_nothing(self, kind):
         """Here: changes nothing in the slot of that record, and says who wrote in another."""
         fence = self.make_int_backing(kind)
-        batches = Batches(make_map(kind, fence, name="slots"), combine=SumUp())
+        batches = Batches(make_map(kind, fence, name="slots"), combine=Sum())
         batches.commit({"a": 1})
         committed(make_map(kind, fence, name="slots"), 9, {"b": 1})
         attempt = batches.claim()

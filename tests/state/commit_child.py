@@ -20,7 +20,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from tests.state_support import OWNER, Batches, SumUp
+from tests.state_support import OWNER, Batches
 from waterspout import faults
 from waterspout.config import Config
 from waterspout.schema import Schema
@@ -28,6 +28,7 @@ from waterspout.state.base import StateKind
 from waterspout.state.batched import BatchedMap
 from waterspout.state.sqlite import SQLiteState
 from waterspout.transactional.ledger import Ledger
+from waterspout.trident import Sum
 
 LAST_TXID = 3
 
@@ -66,7 +67,7 @@ def commit_the_rest(
     batches = Batches(
         state,
         epoch,
-        SumUp() if path == "combined" else None,
+        Sum() if path == "combined" else None,
         ledger,
         -1 if emitted is None else emitted.attempt,
         lambda new: save_ledger(folder, new),

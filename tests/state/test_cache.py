@@ -11,7 +11,6 @@ from tests.state_support import (
     Batches,
     SpyMap,
     StoreDown,
-    SumUp,
     committed,
     fence_of,
     pairs_of,
@@ -26,6 +25,7 @@ from waterspout.state.sqlite import SQLiteState
 from waterspout.state.transactional import TransactionalMap, TransactionalValue
 from waterspout.testing import FaultyMap, WriteFault
 from waterspout.testing.conformance.hooks import at
+from waterspout.trident import Sum
 
 A, B, C, D = ("a",), ("b",), ("c",), ("d",)
 
@@ -411,7 +411,7 @@ def test_a_cache_never_combines_in_the_store(tmp_path):
     columns = Schema.parse("word string"), Schema.parse("n bigint")
     below = SQLiteState.opaque(tmp_path / "counts.db", "counts").bind(*columns).backing()
 
-    assert not CachedMap(below, 10).can_combine(SumUp())
+    assert not CachedMap(below, 10).can_combine(Sum())
     below.close()
 
 

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from tests.state.columns_support import PerColumn
 from tests.state.postgres_support import Database
-from tests.state_support import Batches, Greatest, Least, SumUp, committed, examples, pairs_of
+from tests.state_support import Batches, committed, examples, pairs_of
 from waterspout.errors import (
     ConfigError,
     DamagedStoreError,
@@ -41,6 +41,7 @@ from waterspout.state.postgres import PostgresState
 from waterspout.state.postgres.columns import PostgresLayout, array_of
 from waterspout.state.postgres.connections import close_idle
 from waterspout.transactional.attempt import TransactionAttempt
+from waterspout.trident import Max, Min, Sum
 
 OPAQUE, TRANSACTIONAL, PLAIN = (
     StateKind.OPAQUE,
@@ -48,7 +49,7 @@ OPAQUE, TRANSACTIONAL, PLAIN = (
     StateKind.NON_TRANSACTIONAL,
 )
 each_kind = pytest.mark.parametrize("kind", list(StateKind), ids=lambda kind: kind.value)
-any_path = pytest.mark.parametrize("combine", [None, SumUp()], ids=["folded", "combined"])
+any_path = pytest.mark.parametrize("combine", [None, Sum()], ids=["folded", "combined"])
 unused = count()
 
 
@@ -111,7 +112,7 @@ def test_a_table_may_be_in_a_schema_of_its_own(database):
 
 
 def test_a_global_state_is_a_table_of_one_row(database):
-    batches = Batches(database.state(keys="", values="total bigint"), combine=SumUp())
+    batches = Batches(database.state(keys="", values="total bigint"), combine=Sum())
 
     batches.commit({(): 3})
     batches.commit({(): 4})
@@ -224,7 +225,7 @@ def test_keys_too_long_for_an_index_are_keys_like_others(database, keys):
 
 
 def test_null_nan_empty_and_zero_are_different_keys(database):
-    batches = Batches(database.state("a string, b double"), combine=SumUp())
+    batches = Batches(database.state("a string, b double"), combine=Sum())
     keys = [(None, math.nan), (None, None), ("", math.nan), (None, 0.0), ("", None), ("", 0.0)]
 
     for _ in range(2):
@@ -352,7 +353,7 @@ def test_a_zombie_that_wakes_at_any_moment_never_changes_what_select_shows(datab
 
 
 def test_a_hundred_thousand_keys_are_one_batch(database):
-    batches = Batches(database.state(), combine=SumUp())
+    batches = Batches(database.state(), combine=Sum())
     keys = {f"word {n}": n for n in range(100_000)}
 
     batches.commit(keys)
@@ -367,15 +368,15 @@ def test_a_hundred_thousand_keys_are_one_batch(database):
 @pytest.mark.parametrize(
     ("values", "combiner", "can"),
     [
-        ("v bigint", SumUp(), True),
-        ("v smallint", SumUp(), True),
-        ("v double", SumUp(), True),
-        ("v date", Greatest(), True),
-        ("v float", SumUp(), False),
-        ("v double", Least(), False),
-        ("v string", Greatest(), False),
-        ("v decimal(10,2)", SumUp(), False),
-        ("v bigint, w bigint", SumUp(), False),
+        ("v bigint", Sum(), True),
+        ("v smallint", Sum(), True),
+        ("v double", Sum(), True),
+        ("v date", Max(), True),
+        ("v float", Sum(), False),
+        ("v double", Min(), False),
+        ("v string", Max(), False),
+        ("v decimal(10,2)", Sum(), False),
+        ("v bigint, w bigint", Sum(), False),
         ("v bigint, w date", PerColumn(("sum", "max")), True),
         ("v bigint, w date", PerColumn(("sum", "sum")), False),
     ],
@@ -406,7 +407,7 @@ def test_only_what_postgres_computes_as_python_does_is_left_to_it(database, valu
 )
 def test_doubles_without_end_add_up_as_they_do_in_python(lasting, kind, first, second, total):
     state = lasting.state("word string", "s double", kind=kind, table=f"t{next(unused)}")
-    batches = Batches(state, combine=SumUp())
+    batches = Batches(state, combine=Sum())
 
     batches.commit({"a": first})
     batches.commit({"a": second})
@@ -469,7 +470,7 @@ def test_a_sum_beyond_64_bits_is_refused_and_nothing_changes(database, kind, sta
 
 
 def test_combining_a_batch_behind_a_row_is_refused_and_names_both_txids(database):
-    batches = Batches(database.state(kind=TRANSACTIONAL), combine=SumUp())
+    batches = Batches(database.state(kind=TRANSACTIONAL), combine=Sum())
     batches.commit({"a": 1, "b": 1})
     committed(database.state(kind=TRANSACTIONAL), 9, {"b": 1})
     batches.claim()
@@ -539,7 +540,7 @@ def test_a_column_that_was_changed_is_named(database, change, words):
 
 
 def test_a_column_or_an_index_of_their_own_does_no_harm(database):
-    batches = Batches(database.state(), combine=SumUp())
+    batches = Batches(database.state(), combine=Sum())
     batches.commit({"a": 1})
     database.change("ALTER TABLE word_counts ADD note text")
     database.change("CREATE INDEX ON word_counts (count)")

@@ -16,7 +16,7 @@ from psycopg.conninfo import make_conninfo
 from tests.services.fixtures import provided
 from tests.services.servers import PostgresServer, await_condition
 from tests.state.postgres_support import Database
-from tests.state_support import OWNER, Add, Batches, SumUp
+from tests.state_support import OWNER, Add, Batches
 from waterspout.errors import FencedError, StoreError
 from waterspout.state.base import StateKind
 from waterspout.state.head import Head, Stamp, Writer
@@ -25,13 +25,14 @@ from waterspout.state.postgres import connections as postgres_connections
 from waterspout.state.postgres.connections import close_idle
 from waterspout.state.postgres.map import PostgresMap
 from waterspout.testing.proxy import FaultProxy
+from waterspout.trident import Sum
 
 pytestmark = pytest.mark.services
 
 each_exact_kind = pytest.mark.parametrize(
     "kind", [StateKind.OPAQUE, StateKind.TRANSACTIONAL], ids=lambda kind: kind.value
 )
-any_path = pytest.mark.parametrize("combine", [None, SumUp()], ids=["folded", "combined"])
+any_path = pytest.mark.parametrize("combine", [None, Sum()], ids=["folded", "combined"])
 COMMIT = b"COMMIT"
 numbers = count()
 
@@ -130,7 +131,7 @@ def test_a_server_killed_in_the_middle_of_a_write_has_written_all_or_nothing(
 
 @each_exact_kind
 def test_what_was_answered_survives_a_kill_at_once(mortal, own_server, kind):
-    batches = Batches(mortal.state(kind=kind), combine=SumUp())
+    batches = Batches(mortal.state(kind=kind), combine=Sum())
     for n in range(3):
         batches.lose({"x": 1, f"batch {n}": 1})
         own_server.kill()
@@ -142,7 +143,7 @@ def test_what_was_answered_survives_a_kill_at_once(mortal, own_server, kind):
 
 
 def test_a_restart_between_batches_is_not_noticed(mortal, own_server):
-    batches = Batches(mortal.state(), combine=SumUp())
+    batches = Batches(mortal.state(), combine=Sum())
     others = [mortal.state() for _ in range(3)]
     batches.commit({"x": 1})
     with _lent(others):
@@ -164,7 +165,7 @@ def _lent(states):
 
 
 def test_a_session_that_was_terminated_is_replaced(database):
-    batches = Batches(database.state(), combine=SumUp())
+    batches = Batches(database.state(), combine=Sum())
     batches.commit({"x": 1})
     me = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = %s"
 
@@ -202,7 +203,7 @@ def test_a_replica_is_refused(mortal, own_server):
 
 
 def test_a_deadlock_is_resolved_within_the_attempt(database):
-    batches = Batches(database.state(), combine=SumUp())
+    batches = Batches(database.state(), combine=Sum())
     batches.commit({"a": 1, "b": 1})
     batches.claim()
     with psycopg.connect(database.dsn) as other:
@@ -222,7 +223,7 @@ def test_a_deadlock_is_resolved_within_the_attempt(database):
 
 
 def test_a_lock_held_too_long_is_waited_for_again(database, monkeypatch):
-    batches = Batches(database.state(lock_timeout_secs=0.05), combine=SumUp())
+    batches = Batches(database.state(lock_timeout_secs=0.05), combine=Sum())
     batches.commit({"a": 1})
     batches.claim()
     slept = []
@@ -242,7 +243,7 @@ def test_a_lock_held_too_long_is_waited_for_again(database, monkeypatch):
 
 
 def test_a_lock_that_is_never_freed_ends_in_an_error(database, monkeypatch):
-    batches = Batches(database.state(lock_timeout_secs=0.01), combine=SumUp())
+    batches = Batches(database.state(lock_timeout_secs=0.01), combine=Sum())
     batches.commit({"a": 1})
     batches.claim()
     slept = []
@@ -260,7 +261,7 @@ def test_a_lock_that_is_never_freed_ends_in_an_error(database, monkeypatch):
 def test_a_server_that_is_serializable_by_default_is_no_trouble(database):
     name = psycopg.conninfo.conninfo_to_dict(database.dsn)["dbname"]
     database.change(f"ALTER DATABASE {name} SET default_transaction_isolation = serializable")
-    batches = Batches(database.state(), combine=SumUp())
+    batches = Batches(database.state(), combine=Sum())
     batches.commit({"a": 1})
 
     with in_thread(
@@ -275,10 +276,10 @@ def test_a_server_that_is_serializable_by_default_is_no_trouble(database):
 
 
 def test_the_head_cannot_move_while_a_write_of_the_old_attempt_is_under_way(database):
-    batches = Batches(database.state(), combine=SumUp())
+    batches = Batches(database.state(), combine=Sum())
     batches.commit({"x": 1})
     batches.claim()
-    old = Batches(database.state(), 1, SumUp(), batches.ledger, batches.attempt)
+    old = Batches(database.state(), 1, Sum(), batches.ledger, batches.attempt)
     with psycopg.connect(database.dsn) as holder:
         holder.execute("SELECT * FROM word_counts WHERE word = 'x' FOR UPDATE")
         with in_thread(lambda: old.write({"x": 100, "new": 100})) as raised:
@@ -296,10 +297,10 @@ def test_the_head_cannot_move_while_a_write_of_the_old_attempt_is_under_way(data
 
 
 def test_tasks_of_one_attempt_write_at_the_same_time(database):
-    batches = Batches(database.state(), combine=SumUp())
+    batches = Batches(database.state(), combine=Sum())
     batches.commit({"x": 1, "y": 1})
     batches.claim()
-    other = Batches(database.state(), 1, SumUp(), batches.ledger, batches.attempt)
+    other = Batches(database.state(), 1, Sum(), batches.ledger, batches.attempt)
     with psycopg.connect(database.dsn) as holder:
         holder.execute("SELECT * FROM word_counts WHERE word = 'x' FOR UPDATE")
         with in_thread(lambda: other.write({"x": 1})) as raised:
@@ -314,7 +315,7 @@ def test_tasks_of_one_attempt_write_at_the_same_time(database):
 
 def test_a_writer_that_stops_in_the_middle_is_thrown_out(database):
     recipe = database.recipe(lock_timeout_secs=0.2)
-    batches = Batches(database.state(lock_timeout_secs=0.2), combine=SumUp())
+    batches = Batches(database.state(lock_timeout_secs=0.2), combine=Sum())
     batches.commit({"x": 1})
     with recipe.backing()._client.lent() as stopped:
         stopped.execute("BEGIN")
@@ -397,7 +398,7 @@ def test_a_write_whose_commit_was_answered_in_vain_is_done_once(proxied, kind, c
 @each_exact_kind
 def test_a_write_whose_commit_never_arrived_is_done_once(proxied, kind):
     far, proxy = proxied
-    batches = Batches(far.state(kind=kind), combine=SumUp())
+    batches = Batches(far.state(kind=kind), combine=Sum())
     batches.commit({"x": 1})
     batches.claim()
 
@@ -410,7 +411,7 @@ def test_a_write_whose_commit_never_arrived_is_done_once(proxied, kind):
 
 def test_an_addition_that_has_no_batch_beside_it_is_not_made_twice(proxied):
     far, proxy = proxied
-    batches = Batches(far.state(kind=StateKind.NON_TRANSACTIONAL), combine=SumUp())
+    batches = Batches(far.state(kind=StateKind.NON_TRANSACTIONAL), combine=Sum())
     batches.commit({"x": 1})
     batches.claim()
 
@@ -468,9 +469,7 @@ def test_a_head_that_another_has_moved_meanwhile_stays_his(proxied, monkeypatch)
 def test_a_server_that_stops_answering_is_given_up_and_the_write_is_done_once(proxied, monkeypatch):
     monkeypatch.setattr(postgres_connections, "_PATIENCE_S", 0.1)
     far, proxy = proxied
-    batches = Batches(
-        far.state(statement_timeout_secs=0.5, connect_timeout_secs=2), combine=SumUp()
-    )
+    batches = Batches(far.state(statement_timeout_secs=0.5, connect_timeout_secs=2), combine=Sum())
     batches.commit({"x": 1})
     batches.claim()
 
@@ -484,7 +483,7 @@ def test_a_server_that_stops_answering_is_given_up_and_the_write_is_done_once(pr
 
 
 def test_a_forked_process_leaves_its_parents_connections_alone(database):
-    batches = Batches(database.state(), combine=SumUp())
+    batches = Batches(database.state(), combine=Sum())
     batches.commit({"x": 1})
     mine = postgres_connections._idle._kept.get().items[0][1].info.backend_pid
 
@@ -521,7 +520,7 @@ def test_a_write_takes_two_round_trips_whatever_the_number_of_keys(proxied, keys
         trips[name] = proxy.requests - before
 
     stamp = head_at(1).stamp
-    count_trips("combine", lambda: backing.fenced_combine(stamp, names, [1] * keys, SumUp()))
+    count_trips("combine", lambda: backing.fenced_combine(stamp, names, [1] * keys, Sum()))
     count_trips("put", lambda: backing.fenced_put(stamp, names, [OpaqueValue(1, 0, 1)] * keys))
     count_trips("get", lambda: backing.multi_get(names))
     count_trips("head", backing.read_head)
@@ -537,7 +536,7 @@ def test_neither_reading_nor_writing_many_keys_reads_the_whole_table(database):
     backing = database.recipe().backing()
     backing.move_head(None, head_at(1))
     keys = [(f"word {n:06}",) for n in range(40_000)]
-    backing.fenced_combine(head_at(1).stamp, keys, [1] * len(keys), SumUp())
+    backing.fenced_combine(head_at(1).stamp, keys, [1] * len(keys), Sum())
     database.change("ANALYZE word_counts")
     scans = "SELECT seq_scan FROM pg_stat_user_tables WHERE relname = 'word_counts'"
     plans = []
@@ -550,7 +549,7 @@ def test_neither_reading_nor_writing_many_keys_reads_the_whole_table(database):
     before = database.select(scans)
 
     assert backing.multi_get(keys[:20_000])[0] == OpaqueValue(1, 0, 1)
-    backing.fenced_combine(head_at(1).stamp, keys[::2], [1] * 20_000, SumUp())
+    backing.fenced_combine(head_at(1).stamp, keys[::2], [1] * 20_000, Sum())
 
     with backing._client.lent() as connection:
         connection.execute("SELECT pg_stat_force_next_flush()")
@@ -560,7 +559,7 @@ def test_neither_reading_nor_writing_many_keys_reads_the_whole_table(database):
 
 
 def test_updates_stay_in_their_pages_and_leave_the_index_alone(database):
-    batches = Batches(database.state(), combine=SumUp())
+    batches = Batches(database.state(), combine=Sum())
     keys = {f"word {n:05}": 1 for n in range(2_000)}
     for _ in range(2):
         batches.commit(keys)
@@ -578,7 +577,7 @@ def test_updates_stay_in_their_pages_and_leave_the_index_alone(database):
 
 
 def test_a_scan_in_parts_has_each_record_once_also_while_rows_move(database):
-    batches = Batches(database.state(), combine=SumUp())
+    batches = Batches(database.state(), combine=Sum())
     names = [f"word {n}" for n in range(3_000)]
     batches.commit(dict.fromkeys(names, 1))
     found = []

@@ -32,8 +32,9 @@ from waterspout.errors import (
 from waterspout.state.base import StateKind
 from waterspout.state.opaque import OpaqueValue
 from waterspout.state.redis import RedisState
-from waterspout.testing.batches import Add, SumUp
+from waterspout.testing.batches import Add
 from waterspout.testing.proxy import FaultProxy
+from waterspout.trident import Sum
 
 pytestmark = pytest.mark.services
 
@@ -232,7 +233,7 @@ def test_a_header_that_was_tampered_with_is_found_out(url, raw, name, text, erro
 @pytest.mark.parametrize("text", ["", "[1,0", "[1,0,5]", "x", "[1,0,5,"])
 def test_a_damaged_record_is_named_and_never_taken_for_none(url, raw, layout, text):
     state = counting(url, layout=layout)
-    batches = driver(state, combine=SumUp())
+    batches = driver(state, combine=Sum())
     batches.commit({"good": 1, "bad": 1})
     tag = f"{{{state.prefix}:0}}"
     if layout == "hash":
@@ -297,7 +298,7 @@ def test_check_does_not_mind_a_server_that_keeps_its_settings_to_itself(own_serv
 
 @BOTH
 def test_a_restart_between_two_batches_is_not_noticed(own_server, layout):
-    batches = driver(counting(own_server.url, layout=layout), combine=SumUp())
+    batches = driver(counting(own_server.url, layout=layout), combine=Sum())
     batches.commit({"a": 1})
     own_server.restart()
     batches.commit({"a": 2, "b": 2})
@@ -308,7 +309,7 @@ def test_a_restart_between_two_batches_is_not_noticed(own_server, layout):
     assert batches.values("a", "b") == [7, 2]
 
 
-@pytest.mark.parametrize("combine", [None, SumUp()], ids=["update", "combine"])
+@pytest.mark.parametrize("combine", [None, Sum()], ids=["update", "combine"])
 def test_a_server_killed_in_the_middle_of_a_batch_has_it_replayed(own_server, combine):
     state = counting(own_server.url, timeout_secs=5)
     batches = driver(state, combine=combine)
@@ -351,7 +352,7 @@ def test_a_server_restored_from_an_older_copy_stops_the_run(url, raw):
 
 
 def test_a_server_that_forgot_its_scripts_is_told_them_again(url, raw):
-    batches = driver(counting(url), combine=SumUp())
+    batches = driver(counting(url), combine=Sum())
     for _ in range(3):
         batches.commit({"a": 1})
         raw.script_flush()
@@ -372,7 +373,7 @@ def test_a_server_that_does_not_answer_is_given_up_on(proxy):
 
 
 @BOTH
-@pytest.mark.parametrize("combine", [None, SumUp()], ids=["update", "combine"])
+@pytest.mark.parametrize("combine", [None, Sum()], ids=["update", "combine"])
 def test_a_write_whose_answer_is_lost_is_sent_again_and_counts_once(proxy, layout, combine):
     batches = driver(counting(through(proxy), layout=layout), combine=combine)
     batches.commit({"a": 1})
@@ -418,7 +419,7 @@ def test_an_amendment_whose_answer_is_lost_is_not_made_twice(proxy):
 
 def test_a_plain_combine_whose_answer_is_lost_is_not_sent_again(proxy):
     state = counting(through(proxy), kind=StateKind.NON_TRANSACTIONAL)
-    batches = driver(state, combine=SumUp())
+    batches = driver(state, combine=Sum())
     batches.commit({"a": 1})
     batches.claim()
 
@@ -429,7 +430,7 @@ def test_a_plain_combine_whose_answer_is_lost_is_not_sent_again(proxy):
     assert read(state, "a") == [11]
 
 
-@pytest.mark.parametrize(("combine", "trips"), [(None, 2), (SumUp(), 1)], ids=["update", "combine"])
+@pytest.mark.parametrize(("combine", "trips"), [(None, 2), (Sum(), 1)], ids=["update", "combine"])
 def test_a_batch_of_a_thousand_keys_takes_five_or_six_round_trips(proxy, combine, trips):
     batches = driver(counting(through(proxy)), combine=combine)
     updates = {f"word {n}": n for n in range(1000)}
@@ -467,7 +468,7 @@ def test_a_forked_process_does_not_use_its_parents_connections(url, monkeypatch)
 
 @BOTH
 @pytest.mark.parametrize("slots", [1, 4])
-@pytest.mark.parametrize("combine", [None, SumUp()], ids=["update", "combine"])
+@pytest.mark.parametrize("combine", [None, Sum()], ids=["update", "combine"])
 def test_a_zombie_changes_nothing_and_is_told_both_stamps(url, layout, slots, combine):
     state = counting(url, layout=layout, slots=slots)
     batches = driver(state, combine=combine)
@@ -488,7 +489,7 @@ def test_a_zombie_changes_nothing_and_is_told_both_stamps(url, layout, slots, co
     assert batches.values("a", "b", "c", "d") == [11, 1, 1, None]
 
 
-@pytest.mark.parametrize("combine", [None, SumUp()], ids=["update", "combine"])
+@pytest.mark.parametrize("combine", [None, Sum()], ids=["update", "combine"])
 def test_every_write_renews_the_life_of_its_key_and_of_no_other(url, raw, combine):
     state = counting(url, expire_secs=600)
     batches = driver(state, combine=combine)
@@ -508,7 +509,7 @@ def test_every_write_renews_the_life_of_its_key_and_of_no_other(url, raw, combin
 
 def test_a_key_that_has_expired_starts_anew(url, raw):
     state = counting(url, expire_secs=600)
-    batches = driver(state, combine=SumUp())
+    batches = driver(state, combine=Sum())
     batches.commit({"a": 1, "b": 1})
     raw.pexpire(f'{{{state.prefix}:0}}:k:["a"]', 0)
 
@@ -522,7 +523,7 @@ def test_a_cluster_has_the_keys_on_several_nodes_and_is_exact(redis_cluster, lay
     state = counting(redis_cluster.url, layout=layout, slots=16, cluster=True)
     state.check()
     words = [f"word {n}" for n in range(200)]
-    batches = driver(state, combine=SumUp())
+    batches = driver(state, combine=Sum())
     batches.commit(dict.fromkeys(words, 1))
     batches.claim()
     zombie = replace(batches, state=state.make_state(Config(), 1, 2))

@@ -19,7 +19,7 @@ from waterspout.state.base import StateKind
 from waterspout.state.opaque import OpaqueValue
 from waterspout.state.records import encode_record
 from waterspout.state.redis import RedisState
-from waterspout.testing.batches import Greatest, Least, SumUp
+from waterspout.trident import Max, Min, Sum
 
 pytestmark = pytest.mark.services
 
@@ -45,7 +45,7 @@ numbers = st.one_of(
 )
 updates = st.dictionaries(st.sampled_from("abcd"), numbers, min_size=1)
 history = st.lists(st.tuples(st.lists(updates, max_size=2), updates), min_size=1, max_size=5)
-MERGES = {"sum": SumUp(), "min": Least(), "max": Greatest()}
+MERGES = {"sum": Sum(), "min": Min(), "max": Max()}
 
 
 @pytest.mark.parametrize("merge", MERGES)
@@ -76,8 +76,8 @@ def test_the_server_combines_as_python_does_whatever_was_lost(url, raw, merge, o
 @examples(15)
 @given(history=history)
 def test_the_other_kinds_combine_as_python_does_too(url, kind, history):
-    inside = driver(counting(url, kind=kind), combine=SumUp())
-    outside = driver(RedisState(url, uuid4().hex, kind=kind), combine=SumUp())
+    inside = driver(counting(url, kind=kind), combine=Sum())
+    outside = driver(RedisState(url, uuid4().hex, kind=kind), combine=Sum())
     for lost, kept in history:
         for batches in (inside, outside):
             for some in lost[:1]:
@@ -93,7 +93,7 @@ def test_the_other_kinds_combine_as_python_does_too(url, kind, history):
 @pytest.mark.parametrize("amount", [1, -1, EDGE - 1, EDGE, 2**63, 0.5, True])
 def test_numbers_at_the_edge_and_odd_ones_are_exact(url, stored, amount):
     state = counting(url)
-    batches = driver(state, combine=SumUp())
+    batches = driver(state, combine=Sum())
     state.backing().multi_put([("a",), ("b",)], [OpaqueValue(0, 0, stored), OpaqueValue(0, 0, 1)])
 
     batches.commit({"a": amount, "b": 1})
@@ -105,7 +105,7 @@ def test_numbers_at_the_edge_and_odd_ones_are_exact(url, stored, amount):
 
 def test_the_server_writes_the_texts_that_python_would(url, raw):
     state = counting(url)
-    batches = driver(state, combine=SumUp())
+    batches = driver(state, combine=Sum())
     batches.commit({"a": 5})
     batches.commit({"a": -7, "b": EDGE - 2})
 
@@ -118,7 +118,7 @@ def test_the_server_writes_the_texts_that_python_would(url, raw):
 
 def test_a_record_newer_than_the_batch_stops_it_before_anything_is_written(url):
     state = counting(url)
-    batches = driver(state, combine=SumUp())
+    batches = driver(state, combine=Sum())
     batches.commit({"a": 1})
     state.backing().multi_put([("b",)], [OpaqueValue(9, 0, 1)])
     batches.claim()
@@ -133,13 +133,13 @@ def test_a_record_newer_than_the_batch_stops_it_before_anything_is_written(url):
 @pytest.mark.parametrize(
     ("values", "combiner", "can"),
     [
-        ("n bigint", SumUp(), True),
-        ("n tinyint", Least(), True),
-        ("n int", Greatest(), True),
-        ("n double", SumUp(), False),
-        ("n decimal(10,0)", SumUp(), False),
-        ("n bigint, m bigint", SumUp(), False),
-        ("n", SumUp(), False),
+        ("n bigint", Sum(), True),
+        ("n tinyint", Min(), True),
+        ("n int", Max(), True),
+        ("n double", Sum(), False),
+        ("n decimal(10,0)", Sum(), False),
+        ("n bigint, m bigint", Sum(), False),
+        ("n", Sum(), False),
     ],
 )
 def test_only_whole_numbers_in_one_column_are_combined_in_the_server(values, combiner, can):
@@ -152,7 +152,7 @@ def test_only_whole_numbers_in_one_column_are_combined_in_the_server(values, com
 def test_a_hundred_thousand_keys_go_in_one_batch(url, layout):
     words = {f"word {n}": n for n in range(100_000)}
     state = counting(url, layout=layout)
-    batches = driver(state, combine=SumUp())
+    batches = driver(state, combine=Sum())
     batches.lose(dict.fromkeys(words, 10**6))
     batches.commit(words)
     batches.commit(words)

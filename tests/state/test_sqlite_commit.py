@@ -15,9 +15,6 @@ from tests.state_support import (
     OWNER,
     Add,
     Batches,
-    Greatest,
-    Least,
-    SumUp,
     committed,
     examples,
     pairs_of,
@@ -29,6 +26,7 @@ from waterspout.state.kinds import make_map
 from waterspout.state.memory import MemoryMap
 from waterspout.state.opaque import OpaqueValue
 from waterspout.transactional.attempt import TransactionAttempt
+from waterspout.trident import Max, Min, Sum
 
 unused = count()
 WORD_COUNT = "SELECT word, count FROM word_counts ORDER BY word"
@@ -37,7 +35,7 @@ OPAQUE, TRANSACTIONAL, PLAIN = (
     StateKind.TRANSACTIONAL,
     StateKind.NON_TRANSACTIONAL,
 )
-any_path = pytest.mark.parametrize("combine", [None, SumUp()], ids=["folded", "combined"])
+any_path = pytest.mark.parametrize("combine", [None, Sum()], ids=["folded", "combined"])
 
 
 @any_path
@@ -237,16 +235,16 @@ class Concatenate(Combiner):
 @pytest.mark.parametrize(
     ("values", "combiner", "can"),
     [
-        ("v bigint", SumUp(), True),
-        ("v int", SumUp(), True),
-        ("v double", SumUp(), True),
-        ("v bigint", Least(), True),
-        ("v date", Greatest(), True),
-        ("v double", Least(), False),
-        ("v string", Greatest(), False),
-        ("v string", SumUp(), False),
-        ("v decimal(10,2)", SumUp(), False),
-        ("v bigint, w bigint", SumUp(), False),
+        ("v bigint", Sum(), True),
+        ("v int", Sum(), True),
+        ("v double", Sum(), True),
+        ("v bigint", Min(), True),
+        ("v date", Max(), True),
+        ("v double", Min(), False),
+        ("v string", Max(), False),
+        ("v string", Sum(), False),
+        ("v decimal(10,2)", Sum(), False),
+        ("v bigint, w bigint", Sum(), False),
         ("v bigint, w date", PerColumn(("sum", "max")), True),
         ("v bigint, w string", PerColumn(("sum", "max")), False),
         ("v bigint", Concatenate(), False),
@@ -312,12 +310,12 @@ def doubles(n):
 
 
 COMBINABLE = [
-    ("bigint", SumUp(), int),
-    ("double", SumUp(), doubles),
-    ("bigint", Least(), int),
-    ("bigint", Greatest(), int),
-    ("date", Least(), partial_dates),
-    ("date", Greatest(), partial_dates),
+    ("bigint", Sum(), int),
+    ("double", Sum(), doubles),
+    ("bigint", Min(), int),
+    ("bigint", Max(), int),
+    ("date", Min(), partial_dates),
+    ("date", Max(), partial_dates),
 ]
 attempts = st.lists(
     st.dictionaries(st.sampled_from("abc"), st.integers(-20, 20), max_size=3),
@@ -356,7 +354,7 @@ def test_combining_in_the_store_equals_combining_in_python(make_state, kind, col
 def test_a_task_retried_within_one_attempt_combines_from_the_same_value(
     make_state, select, kind, count
 ):
-    batches = Batches(make_state(kind=kind), combine=SumUp())
+    batches = Batches(make_state(kind=kind), combine=Sum())
     batches.commit({"a": 1})
     batches.claim()
 
@@ -380,7 +378,7 @@ def test_a_task_retried_within_one_attempt_combines_from_the_same_value(
     ],
 )
 def test_doubles_without_end_add_up_as_they_do_in_python(make_state, kind, first, second, total):
-    batches = Batches(make_state("word string", "sum double", kind=kind), combine=SumUp())
+    batches = Batches(make_state("word string", "sum double", kind=kind), combine=Sum())
 
     batches.commit({"a": first})
     batches.commit({"a": second})
@@ -388,7 +386,7 @@ def test_doubles_without_end_add_up_as_they_do_in_python(make_state, kind, first
     assert repr(batches.values("a")) == repr([total])
 
 
-@pytest.mark.parametrize("combiner", [SumUp(), Least(), Greatest()], ids=lambda c: c.merge)
+@pytest.mark.parametrize("combiner", [Sum(), Min(), Max()], ids=lambda c: c.merge)
 @pytest.mark.parametrize("kind", list(StateKind), ids=lambda kind: kind.value)
 def test_a_row_without_a_value_is_combined_like_a_row_that_is_not_there(make_state, kind, combiner):
     state = make_state(kind=kind)
@@ -408,7 +406,7 @@ def test_combining_returns_the_new_values_if_they_are_wanted(make_state, kind):
     batches.claim()
     state.begin_commit(2, batches.attempt)
 
-    new = state.multi_combine([("b",), ("a",)], [5, 6], SumUp(), want_new=True)
+    new = state.multi_combine([("b",), ("a",)], [5, 6], Sum(), want_new=True)
     state.commit(2)
 
     assert new == [5, 7]
@@ -416,7 +414,7 @@ def test_combining_returns_the_new_values_if_they_are_wanted(make_state, kind):
 
 def test_combining_a_batch_behind_a_row_is_refused_and_names_both_txids(make_state, select):
     state = make_state(kind=TRANSACTIONAL)
-    batches = Batches(state, combine=SumUp())
+    batches = Batches(state, combine=Sum())
     batches.commit({"a": 1, "b": 1})
     with_newer = make_state(kind=TRANSACTIONAL)
     committed(with_newer, 9, {"b": 1})
@@ -429,7 +427,7 @@ def test_combining_a_batch_behind_a_row_is_refused_and_names_both_txids(make_sta
 
 
 def test_a_partial_result_of_none_is_left_to_the_combiner(make_state, select):
-    class SkipNone(SumUp):
+    class SkipNone(Sum):
         def combine(self, left, right):
             return left if right is None else left + right
 
@@ -448,10 +446,10 @@ def test_a_batch_cannot_go_on_updating_after_it_combined(make_state):
     for go_on in (
         lambda: state.multi_update([("a",)], [Add(1)]),
         lambda: state.multi_get([("a",)]),
-        lambda: state.multi_combine([("a",)], [1], SumUp(), want_new=False),
+        lambda: state.multi_combine([("a",)], [1], Sum(), want_new=False),
     ):
         state.begin_commit(1)
-        state.multi_combine([("a",)], [1], SumUp(), want_new=False)
+        state.multi_combine([("a",)], [1], Sum(), want_new=False)
         with pytest.raises(AssertionError, match="a batch combines once"):
             go_on()
 
@@ -463,7 +461,7 @@ def test_combining_after_an_update_of_the_same_batch_folds_them_together(make_st
     state.begin_commit(1)
 
     state.multi_update([("a",)], [Add(1)])
-    new = state.multi_combine([("a",), ("b",)], [10, 20], SumUp(), want_new=True)
+    new = state.multi_combine([("a",), ("b",)], [10, 20], Sum(), want_new=True)
     state.commit(1)
     batches.mark()
     batches.settle()
@@ -476,7 +474,7 @@ def test_combining_without_a_writer_goes_the_general_way(make_state):
     state = make_state()
     state.begin_commit(1)
 
-    state.multi_combine([("a",)], [2], SumUp(), want_new=False)
+    state.multi_combine([("a",)], [2], Sum(), want_new=False)
     state.commit(1)
 
     assert state.multi_get([("a",)]) == [2]
@@ -499,7 +497,7 @@ def test_a_sum_beyond_64_bits_is_refused_and_nothing_changes(
 
 
 def test_null_and_nan_keys_are_combined_like_any_other(make_state):
-    batches = Batches(make_state("a string, b double"), combine=SumUp())
+    batches = Batches(make_state("a string, b double"), combine=Sum())
     keys = [(None, math.nan), ("", 0.0), (None, 0.0)]
 
     for _ in range(2):

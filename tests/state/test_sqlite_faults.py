@@ -15,7 +15,7 @@ import pytest
 
 from tests.soaking import soaked
 from tests.state.commit_child import LAST_TXID, commit_the_rest, load_ledger, partials
-from tests.state_support import Add, Batches, SumUp, committed, pairs_of
+from tests.state_support import Add, Batches, committed, pairs_of
 from waterspout.config import Config
 from waterspout.errors import (
     DamagedStoreError,
@@ -31,6 +31,7 @@ from waterspout.schema import Schema
 from waterspout.state.base import StateKind
 from waterspout.state.head import Stamp
 from waterspout.state.sqlite import SQLiteState
+from waterspout.trident import Sum
 
 ROOT = Path(__file__).parents[2]
 CHILD = Path(__file__).with_name("commit_child.py")
@@ -289,7 +290,7 @@ def test_a_read_only_file_system_is_refused_before_anything_runs(mount, there):
         backing.multi_put([], [])
 
 
-@pytest.mark.parametrize("combine", [None, SumUp()], ids=["folded", "combined"])
+@pytest.mark.parametrize("combine", [None, Sum()], ids=["folded", "combined"])
 def test_a_full_disk_leaves_the_last_batch_intact_and_is_no_trouble_once_there_is_room(
     mount, combine
 ):
@@ -315,7 +316,7 @@ def test_a_full_disk_leaves_the_last_batch_intact_and_is_no_trouble_once_there_i
 
 
 def test_an_error_of_the_database_leaves_no_broken_connection_behind(make_state, change):
-    batches = Batches(make_state(), combine=SumUp())
+    batches = Batches(make_state(), combine=Sum())
     batches.commit({"a": 1})
     batches.claim()
     change("ALTER TABLE word_counts RENAME TO gone")

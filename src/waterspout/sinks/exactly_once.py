@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from waterspout.config import Config
@@ -43,36 +44,33 @@ def _target(factory: StateFactory, keys: FieldNames, columns: dict[str, ColumnOp
     return Target(factory, names, Columns(**columns))
 
 
+@dataclass(eq=False)
 class ExactlyOnce:
     """The sink: Spark calls it with each batch. It can be pickled at any time."""
 
-    def __init__(
-        self,
-        targets: tuple[Target, ...],
-        name: str = "foreachBatch",
-        starts_at: int = 0,
-        config: Config | None = None,
-    ) -> None:
-        locations = [target.factory.location() for target in targets]
+    targets: tuple[Target, ...]
+    name: str = "foreachBatch"
+    starts_at: int = 0
+    config: Config = field(default_factory=Config)
+    _run: SinkRun | None = field(default=None, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        locations = [target.factory.location() for target in self.targets]
         if len(set(locations)) < len(locations):
             raise TopologyError(
                 f"two states of one sink are kept in {locations[-1]}; use two tables"
             )
-        self.targets = targets
-        self.name = check_topology_id(name)
-        self.starts_at = starts_at
-        self.config = config or Config()
-        self._run: SinkRun | None = None
+        check_topology_id(self.name)
 
     def also(
         self, factory: StateFactory, *, keys: FieldNames = (), **columns: ColumnOperation
     ) -> ExactlyOnce:
         """Return a sink that also counts each batch into this state."""
-        return self._with(targets=(*self.targets, _target(factory, keys, columns)))
+        return replace(self, targets=(*self.targets, _target(factory, keys, columns)))
 
     def named(self, name: str) -> ExactlyOnce:
         """Return the sink under this name. A state accepts only the sink that wrote it first."""
-        return self._with(name=name)
+        return replace(self, name=name)
 
     def starting_at(self, batch_id: int) -> ExactlyOnce:
         """Return a sink whose states begin with this batch, for a query that has run before.
@@ -81,11 +79,11 @@ class ExactlyOnce:
         """
         if not isinstance(batch_id, int) or isinstance(batch_id, bool) or batch_id < 0:
             raise TopologyError(f"a batch id is a number from 0 on, not {batch_id!r}")
-        return self._with(starts_at=batch_id)
+        return replace(self, starts_at=batch_id)
 
     def configured(self, config: Config) -> ExactlyOnce:
         """Return the sink with other settings (`state_partitions`, `commit_in` and the like)."""
-        return self._with(config=config)
+        return replace(self, config=config)
 
     def __call__(self, frame: Any, batch_id: int) -> None:
         """Count a batch (a DataFrame), unless it was counted already."""
@@ -98,12 +96,3 @@ class ExactlyOnce:
     def __getstate__(self) -> dict[str, Any]:
         # Connections and sessions cannot travel; they are made again where Spark calls.
         return {**self.__dict__, "_run": None}
-
-    def _with(self, **changes: Any) -> ExactlyOnce:
-        given = {
-            "targets": self.targets,
-            "name": self.name,
-            "starts_at": self.starts_at,
-            "config": self.config,
-        }
-        return ExactlyOnce(**{**given, **changes})

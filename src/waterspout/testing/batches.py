@@ -19,9 +19,6 @@ __all__ = [
     "OWNER",
     "Add",
     "Batches",
-    "Greatest",
-    "Least",
-    "SumUp",
     "committed",
     "keys_of",
 ]
@@ -41,41 +38,7 @@ class Add(ValueUpdater[int]):
     amount: int
 
     def update(self, stored: int | None) -> int:
-        """Return the sum."""
         return (stored or 0) + self.amount
-
-
-@dataclass(frozen=True)
-class SumUp(Combiner):
-    """Add partial results; a store may do it itself."""
-
-    merge = "sum"
-
-    def combine(self, left: Any, right: Any) -> Any:
-        """Return the sum."""
-        return left + right
-
-
-@dataclass(frozen=True)
-class Least(Combiner):
-    """Keep the least of the partial results; a store may do it itself."""
-
-    merge = "min"
-
-    def combine(self, left: Any, right: Any) -> Any:
-        """Return the lesser one."""
-        return min(left, right)
-
-
-@dataclass(frozen=True)
-class Greatest(Combiner):
-    """Keep the greatest of the partial results; a store may do it itself."""
-
-    merge = "max"
-
-    def combine(self, left: Any, right: Any) -> Any:
-        """Return the greater one."""
-        return max(left, right)
 
 
 def keys_of(updates: Mapping[Any, Any]) -> list[tuple[Any, ...]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
@@ -43,6 +44,7 @@ class FaultyMap(LayeredMap[V]):
 
     def __init__(self, backing: BackingMap[V], plan: Sequence[WriteFault | None] = ()) -> None:
         super().__init__(backing)
+        self._original = self
         self.plan = list(plan)
         self.after_get: Callable[[], None] | None = None
         """Called once, after the next read: what happens between a read and a write."""
@@ -51,19 +53,21 @@ class FaultyMap(LayeredMap[V]):
 
     @property
     def uncached(self) -> BackingMap[V]:
-        """This map over the one that reads the store itself."""
+        """This map over the one that reads the store itself, with the same plan and callbacks."""
         below = self._backing.uncached
-        return self if below is self._backing else _Uncached(below, self)
+        if below is self._backing:
+            return self
+        other = copy(self)
+        other._backing = below
+        return other
 
     def multi_get(self, keys: Sequence[Key]) -> list[V | None]:
-        """Read from the map below."""
         self._announce()
         found = self._backing.multi_get(keys)
         self._interrupt()
         return found
 
     def multi_put(self, keys: Sequence[Key], values: Sequence[V]) -> None:
-        """Write to the map below, or fail."""
         self._write(len(keys), lambda n: self._backing.multi_put(_of(keys, n), _of(values, n)))
 
     def read_head(self) -> Head | None:
@@ -71,7 +75,6 @@ class FaultyMap(LayeredMap[V]):
         return super().read_head()
 
     def move_head(self, expected: Head | None, new: Head) -> None:
-        """Move the head of the map below, or fail."""
         self._write(1, lambda n: self._below.move_head(expected, new) if n else None)
 
     def fenced_put(
@@ -81,8 +84,6 @@ class FaultyMap(LayeredMap[V]):
         values: Sequence[V],
         read: Sequence[V | None] | None = None,
     ) -> None:
-        """Write to the map below under its fence, or fail."""
-
         def put(n: list[int]) -> None:
             found = None if read is None else _of(read, n)
             self._below.fenced_put(stamp, _of(keys, n), _of(values, n), found)
@@ -92,7 +93,6 @@ class FaultyMap(LayeredMap[V]):
     def multi_compare_and_put(
         self, keys: Sequence[Key], read: Sequence[V | None], values: Sequence[V]
     ) -> list[bool]:
-        """Write to the map below, or fail."""
         stored: list[bool] = []
 
         def put(n: list[int]) -> None:
@@ -103,26 +103,23 @@ class FaultyMap(LayeredMap[V]):
         return stored
 
     def can_combine(self, combiner: Combiner) -> bool:
-        """Whether the map below can."""
         below = self._backing.fence
         return below is not None and below.can_combine(combiner)
 
     def fenced_combine(
         self, stamp: Stamp, keys: Sequence[Key], values: Sequence[Any], combiner: Combiner
     ) -> None:
-        """Combine in the map below, or fail."""
-
         def combine(n: list[int]) -> None:
             self._below.fenced_combine(stamp, _of(keys, n), _of(values, n), combiner)
 
         self._write(len(keys), combine)
 
     def _announce(self) -> None:
-        if self.before_call is not None:
-            self.before_call()
+        if self._original.before_call is not None:
+            self._original.before_call()
 
     def _interrupt(self) -> None:
-        act, self.after_get = self.after_get, None
+        act, self._original.after_get = self._original.after_get, None
         if act is not None:
             act()
 
@@ -136,21 +133,6 @@ class FaultyMap(LayeredMap[V]):
         if chosen:
             write(chosen)
         raise StoreError(f"injected: {len(chosen)} of {number} were written ({fault.when})")
-
-
-class _Uncached(FaultyMap[V]):
-    """A faulty map without the cache below it; it shares plan and callbacks with that map."""
-
-    def __init__(self, backing: BackingMap[V], whole: FaultyMap[V]) -> None:
-        super().__init__(backing)
-        self.plan = whole.plan
-        self._whole = whole
-
-    def _announce(self) -> None:
-        self._whole._announce()
-
-    def _interrupt(self) -> None:
-        self._whole._interrupt()
 
 
 def _of(items: Sequence[Any], chosen: list[int]) -> list[Any]:

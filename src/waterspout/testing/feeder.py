@@ -99,11 +99,9 @@ class FeederSpout(Spout):
     def open(
         self, conf: Mapping[str, Any], context: TopologyContext, collector: SpoutCollector
     ) -> None:
-        """Remember the way out."""
         self._collector = collector
 
     def next_tuple(self) -> None:
-        """Emit one message of the feed, if there is one."""
         try:
             message = self._feed.messages.popleft()
         except IndexError:

@@ -7,15 +7,14 @@ import math
 import socket
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 from selectors import EVENT_READ, EVENT_WRITE, DefaultSelector
-from types import TracebackType
-from typing import Literal, Self, TypeVar
+from typing import Literal, TypeVar
 
 __all__ = ["FaultProxy"]
 
@@ -28,7 +27,7 @@ SLICES_PER_SECOND = 20
 ANSWER_TIMEOUT_S = 30.0
 
 
-class FaultProxy:
+class FaultProxy(AbstractContextManager["FaultProxy"]):
     """Stand in front of a server on the loopback, and lose what a network may lose.
 
     The proxy serves from its construction until `close`. It knows no protocol: a request is what
@@ -56,7 +55,7 @@ class FaultProxy:
         self.address: tuple[str, int] = (str(address[0]), int(address[1]))
         self._links: list[_Link] = []
         self._armed: list[_Fault] = []
-        self._tally = _Tally()
+        self._counts: Counter[str] = Counter()
         self._refusing = self._hanging = self._closed = False
         self._delay_s = 0.0
         self._bytes_per_second: float | None = None
@@ -69,15 +68,7 @@ class FaultProxy:
         self._thread = threading.Thread(target=self._serve, name="fault-proxy", daemon=True)
         self._thread.start()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.close()
 
     @property
@@ -88,7 +79,7 @@ class FaultProxy:
     @property
     def connections(self) -> int:
         """How many connections were accepted and not refused."""
-        return self._ask(lambda: self._tally.connections)
+        return self._ask(lambda: self._counts["connections"])
 
     @property
     def requests(self) -> int:
@@ -97,22 +88,22 @@ class FaultProxy:
         A client that still sends one pipeline while the first replies to it arrive may be
         counted more than once; requests without a reply are counted with the one after them.
         """
-        return self._ask(lambda: self._tally.requests)
+        return self._ask(lambda: self._counts["requests"])
 
     @property
     def bytes_up(self) -> int:
         """How many bytes were passed to the server."""
-        return self._ask(lambda: self._tally.bytes_up)
+        return self._ask(lambda: self._counts["bytes_up"])
 
     @property
     def bytes_down(self) -> int:
         """How many bytes were passed to clients."""
-        return self._ask(lambda: self._tally.bytes_down)
+        return self._ask(lambda: self._counts["bytes_down"])
 
     @property
     def dropped(self) -> int:
         """How many requests and replies were lost by a fault that was armed for them."""
-        return self._ask(lambda: self._tally.dropped)
+        return self._ask(lambda: self._counts["dropped"])
 
     def cut(self) -> None:
         """End all connections there are; new ones are served."""
@@ -206,11 +197,7 @@ class FaultProxy:
                 act()
 
     def _questions(self) -> list[Callable[[], None]]:
-        asked = []
-        with suppress(Empty):
-            while True:
-                asked.append(self._asked.get_nowait())
-        return asked
+        return [self._asked.get() for _ in range(self._asked.qsize())]
 
     def _accept(self) -> None:
         while True:
@@ -229,7 +216,7 @@ class FaultProxy:
                 end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             link = _Link(_Pipe(client, server), _Pipe(server, client))
             self._links.append(link)
-            self._tally.connections += 1
+            self._counts["connections"] += 1
             if server.connect_ex(self._target) not in (0, errno.EINPROGRESS):
                 self._sever(link)
 
@@ -248,12 +235,12 @@ class FaultProxy:
         self._read_requests(link, now)
         self._read_replies(link, now)
         if not link.severed:
-            self._tally.bytes_up += self._write(link.up, now)
+            self._counts["bytes_up"] += self._write(link.up, now)
         if link.down.due_at() <= now:
             # What a client sent before it can see this reply does not follow the reply.
             self._read_requests(link, now)
             if not link.severed and (passed := self._write(link.down, now)):
-                self._tally.bytes_down += passed
+                self._counts["bytes_down"] += passed
                 link.speaking = False
         if not link.severed:
             self._finish(link, now)
@@ -263,10 +250,10 @@ class FaultProxy:
             if not link.speaking:
                 link.speaking = True
                 link.fault = None  # a reply too short for it
-                self._tally.requests += 1
+                self._counts["requests"] += 1
             fault = link.fault or self._struck(link, data)
             if fault is not None and fault.kind == "request":
-                self._tally.dropped += 1
+                self._counts["dropped"] += 1
                 self._sever(link)
                 return
             if link.fault is None and fault is not None:
@@ -308,7 +295,7 @@ class FaultProxy:
         if link.fault is not None:
             passed = link.fault.passing > 0 and link.passing == 0 and not link.down.held
             if passed or link.down.ended or link.quiet_at(self._quiet_s) <= now:
-                self._tally.dropped += link.fault.passing > 0
+                self._counts["dropped"] += link.fault.passing > 0
                 self._sever(link)
             return
         for pipe in (link.up, link.down):
@@ -329,7 +316,7 @@ class FaultProxy:
         self._links.remove(link)
         if link.fault is not None and not link.fault.passing:
             # However the connection came to its end, this reply will never arrive.
-            self._tally.dropped += 1
+            self._counts["dropped"] += 1
         for end in (link.up.source, link.down.source):
             self._listen(end, 0)
             _end(end)
@@ -359,17 +346,6 @@ class FaultProxy:
         for link in self._links:
             due = min(due, link.up.wakes_at(), link.down.wakes_at(), link.quiet_at(self._quiet_s))
         return None if due == math.inf else max(0.0, due - time.monotonic())
-
-
-@dataclass
-class _Tally:
-    """What the proxy has counted."""
-
-    connections: int = 0
-    requests: int = 0
-    bytes_up: int = 0
-    bytes_down: int = 0
-    dropped: int = 0
 
 
 @dataclass(eq=False)

@@ -36,15 +36,12 @@ class MemoryLog(BatchSpout):
 
     @property
     def schema(self) -> Schema:
-        """The fields given."""
         return self._schema
 
     def open(self, context: SpoutContext) -> BatchPlanner:
-        """Start where the last committed batch ended."""
         return _LogPlanner(self)
 
     def read(self, metadata: Any) -> Read:
-        """Return the rows of the ranges."""
         ranges = list(enumerate(metadata["ranges"]))
         rows = [row for p, (start, end) in ranges for row in self._partitions[p][start:end]]
         positions = [f"{p}:{offset}" for p, (start, end) in ranges for offset in range(start, end)]
@@ -68,7 +65,6 @@ class MemoryLog(BatchSpout):
         )
 
     def identity(self) -> Mapping[str, Any]:
-        """Kind and number of partitions."""
         return {**super().identity(), "partitions": len(self._partitions)}
 
 

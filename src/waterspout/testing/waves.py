@@ -23,19 +23,15 @@ class InProcessWaves(WaveEngine):
         self._keep_alive = keep_alive
         self._worker = Worker()
         self._wave: Wave | None = None
-        self.waves: list[Wave] = []
 
     @property
     def workers(self) -> int:
-        """How many shards a large wave has."""
         return self._workers
 
     def start(self, wave: Wave) -> None:
-        """Remember the wave."""
         self._wave = wave
 
     def poll(self, wait_s: float) -> WaveDone | WaveFailed | None:
-        """Run the wave that was started, if one was."""
         wave, self._wave = self._wave, None
         if wave is None:
             return None
@@ -54,5 +50,4 @@ class InProcessWaves(WaveEngine):
         """Nobody waits."""
 
     def cancel(self) -> None:
-        """Forget the wave."""
         self._wave = None

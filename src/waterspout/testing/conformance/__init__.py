@@ -9,6 +9,8 @@
 Needs pytest and hypothesis. `StateConformance` says what else a store may override.
 """
 
+from pkgutil import iter_modules
+
 from waterspout.errors import MissingDependencyError
 
 try:
@@ -18,22 +20,7 @@ except ImportError as error:
     raise MissingDependencyError(str(error.name), "dev") from error
 
 # Must come before the imports: a failed assertion then shows both sides, as in a test module.
-pytest.register_assert_rewrite(
-    *(
-        f"{__name__}.{suite}"
-        for suite in (
-            "combining",
-            "contract",
-            "heads",
-            "losses",
-            "network",
-            "outside",
-            "scanning",
-            "semantics",
-            "zombies",
-        )
-    )
-)
+pytest.register_assert_rewrite(*(f"{__name__}.{found.name}" for found in iter_modules(__path__)))
 
 from waterspout.testing.conformance.hooks import EQUAL_KEYS, ODD_KEYS  # noqa: E402
 from waterspout.testing.conformance.suite import StateConformance  # noqa: E402

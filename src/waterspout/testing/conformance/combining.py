@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from waterspout.errors import FencedError, StaleBatchError
 from waterspout.state.base import BackingMap, Combiner, FencedMap, StateKind
 from waterspout.state.memory import MemoryMap
-from waterspout.testing.batches import Batches, Greatest, Least, SumUp, committed
+from waterspout.testing.batches import Batches, committed
 from waterspout.testing.conformance.hooks import (
     OPAQUE,
     PLAIN,
@@ -23,10 +23,11 @@ from waterspout.testing.conformance.hooks import (
     examples,
 )
 from waterspout.testing.faulty import FaultyMap, WriteFault
+from waterspout.trident import Max, Min, Sum
 
 __all__ = ["CombineSuite"]
 
-COMBINERS = (SumUp(), Least(), Greatest())
+COMBINERS = (Sum(), Min(), Max())
 each_combiner = pytest.mark.parametrize("combiner", COMBINERS, ids=lambda combiner: combiner.merge)
 histories = st.lists(
     st.lists(
@@ -81,7 +82,7 @@ class CombineSuite(StoreHooks):
     def test_a_task_retried_within_one_attempt_combines_from_the_same_value(
         self, kind: StateKind, count: int
     ) -> None:
-        batches = self.batches(kind, self._combining(kind, SumUp()), combine=SumUp())
+        batches = self.batches(kind, self._combining(kind, Sum()), combine=Sum())
         batches.commit({"a": 1})
         batches.claim()
         batches.write({"a": 2, "b": 2})
@@ -92,10 +93,10 @@ class CombineSuite(StoreHooks):
 
     @each_kind
     def test_the_records_are_those_that_python_would_have_written(self, kind: StateKind) -> None:
-        store, model = self._combining(kind, SumUp()), MemoryMap[Any]()
+        store, model = self._combining(kind, Sum()), MemoryMap[Any]()
         records = []
         for backing in (store, model):
-            batches = self.batches(kind, backing, combine=SumUp())
+            batches = self.batches(kind, backing, combine=Sum())
             batches.commit({"a": 1})
             batches.commit({"a": 2, "b": 2})
             records.append(batches.state.records([("a",), ("b",), ("c",)]))
@@ -106,15 +107,15 @@ class CombineSuite(StoreHooks):
     def test_combining_with_any_other_stamp_is_refused_and_changes_nothing(
         self, kind: StateKind
     ) -> None:
-        fence = self._combining(kind, SumUp())
-        batches = self.batches(kind, fence, combine=SumUp())
+        fence = self._combining(kind, Sum())
+        batches = self.batches(kind, fence, combine=Sum())
         batches.lose({"a": 1})
         batches.claim()
         before = fence.multi_get([("a",), ("b",)])
 
         for stamp in (at(1, 0).stamp, at(2, 1).stamp, at(1, 1, epoch=2).stamp):
             with pytest.raises(FencedError):
-                fence.fenced_combine(stamp, [("a",), ("b",)], [100, 100], SumUp())
+                fence.fenced_combine(stamp, [("a",), ("b",)], [100, 100], Sum())
 
         assert fence.multi_get([("a",), ("b",)]) == before
 
@@ -122,8 +123,8 @@ class CombineSuite(StoreHooks):
     def test_combining_a_batch_behind_a_record_is_refused_and_changes_nothing(
         self, kind: StateKind
     ) -> None:
-        fence = self._combining(kind, SumUp())
-        batches = self.batches(kind, fence, combine=SumUp())
+        fence = self._combining(kind, Sum())
+        batches = self.batches(kind, fence, combine=Sum())
         batches.commit({"a": 1})
         committed(self.state(kind, fence), 9, {"b": 1})
         batches.claim()
@@ -137,8 +138,8 @@ class CombineSuite(StoreHooks):
     @each_exact_kind
     def test_a_failed_combine_is_made_good_by_the_replay(self, kind: StateKind) -> None:
         for fault in (WriteFault("before"), WriteFault("after"), WriteFault("halfway", 1)):
-            faulty = FaultyMap(self._combining(kind, SumUp()))
-            batches: Batches = self.batches(kind, faulty, combine=SumUp())
+            faulty = FaultyMap(self._combining(kind, Sum()))
+            batches: Batches = self.batches(kind, faulty, combine=Sum())
             batches.commit({"a": 1})
             faulty.plan[:] = [None, fault]
             batches.persist({"a": 10, "b": 10})
@@ -146,7 +147,7 @@ class CombineSuite(StoreHooks):
             assert batches.values("a", "b") == [11, 10], fault
 
     def test_many_keys_are_combined_in_one_call(self) -> None:
-        batches = self.batches(OPAQUE, self._combining(OPAQUE, SumUp()), combine=SumUp())
+        batches = self.batches(OPAQUE, self._combining(OPAQUE, Sum()), combine=Sum())
         updates = {f"word {n}": n for n in range(self.many // 5)}
         batches.commit(updates)
         batches.commit(updates)

@@ -20,7 +20,6 @@ from waterspout.testing.proxy import FaultProxy
 
 __all__ = [
     "EQUAL_KEYS",
-    "EXACT_KINDS",
     "ODD_KEYS",
     "OPAQUE",
     "PLAIN",
@@ -38,58 +37,25 @@ OPAQUE, TRANSACTIONAL, PLAIN = (
     StateKind.TRANSACTIONAL,
     StateKind.NON_TRANSACTIONAL,
 )
-EXACT_KINDS = (OPAQUE, TRANSACTIONAL)
 each_kind = pytest.mark.parametrize("kind", list(StateKind), ids=lambda kind: kind.value)
-each_exact_kind = pytest.mark.parametrize("kind", EXACT_KINDS, ids=lambda kind: kind.value)
+each_exact_kind = pytest.mark.parametrize(
+    "kind", [OPAQUE, TRANSACTIONAL], ids=lambda kind: kind.value
+)
 
+_ODD_TEXTS = (
+    *("", "x" * 1_000_000, "x" * 1_000_000 + "y", "naïve ☃ 𝄞", "nai\u0308ve ☃ 𝄞", "\ud800"),
+    *("a", "A", "a ", " a", "a\0b", "a\0c", "a:b", "a/b", "../a", "a\nb", "a\r\nb"),
+    *("a,b", 'a","b', "a\\", "1", "null", '["a"]', "NaN", "*"),
+    *("a'; DROP TABLE state0; --", "%s {} $1 ? :a"),
+)
+_ODD_VALUES = (
+    *(None, 1, 1.0, True, b"1", 0, False, 10**30, -1, math.nan, math.inf, -math.inf),
+    *((1, 2, 3), ()),
+)
 ODD_KEYS: tuple[tuple[Any, ...], ...] = (
-    (),
-    (None,),
-    ("",),
-    ("", ""),
-    (None, None),
-    ("x" * 1_000_000,),
-    ("x" * 1_000_000 + "y",),
-    ("naïve ☃ 𝄞",),
-    ("nai\u0308ve ☃ 𝄞",),
-    ("a\0b",),
-    ("a\0c",),
-    ("a",),
-    ("A",),
-    ("a ",),
-    (" a",),
-    ("a:b",),
-    ("a/b",),
-    ("../a",),
-    ("a\nb",),
-    ("a\r\nb",),
-    ("a", "b"),
-    ("a,b",),
-    ('a","b',),
-    ("a\\",),
-    ("\ud800",),
-    (1,),
-    ("1",),
-    (1.0,),
-    (True,),
-    (b"1",),
-    (0,),
-    (False,),
-    ("null",),
-    ('["a"]',),
-    (10**30,),
-    (-1,),
-    ((1, 2), 3),
-    (1, (2, 3)),
-    ((1, 2, 3),),
-    ((),),
-    (math.nan,),
-    ("NaN",),
-    (math.inf,),
-    (-math.inf,),
-    ("a'; DROP TABLE state0; --",),
-    ("%s {} $1 ? :a",),
-    ("*",),
+    *((text,) for text in _ODD_TEXTS),
+    *((value,) for value in _ODD_VALUES),
+    *((), ("", ""), (None, None), ("a", "b"), ((1, 2), 3), (1, (2, 3))),
 )
 """Keys that stores are known to confuse or to fail on; no two of them are equal."""
 
@@ -174,24 +140,9 @@ class StoreHooks:
     def comparing(self, kind: StateKind) -> FencedMap[Any]:
         """Return a new store that compares key by key, or skip the test."""
         fence = self.fenced(kind)
-        if not self.compares(fence):
+        if not isinstance(fence.uncached, ComparingMap):
             pytest.skip("this store checks the head with each write; it does not compare keys")
         return fence
-
-    def checking(self, kind: StateKind) -> FencedMap[Any]:
-        """Return a new store that checks the head with each write, or skip the test."""
-        fence = self.fenced(kind)
-        if self.compares(fence):
-            pytest.skip(
-                "this store compares key by key: a write of an old attempt succeeds where nobody "
-                "has written since, and readers skip it because the head names another attempt"
-            )
-        return fence
-
-    @staticmethod
-    def compares(backing: BackingMap[Any]) -> bool:
-        """Whether a store compares key by key instead of checking the head."""
-        return isinstance(backing.uncached, ComparingMap)
 
     @staticmethod
     def state(kind: StateKind, backing: BackingMap[Any]) -> BatchedMap[Any, Any]:
