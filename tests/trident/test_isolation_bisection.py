@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from waterspout.errors import FailedException
-from waterspout.trident.isolation.bisection import bisect
+from waterspout.trident.isolation.running import bisect
 
 
 class Calls:

@@ -8,8 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from waterspout.cli.failures import one_line
-from waterspout.cli.screen import Screen, counted
-from waterspout.cli.throttling import Throttle
+from waterspout.cli.screen import Screen, Throttle
 
 __all__ = ["logging_to"]
 
@@ -49,7 +48,8 @@ class _ScreenHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         if record.levelno > logging.WARNING:
             return  # what ends a run is raised as well, and told at the end
-        throttle = self._throttles.setdefault(str(record.msg), Throttle())
+        named = ("more warning like it", "more warnings like it")
+        throttle = self._throttles.setdefault(str(record.msg), Throttle(*named))
         if throttle.is_over:
             self._tell_held_back(throttle)
         if throttle.passes():
@@ -61,7 +61,5 @@ class _ScreenHandler(logging.Handler):
             self._tell_held_back(throttle)
 
     def _tell_held_back(self, throttle: Throttle) -> None:
-        count = throttle.take_held_back()
-        if count:
-            what = counted(count, "more warning like it", "more warnings like it")
-            self._screen.say(f"warning: {what}; the log has them", "yellow")
+        for line in throttle.held_back():
+            self._screen.say(f"warning: {line}", "yellow")

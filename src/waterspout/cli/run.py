@@ -11,13 +11,13 @@ from typing import Annotated
 
 import typer
 
-from waterspout.cli.kinds import kind_of
+from waterspout.cli.check import explained
 from waterspout.cli.loading import load_topology
 from waterspout.cli.logs import logging_to
 from waterspout.cli.options import ConfigFile, Settings, Target, read_config
 from waterspout.cli.screen import Screen
 from waterspout.cli.stopping import StopSignals
-from waterspout.cli.watching import Watcher, start_waiting
+from waterspout.cli.watching import Watcher, start_waiting, watch
 from waterspout.errors import ConfigError
 from waterspout.run import Run, submit
 
@@ -54,8 +54,7 @@ def run(
         raise ConfigError("--master and --remote exclude each other; give one of them")
     conf = read_config(config, setting)
     topology = load_topology(target)
-    kind = kind_of(topology)
-    kind.check(conf)  # before a JVM is started
+    explained(topology, conf)  # before a JVM is started
     log = (log_file or _new_log_file(topology.name)).absolute()
     with StopSignals() as stop, Screen() as screen, logging_to(log, screen):
         screen.say(f"{topology.name}: starting; Spark logs to {log}")
@@ -69,7 +68,7 @@ def run(
                 screen.say(f"{topology.name}: stopped before it began")
                 return
             stop.be_patient()
-            _watch(running, kind.watch(running), stop, screen, until_idle=until_idle)
+            _watch(running, watch(topology, running), stop, screen, until_idle=until_idle)
         finally:
             stop.be_patient()
             if session is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TextIO
 
 from rich.console import Console, JustifyMethod
@@ -14,10 +14,12 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-__all__ = ["Screen", "counted", "harmless", "print_table"]
+__all__ = ["Screen", "Throttle", "counted", "harmless", "print_table"]
 
 _UNLIMITED = 10_000
 _SHOW_EVERY_S = 10.0
+_LINES_PER_INTERVAL = 5
+_INTERVAL_S = 10.0
 
 
 class Screen:
@@ -81,6 +83,40 @@ class Screen:
         if self.is_live:
             self._console.show_cursor()
             self._console.line()
+
+
+class Throttle:
+    """Lets five lines through in ten seconds, and counts what it holds back.
+
+    `noun` and `nouns` are what one more line is called, and several.
+    """
+
+    def __init__(self, noun: str, nouns: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self._names = (noun, nouns)
+        self._clock = clock
+        self._since = float("-inf")
+        self._passed = 0
+        self._held_back = 0
+
+    def passes(self) -> bool:
+        """Say whether one more line may be shown now."""
+        if self.is_over:
+            self._since, self._passed = self._clock(), 0
+        self._passed += 1
+        if self._passed <= _LINES_PER_INTERVAL:
+            return True
+        self._held_back += 1
+        return False
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the next line begins an interval."""
+        return self._clock() - self._since >= _INTERVAL_S
+
+    def held_back(self) -> list[str]:
+        """Say in a line how many were held back since the last call, if any were."""
+        count, self._held_back = self._held_back, 0
+        return [f"{counted(count, *self._names)}; the log has them"] if count else []
 
 
 def print_table(

@@ -9,19 +9,16 @@ from collections import deque
 from collections.abc import Callable
 
 from waterspout.cli.failures import one_line
-from waterspout.cli.screen import counted
-from waterspout.cli.throttling import Throttle
+from waterspout.cli.screen import Throttle, counted
 from waterspout.coordination.progress import BatchTotals, RunSnapshot, WaveTotals
 from waterspout.run import Run
+from waterspout.topology.graph import Topology
+from waterspout.transactional.builder import TransactionalTopology
+from waterspout.trident.topology import TridentTopology
 
-__all__ = [
-    "BatchWatcher",
-    "ErrorLines",
-    "Rate",
-    "Watcher",
-    "WaveWatcher",
-    "start_waiting",
-]
+__all__ = ["BatchWatcher", "ErrorLines", "Watcher", "WaveWatcher", "start_waiting", "watch"]
+
+_RATE_OVER_S = 3.0
 
 
 class Watcher(ABC):
@@ -29,7 +26,7 @@ class Watcher(ABC):
 
     def __init__(self, run: Run) -> None:
         self._run = run
-        self._rate = Rate()
+        self._rate = _Rate()
 
     @abstractmethod
     def now(self) -> str:
@@ -61,7 +58,6 @@ class BatchWatcher(Watcher):
         self._noun = noun
 
     def now(self) -> str:
-        """Return the batches and rows, what is in flight, and rows a second."""
         snapshot = self._run.snapshot()
         rate = self._rate.at(snapshot.totals[self._key])
         return (
@@ -70,7 +66,6 @@ class BatchWatcher(Watcher):
         )
 
     def total(self) -> str:
-        """Return the batches and rows."""
         return self._sum(self._run.snapshot())
 
     def _sum(self, snapshot: RunSnapshot) -> str:
@@ -92,7 +87,6 @@ class WaveWatcher(Watcher):
         self._errors = ErrorLines()
 
     def now(self) -> str:
-        """Return the waves, tuples and messages, what is pending, and tuples a second."""
         snapshot = self._run.snapshot()
         last = snapshot.last_progress or {"pending": 0, "throttled": False}
         speed = f"{last['pending']:,} pending, {self._rate.at(snapshot.totals['executed']):,.0f}"
@@ -100,11 +94,9 @@ class WaveWatcher(Watcher):
         return f"{_sum_of_waves(snapshot)}, {speed} tuples/s{throttled}"
 
     def total(self) -> str:
-        """Return the waves, tuples and messages."""
         return _sum_of_waves(self._run.snapshot())
 
     def news(self, *, last: bool = False) -> list[str]:
-        """Return a line for each new kind of error of a component."""
         return self._errors.new(self._run, last=last)
 
 
@@ -131,7 +123,8 @@ class ErrorLines:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._known: set[tuple[str, str]] = set()
         # Errors that quote their tuples are each of a kind of their own.
-        self._throttle = Throttle(clock)
+        kinds = ("more error of another kind", "more errors of other kinds")
+        self._throttle = Throttle(*kinds, clock)
 
     def new(self, run: Run, *, last: bool = False) -> list[str]:
         """Return the kinds that were not known at the last call, or how many were held back."""
@@ -142,34 +135,37 @@ class ErrorLines:
         new = [kind for kind in counts if kind not in self._known]
         # Not more than the run remembers; what it has forgotten is told again, as new.
         self._known = set(counts)
-        lines = self._held_back() if self._throttle.is_over else []
+        lines = self._throttle.held_back() if self._throttle.is_over else []
         for kind in new:
             if self._throttle.passes():
                 times = f" ({counts[kind]:,} times)" if counts[kind] > 1 else ""
                 lines.append(f"{kind[0]}: {one_line(kind[1])}{times}")
-        return [*lines, *self._held_back()] if last else lines
-
-    def _held_back(self) -> list[str]:
-        count = self._throttle.take_held_back()
-        what = counted(count, "more error of another kind", "more errors of other kinds")
-        return [f"{what}; the log has them"] if count else []
+        return [*lines, *self._throttle.held_back()] if last else lines
 
 
-class Rate:
+class _Rate:
     """How fast a number has grown of late."""
 
-    def __init__(self, start: int = 0, *, over_s: float = 3.0) -> None:
-        self._over_s = over_s
-        self._points = deque([(time.monotonic(), start)])
+    def __init__(self) -> None:
+        self._points = deque([(time.monotonic(), 0)])
 
     def at(self, value: int) -> float:
         """Note the value of now; return by how much a second it has grown."""
         now = time.monotonic()
-        while len(self._points) > 1 and now - self._points[1][0] >= self._over_s:
+        while len(self._points) > 1 and now - self._points[1][0] >= _RATE_OVER_S:
             self._points.popleft()
         self._points.append((now, value))
         since, before = self._points[0]
         return (value - before) / max(0.1, now - since)
+
+
+def watch(topology: Topology | TridentTopology, run: Run) -> Watcher:
+    """Return what tells how far a run of a topology is."""
+    if isinstance(topology, TridentTopology):
+        return BatchWatcher(run)
+    if isinstance(topology, TransactionalTopology):
+        return BatchWatcher(run, key="executed_tuples", noun="tuple")
+    return WaveWatcher(run)
 
 
 def start_waiting(run: Run) -> threading.Event:

@@ -38,7 +38,6 @@ class ReplaySpout(BatchSpout):
 
     @property
     def schema(self) -> Schema:
-        """One field: the request as text."""
         return Schema(((ASIDE, "string"),))
 
     def open(self, context: SpoutContext) -> BatchPlanner:
@@ -64,7 +63,6 @@ class ReplaySpout(BatchSpout):
         return _ReplayPlanner(self._location, self._nodes)
 
     def read(self, metadata: Any) -> Read:
-        """Look the requests up by their numbers."""
         if not metadata["ids"]:
             return RowsRead(self.schema, [])
         requests = self._location.requests()

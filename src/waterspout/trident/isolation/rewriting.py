@@ -18,8 +18,7 @@ from waterspout.schema import Schema
 from waterspout.spouts.reads import POSITION
 from waterspout.trident.isolation.letters import ASIDE
 from waterspout.trident.isolation.replay import REPLAY_SPOUT_ID, ReplaySpout
-from waterspout.trident.isolation.store import LettersFactory, LettersLocation
-from waterspout.trident.isolation.updater import LettersUpdater
+from waterspout.trident.isolation.store import LettersFactory, LettersLocation, LettersUpdater
 from waterspout.trident.plan.nodes import (
     Each,
     Isolated,

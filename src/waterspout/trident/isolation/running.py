@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from waterspout.arrow import arrow_schema
 from waterspout.config import Config
-from waterspout.errors import DeadLettersFullError
+from waterspout.errors import DeadLettersFullError, FailedException
 from waterspout.letters import DeadLetter
 from waterspout.schema import Schema
 from waterspout.spouts.reads import POSITION
-from waterspout.trident.isolation.bisection import bisect
 from waterspout.trident.isolation.letters import (
     ASIDE,
     LetterRequest,
@@ -26,11 +26,13 @@ from waterspout.trident.isolation.letters import (
     to_aside,
 )
 from waterspout.trident.isolation.replay import fit_row
-from waterspout.trident.operations.contracts import Operation, OperationContext
+from waterspout.trident.operations.contracts import OperationContext
 from waterspout.trident.plan.nodes import Isolated
-from waterspout.trident.runtime.rows import RowStep, apply_step, as_tuples, row_step
+from waterspout.trident.runtime.rows import RowStep, apply_step, as_tuples, prepared, row_step
 
-__all__ = ["IsolatedStep", "isolated_steps", "run_isolated"]
+__all__ = ["IsolatedStep", "bisect", "isolated_steps", "run_isolated"]
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,17 +70,40 @@ def run_isolated(
     What comes out has the fields of the last step, the position if that came in, and the hidden
     column, which is null in the good rows. Last come rows in which only that column is set.
     """
-    operations = [s.step.operation for s in steps if isinstance(s.step.operation, Operation)]
-    for operation in operations:
-        operation.prepare(conf, context)
-    try:
+    with prepared([step.step.operation for step in steps], conf, context):
         chain = _Chain(steps, conf.dead_letters_max)
         for batch in batches:
             yield from chain.run(batch)
         yield from chain.asides()
-    finally:
-        for operation in operations:
-            operation.cleanup()
+
+
+def bisect(call: Callable[[int, int], T], rows: int) -> tuple[list[T], list[tuple[int, Exception]]]:
+    """Call for all rows at once; where that fails, for each half of them, and so on.
+
+    `call(start, stop)` works on a range of rows. Returns the results of the ranges that
+    succeeded, in order, and each row that fails alone, with its error. With k bad rows among n
+    these are at most about 2 k (1 + log2 n) calls; with none, one. An error that tells of the
+    whole batch or of the machine, not of a row, is raised at once.
+    """
+    results: list[T] = []
+    bad: list[tuple[int, Exception]] = []
+    todo = [(0, rows)]
+    while todo:
+        start, stop = todo.pop()
+        try:
+            results.append(call(start, stop))
+        except (FailedException, MemoryError):
+            raise
+        except Exception as error:
+            if stop == start:
+                raise
+            if stop - start == 1:
+                bad.append((start, error))
+            else:
+                middle = (start + stop) // 2
+                # The first half comes next, so that results are in the order of the rows.
+                todo += [(middle, stop), (start, middle)]
+    return results, bad
 
 
 class _Chain:

@@ -9,14 +9,17 @@ from __future__ import annotations
 import sqlite3
 import threading
 import uuid
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from waterspout.config import Config
-from waterspout.letters import DeadLetter
+from waterspout.errors import TooManyBadRowsError
+from waterspout.letters import DeadLetter, refuse_when_full
 from waterspout.own_files import make_private
+from waterspout.safe_repr import shown
 from waterspout.schema import Schema
 from waterspout.state.base import BackingMap, StateFactory, StateKind
 from waterspout.state.columns import Layout
@@ -24,14 +27,17 @@ from waterspout.state.head import Head
 from waterspout.state.memory import MemoryMap
 from waterspout.state.opaque import OpaqueMap
 from waterspout.state.sqlite.state import SQLiteMap
-from waterspout.trident.isolation.letters import LetterKey
+from waterspout.trident.isolation.letters import LetterKey, LetterRequest, Seen, read_aside
 from waterspout.trident.isolation.requests import Requests
+from waterspout.trident.operations.contracts import StateUpdater, TridentCollector
+from waterspout.tuples import TridentTuple
 
-__all__ = ["LETTERS_FILE", "Letters", "LettersFactory", "LettersLocation"]
+__all__ = ["LETTERS_FILE", "Letters", "LettersFactory", "LettersLocation", "LettersUpdater"]
 
 LETTERS_FILE = "letters.db"
 _REQUESTS_FILE = "letter-requests.db"
 _TABLE = "letters"
+_EXAMPLES = 3
 _KEYS = Schema.parse("txid bigint, attempt bigint, n bigint")
 _VALUES = Schema.parse(
     "node string, fields string, row string, looks string, position string, error string, "
@@ -126,6 +132,51 @@ class Letters(OpaqueMap[Any]):
         return self.multi_get([LetterKey.parse(id)]) != [None]
 
 
+class LettersUpdater(StateUpdater[Letters]):
+    """Adds a batch's letters and removes those that were asked for; too many stop the run."""
+
+    def __init__(self, limit: int, max_bad_ratio: float) -> None:
+        self._limit = limit
+        self._max_bad_ratio = max_bad_ratio
+
+    def update_state(
+        self, state: Letters, tuples: Sequence[TridentTuple], collector: TridentCollector
+    ) -> None:
+        asides = [read_aside(row[0]) for row in tuples]
+        letters = [each for each in asides if isinstance(each, DeadLetter)]
+        seen = Counter[str]()
+        for each in asides:
+            if isinstance(each, Seen):
+                seen.update(each.rows)
+        self._refuse_too_many(letters, seen, state)
+        gone = [each.letter.id for each in asides if isinstance(each, LetterRequest)]
+        state.remove(gone)
+        if letters:  # otherwise there is nothing to count for
+            before = state.count() - len(gone)
+            refuse_when_full(before, letters, self._limit, "the batch is committed")
+        state.add(letters)
+
+    def _refuse_too_many(
+        self, letters: Sequence[DeadLetter], seen: Counter[str], state: Letters
+    ) -> None:
+        # Rows that were replayed do not count: they were known to be bad.
+        fresh = [letter for letter in letters if letter.failures == 1]
+        for node, bad in Counter(letter.failed_in for letter in fresh).items():
+            if bad > self._max_bad_ratio * seen[node]:
+                errors = [
+                    letter.error.split("\n")[0] for letter in fresh if letter.failed_in == node
+                ]
+                txid, _ = state.txid_and_attempt
+                examples = "; ".join(shown(e)[1:-1] for e in dict.fromkeys(errors[:_EXAMPLES]))
+                raise TooManyBadRowsError(
+                    f"{bad:,} of the {seen[node]:,} rows of batch {txid} that came to {node} are "
+                    f"bad: {bad / max(1, seen[node]):.1%}, and max_bad_ratio allows "
+                    f"{self._max_bad_ratio:.1%}. Nothing of the batch was committed. Mend the "
+                    f"operation or the source, or raise max_bad_ratio, and run the same command "
+                    f"again. Errors: {examples}"
+                )
+
+
 @dataclass(frozen=True, slots=True)
 class LettersLocation:
     """Where a topology's letters and the requests for them are: a folder, or this process."""
@@ -195,15 +246,12 @@ class LettersFactory(StateFactory):
         return self.letters.folder is None
 
     def make_state(self, conf: Config, partition_index: int, num_partitions: int) -> Letters:
-        """Open the letters; nothing is created before the first batch."""
         return self.letters.open()
 
     def identity(self) -> Mapping[str, Any]:
-        """Name the kind; the folder may be moved."""
-        return {"backend": "dead letters"}
+        return {"backend": "dead letters"}  # the folder may be moved
 
     def check(self) -> None:
-        """See that the file, if it is there, holds letters."""
         backing = self.letters.backing()
         if isinstance(backing, _LettersTable):
             try:
@@ -212,7 +260,6 @@ class LettersFactory(StateFactory):
                 backing.close()
 
     def location(self) -> str:
-        """Name the file."""
         if self.letters.folder is None:
             return f"memory:letters-{self.letters.token}"
         return f"sqlite:{self.letters.folder / LETTERS_FILE}#{_TABLE}"

@@ -21,7 +21,7 @@ from waterspout.trident.operations.contracts import (
     TridentCollector,
 )
 from waterspout.trident.plan.nodes import Aggregate, Aggregation
-from waterspout.trident.runtime.rows import as_tuples, rows_to_batch
+from waterspout.trident.runtime.rows import as_tuples, prepared, rows_to_batch
 from waterspout.tuples import TridentTuple
 
 __all__ = [
@@ -77,7 +77,7 @@ def run_aggregate(
     `partial`: this is a first step of combiners, whose results are combined again; a
     partition without tuples then gives nothing.
     """
-    with _prepared(step, conf, context):
+    with prepared([one.aggregator for one in step.aggregations], conf, context):
         groups = _Groups(step, batch_id)
         if not step.grouped and not partial:
             groups.of(())
@@ -97,7 +97,7 @@ def combine_partials(
 ) -> Iterator[pa.RecordBatch]:
     """Combine the partial results of combiners into one result per group."""
     assert step.partial is not None
-    with _prepared(step, conf, context):
+    with prepared([one.aggregator for one in step.aggregations], conf, context):
         groups = _Groups(step, None)
         if not step.grouped:
             groups.of(())
@@ -221,22 +221,6 @@ class _Groups:
     def all(self) -> Iterable[tuple[tuple[Any, ...], list[Any]]]:
         """Return each group's key and aggregations."""
         return self._by_name.values()
-
-
-class _prepared:
-    """Calls `prepare` of every aggregator, and `cleanup` whatever happens."""
-
-    def __init__(self, step: AggregateStep, conf: Config, context: OperationContext) -> None:
-        self._operations = [one.aggregator for one in step.aggregations]
-        self._setting = (conf, context)
-
-    def __enter__(self) -> None:
-        for operation in self._operations:
-            operation.prepare(*self._setting)
-
-    def __exit__(self, *_: object) -> None:
-        for operation in self._operations:
-            operation.cleanup()
 
 
 def _collect(step: AggregateStep, groups: _Groups, *, partial: bool) -> pa.RecordBatch:

@@ -19,7 +19,7 @@ from waterspout.trident.operations.contracts import (
     TridentCollector,
 )
 from waterspout.trident.plan.nodes import Join, MultiReduce
-from waterspout.trident.runtime.rows import as_tuples, rows_to_batch
+from waterspout.trident.runtime.rows import as_tuples, prepared, rows_to_batch
 from waterspout.tuples import TridentTuple, field_index
 
 __all__ = [
@@ -90,15 +90,12 @@ def run_multi_reduce(
     step: ReduceStep, batches: Iterable[pa.RecordBatch], conf: Config, context: OperationContext
 ) -> Iterator[pa.RecordBatch]:
     """Reduce the packed rows of a partition."""
-    step.reducer.prepare(conf, context)
-    try:
+    with prepared([step.reducer], conf, context):
         reducing = _Reducing(step)
         for batch in batches:
             for stream, group, row in _unpacked(step, batch):
                 reducing.take(stream, group, row)
         yield rows_to_batch(reducing.finish(), step.schema, step.title)
-    finally:
-        step.reducer.cleanup()
 
 
 class _Reducing:

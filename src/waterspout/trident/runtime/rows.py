@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
@@ -39,6 +40,7 @@ __all__ = [
     "append_repeated",
     "apply_step",
     "as_tuples",
+    "prepared",
     "row_step",
     "rows_to_batch",
     "run_steps",
@@ -89,14 +91,21 @@ def run_steps(
     context: OperationContext,
 ) -> Iterator[pa.RecordBatch]:
     """Run steps over a partition: prepare all, pass every batch through, clean up."""
-    operations = [s.operation for s in steps if isinstance(s.operation, Operation)]
-    for operation in operations:
-        operation.prepare(conf, context)
-    try:
+    with prepared([step.operation for step in steps], conf, context):
         for batch in batches:
             for step in steps:
                 batch = apply_step(step, batch)
             yield batch
+
+
+@contextmanager
+def prepared(functions: Iterable[Any], conf: Config, context: OperationContext) -> Iterator[None]:
+    """Call `prepare` of all that are operations, and `cleanup` whatever happens then."""
+    operations = [each for each in functions if isinstance(each, Operation)]
+    for operation in operations:
+        operation.prepare(conf, context)
+    try:
+        yield
     finally:
         for operation in operations:
             operation.cleanup()
