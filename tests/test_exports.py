@@ -29,7 +29,7 @@ SURFACE = {
             BatchFailed BatchInFlight BatchProcessed BatchProgress
             BatchTotals ErrorReported ErrorSummary Event
             Listener MessageDeadLettered ProgressBetweenWaves RunEnded
-            RunSnapshot SpoutPause SpoutPaused TimelineEntry
+            RunSnapshot SpoutPause SpoutPaused StateWritten TimelineEntry
             TreesDecided WaveFinished WaveInFlight WaveProgress
             WaveRetried WaveStarted WaveTotals
         """,

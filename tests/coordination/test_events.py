@@ -16,6 +16,7 @@ from waterspout.coordination.events import (
     MessageDeadLettered,
     RunEnded,
     SpoutPaused,
+    StateWritten,
     TreesDecided,
     WaveFinished,
 )
@@ -73,10 +74,28 @@ def test_a_batch_is_emitted_processed_and_committed():
         "BatchEmitted 1:0",
         "BatchProcessed 1:0",
         "BatchCommitting 1:0",
+        "StateWritten 1:0",
         "BatchCommitted 1:0",
     ]
     assert {event.run for event in events} == {"counting"}
     assert events[-1].progress["txid"] == 1
+
+
+def test_each_state_of_a_committed_batch_is_told_with_its_rows():
+    topology = TridentTopology("two")
+    words = topology.new_stream("words", FixedBatchSpout("word", 3, ["a", "b", "a"]))
+    words.group_by("word").persistent_aggregate(MemoryMapState(), Count(), out="n")
+    words.persistent_aggregate(MemoryMapState(), Count(), out="n")
+    events = []
+    run = LocalRun(topology, listener=events.append)
+
+    run.finish()
+
+    written = [event for event in events if isinstance(event, StateWritten)]
+    assert sorted(event.rows for event in written) == [1, 2]
+    assert {event.state for event in written} == set(run.plan.updates)
+    (committed,) = (event for event in events if isinstance(event, BatchCommitted))
+    assert committed.progress.written_rows == 3
 
 
 def test_a_failed_batch_is_told_with_those_that_are_replayed_because_of_it():

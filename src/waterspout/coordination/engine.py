@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 from waterspout.state.head import Claim
 from waterspout.transactional.attempt import TransactionAttempt
@@ -29,7 +29,8 @@ class Committed:
 
     attempt: TransactionAttempt
     commit_s: float = 0.0
-    written_rows: int = 0
+    written: Mapping[str, int] = field(default_factory=dict)
+    """How many rows went into each state, by its name."""
     committed_tuples: int = 0
 
 

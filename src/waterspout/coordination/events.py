@@ -27,6 +27,7 @@ __all__ = [
     "ProgressBetweenWaves",
     "RunEnded",
     "SpoutPaused",
+    "StateWritten",
     "TreesDecided",
     "WaveFinished",
     "WaveRetried",
@@ -102,6 +103,16 @@ class BatchCommitting(Event):
     """An attempt is stored as begun; its commit phase starts."""
 
     attempt: TransactionAttempt
+
+
+@dataclass(frozen=True, slots=True)
+class StateWritten(Event):
+    """A batch that has committed wrote to this state; told just before `BatchCommitted`."""
+
+    attempt: TransactionAttempt
+    state: str
+    rows: int
+    """Rows that went into its update: for an aggregation, one for each key."""
 
 
 @dataclass(frozen=True, slots=True)

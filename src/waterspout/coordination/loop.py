@@ -45,6 +45,7 @@ from waterspout.coordination.events import (
     BatchProcessed,
     EventBus,
     SpoutPaused,
+    StateWritten,
 )
 from waterspout.coordination.progress import BatchProgress
 from waterspout.coordination.store import CoordinationStore
@@ -298,13 +299,15 @@ class BatchLoop:
         for spout_id, planner in self._planners.items():
             planner.succeeded(attempt.txid, metadata[spout_id])
         self._setup.engine.release(attempt)
-        self.events.publish(BatchCommitted(self._name, attempt, self._progress(attempt)))
+        self._tell_committed(attempt)
 
-    def _progress(self, attempt: TransactionAttempt) -> BatchProgress:
-        """Return what there is to know of a batch that was just marked."""
+    def _tell_committed(self, attempt: TransactionAttempt) -> None:
+        """Tell what there is to know of a batch that was just marked."""
         processed = self._processed.pop(attempt, Processed(attempt))
         committed = self._committed or Committed(attempt)
-        return BatchProgress(
+        for state, rows in committed.written.items():
+            self.events.publish(StateWritten(self._name, attempt, state, rows))
+        progress = BatchProgress(
             name=self._name,
             txid=attempt.txid,
             attempt=attempt.attempt_id,
@@ -315,10 +318,11 @@ class BatchLoop:
             processing_s=processed.processing_s,
             commit_s=committed.commit_s,
             staged_rows=processed.staged_rows,
-            written_rows=committed.written_rows,
+            written_rows=sum(committed.written.values()),
             executed_tuples=processed.executed_tuples,
             committed_tuples=committed.committed_tuples,
         )
+        self.events.publish(BatchCommitted(self._name, attempt, progress))
 
     def _settle(self) -> None:
         """Tell the states that the last batch was marked; they may know already."""

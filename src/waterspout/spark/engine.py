@@ -52,4 +52,4 @@ class SparkEngine(PhaseEngine):
         move_heads()
         batch: BatchRows = work.results["batch"]
         written = self._steps.commit(batch, claim)
-        return Committed(claim.attempt, commit_s=time.monotonic() - began, written_rows=written)
+        return Committed(claim.attempt, commit_s=time.monotonic() - began, written=written)

@@ -79,11 +79,6 @@ class BatchRows:
 
     claim: Claim | None = None
 
-    @property
-    def prepared(self) -> int:
-        """How many rows are ready to be written, or were."""
-        return sum(found.rows for found in self.inputs.values())
-
     def left_for_commit(self, plan: Plan) -> int:
         """Return how many rows the processing phase has computed for the commit phase."""
         found = [self.rows[node] for node in plan.staged if node in self.rows]
@@ -120,8 +115,8 @@ class StepRunner:
         batch.facts = Facts(frozenset(collected), requests, self._shuffle_partitions)
         self._steps(self._schedule(batch.facts).processing, batch)
 
-    def commit(self, batch: BatchRows, claim: Claim) -> int:
-        """Run the commit phase; return how many rows went into states."""
+    def commit(self, batch: BatchRows, claim: Claim) -> dict[str, int]:
+        """Run the commit phase; return how many rows went into each state."""
         batch.claim = claim
         # Inputs that the commit phase computes go where the batches before say it is best.
         ready = {update.state for update in batch.inputs}
@@ -129,7 +124,7 @@ class StepRunner:
         chosen = (batch.facts.collected & ready) | (collected - ready)
         facts = Facts(frozenset(chosen), batch.facts.requests, self._shuffle_partitions)
         self._steps(self._schedule(facts).commit, batch)
-        return batch.prepared
+        return {update.state: found.rows for update, found in batch.inputs.items()}
 
     def close(self) -> None:
         """Close the driver's connections to the states."""

@@ -96,17 +96,20 @@ class InProcessEngine(SteppedEngine):
         yield
         move_heads()
         yield
+        written: dict[str, int] = {}
         for step in self._schedule.commit:
             if isinstance(step, WriteState):
                 made: list[pa.Table] = []
-                for new in self._write(step.node, work.tables[step.node.parents[0]], claim):
+                rows = work.tables[step.node.parents[0]]
+                written[step.node.state] = rows.num_rows
+                for new in self._write(step.node, rows, claim):
                     made += [] if new is None else [new]
                     yield
                 nothing = arrow_schema(step.node.schema).empty_table()
                 work.tables[step.node] = pa.concat_tables(made) if made else nothing
             else:
                 self._compute(step, work, building)
-        return Committed(claim.attempt)
+        return Committed(claim.attempt, written=written)
 
     def _read(self, node: Source, attempt: TransactionAttempt, metadata: Metadata) -> pa.Table:
         read = node.spout.read(metadata[node.spout_id])
