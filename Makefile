@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv demo test test-fast soak check format bench bench-words bench-forms bench-core bench-transactional bench-states java servers check-java lock clean
+.PHONY: help venv demo test test-fast soak mutants check format bench bench-words bench-forms bench-core bench-transactional bench-states java servers check-java lock clean
 
 PYTHON ?= python3
 ARGS ?=
@@ -60,6 +60,9 @@ soak: check-java $(STAMP) ## Run the long random tests, forty minutes at most
 	$(PY) -m tests.spark.jvm; \
 	$(PYTEST) -m 'soak and spark' --timeout=2100 $(PARALLEL) $(ARGS); spark=$$?; \
 	case $$spark in $(NONE_OK)) exit $$quick ;; *) exit $$spark ;; esac
+
+mutants: check-java $(STAMP) ## Break one rule after the other and see the tests fail (ARGS=word)
+	@$(PY) -m tests.mutants $(ARGS)
 
 check: $(STAMP) ## Lint, check the format, check the types
 	@$(PY) -m ruff check .

@@ -26,8 +26,10 @@ from waterspout.transactional.attempt import TransactionAttempt
 STATE = "the counts"
 
 
-def stamp(txid: int, attempt: int = 0, *, epoch: int = 1, owner: str = OWNER) -> Stamp:
-    return Stamp(Writer(owner, epoch), txid, attempt)
+def stamp(
+    txid: int, attempt: int = 0, *, epoch: int = 1, owner: str = OWNER, history: str = ""
+) -> Stamp:
+    return Stamp(Writer(owner, epoch, history), txid, attempt)
 
 
 def begun(txid: int, attempt: int = 0, **who) -> Head:
@@ -95,6 +97,11 @@ def test_a_driver_of_a_lower_epoch_is_fenced_whatever_it_brings(head, by):
 def test_an_earlier_attempt_of_the_same_batch_is_fenced():
     with pytest.raises(FencedError, match=r"batch 4 attempt 1 .* batch 4 attempt 2"):
         claim(begun(4, 2), stamp(4, 1))
+
+
+def test_a_later_driver_needs_a_later_attempt():
+    with pytest.raises(FencedError, match=r"batch 4 attempt 2 .* batch 4 attempt 2"):
+        claim(begun(4, 2), stamp(4, 2, epoch=2))
 
 
 def test_a_batch_that_has_settled_cannot_be_claimed_again():
@@ -225,6 +232,7 @@ def test_a_later_driver_settles_what_an_earlier_one_wrote_and_owns_it_then():
         (begun(5, 0), stamp(4, 0)),
         (begun(4, 1, epoch=2), stamp(4, 1, epoch=1)),
         (done(4, 1, epoch=2), stamp(4, 1, epoch=1)),
+        (begun(4, 1, history="ours"), stamp(4, 1, epoch=2, history="theirs")),
     ],
     ids=[
         "no head",
@@ -234,6 +242,7 @@ def test_a_later_driver_settles_what_an_earlier_one_wrote_and_owns_it_then():
         "overtaken",
         "old driver",
         "old driver, after the new one settled",
+        "another home",
     ],
 )
 def test_settling_any_other_attempt_is_fenced(head, by):

@@ -52,6 +52,21 @@ def test_a_table_has_the_users_columns_first_and_then_what_its_kind_needs(
     assert [row[1] for row in select("PRAGMA table_info(word_counts)")] == columns
 
 
+def test_every_write_is_on_disk_before_it_is_answered(make_state, monkeypatch):
+    opened = []
+    connect = sqlite3.connect
+    monkeypatch.setattr(
+        sqlite3, "connect", lambda *a, **k: opened.append(connect(*a, **k)) or opened[-1]
+    )
+
+    Batches(make_state()).commit({"a": 1})
+
+    settings = [db.execute("PRAGMA synchronous").fetchone()[0] for db in opened]
+    full = 2  # with less, a commit may be lost with the machine, and the mark of its batch not
+    assert settings
+    assert set(settings) == {full}
+
+
 def test_a_global_state_is_a_table_of_one_row(make_state, select):
     batches = Batches(make_state(keys="", values="total bigint"))
 

@@ -252,6 +252,15 @@ class OverwritesLate(MemoryMap, ComparingMap):
     multi_compare_and_put = NeverCompares.multi_compare_and_put
 
 
+class SaysNothingOfALostKey(MemoryMap, ComparingMap):
+    """A comparing map that does not say when somebody else has written meanwhile."""
+
+    title = "the comparing map"
+
+    def fenced_put(self, stamp, keys, values, read=None):
+        self.multi_compare_and_put(keys, read, values)
+
+
 class CachesFirst(CachedMap):
     """Fills the cache before the store has taken the write."""
 
@@ -356,6 +365,10 @@ CAUGHT = [
         "test_a_zombie_that_passed_the_check_does_not_overwrite_and_does_not_count",
     ),
     (
+        SaysNothingOfALostKey,
+        "test_an_attempt_that_loses_a_key_to_a_zombie_is_told_and_its_replay_counts",
+    ),
+    (
         lambda: CachesFirst(MemoryMap(), 50),
         "test_a_put_with_any_other_stamp_is_refused_and_changes_nothing",
     ),
@@ -374,7 +387,8 @@ def test_a_broken_store_is_caught(make, name):
 
 @pytest.mark.parametrize("name", sorted({name for _, name in CAUGHT}))
 def test_what_catches_them_lets_a_good_store_pass(name):
-    make = ComparingGood if "passed_the_check" in name else MemoryMap
+    compares = "passed_the_check" in name or "loses_a_key" in name
+    make = ComparingGood if compares else MemoryMap
 
     assert set(outcomes_of(suite_of(make), name)) == {None}
 

@@ -9,6 +9,7 @@ import pytest
 from waterspout.errors import FencedError, StaleBatchError
 from waterspout.state.base import FencedMap, StateKind
 from waterspout.state.batched import BatchedMap
+from waterspout.state.head import Stamp
 from waterspout.testing.batches import Add, Batches
 from waterspout.testing.conformance.hooks import (
     OPAQUE,
@@ -80,6 +81,25 @@ class ZombieSuite(StoreHooks):
         assert batches.values("both", "zombies", "new") == [2, 1, None]
         batches.commit({"zombies": 1, "new": 1})
         assert batches.values("both", "zombies", "new") == [2, 2, 1]
+
+    def test_an_attempt_that_loses_a_key_to_a_zombie_is_told_and_its_replay_counts(self) -> None:
+        fence = self.comparing(OPAQUE)
+        batches = self.batches(OPAQUE, fence)
+        batches.commit({"both": 1})
+        batches.lose({})
+        batches.claim()
+        late = record(OPAQUE, 101, 2, 0, 1)
+        store = fence.uncached.fence
+        assert store is not None
+        stamp = Stamp(batches.writer, 2, batches.attempt)
+        read = store.multi_get(KEYS[:1])
+        assert store.multi_compare_and_put(KEYS[:1], read, [late]) == [True]
+
+        with pytest.raises(FencedError, match="since it was read"):
+            store.fenced_put(stamp, KEYS[:1], [record(OPAQUE, 2, 2, 1, 1)], read)
+
+        batches.commit({"both": 1})
+        assert batches.values("both") == [2]
 
     def test_a_zombie_of_a_transactional_batch_writes_what_its_replay_writes(self) -> None:
         fence = self.comparing(TRANSACTIONAL)

@@ -1,0 +1,280 @@
+"""The mutants of `tests/mutants.py`: a rule of the library, how it is broken, who must notice."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["MUTANTS", "Mutant"]
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One replacement in one file of `src/waterspout`, and the tests that must then fail."""
+
+    name: str
+    file: str
+    old: str
+    new: str
+    tests: tuple[str, ...]
+
+
+COORDINATOR = "transactional/coordinator.py"
+LEDGER = "transactional/ledger.py"
+HEAD = "state/head.py"
+PROTOCOL = "coordination/commit_protocol.py"
+FOREACH_BATCH = "state/foreach_batch.py"
+LEASE = "coordination/lease.py"
+
+MUTANTS = (
+    Mutant(
+        "coordinator: an attempt id is used again",
+        COORDINATOR,
+        "self._attempts.get(txid, -1) + 1)",
+        "max(0, self._attempts.get(txid, 0)))",
+        ("tests/transactional/test_coordinator.py", "tests/semantics/test_simulation.py"),
+    ),
+    Mutant(
+        "coordinator: later batches survive a failure",
+        COORDINATOR,
+        "if t >= txid)",
+        "if t == txid)",
+        ("tests/transactional/test_coordinator.py",),
+    ),
+    Mutant(
+        "coordinator: one crash too many is forgiven",
+        COORDINATOR,
+        "self._crashes > self._policy.max_retries",
+        "self._crashes > self._policy.max_retries + 1",
+        ("tests/transactional/test_coordinator.py",),
+    ),
+    Mutant(
+        "coordinator: a lost batch is not emitted again when its source is dry",
+        COORDINATOR,
+        "if txid not in self._attempts and not ready(txid):",
+        "if not ready(txid):",
+        ("tests/transactional/test_coordinator.py", "tests/semantics/test_simulation.py"),
+    ),
+    Mutant(
+        "ledger: two begun attempts are not resolved",
+        LEDGER,
+        "if keep_resolved and len(self.begun) > 1:",
+        "if keep_resolved and len(self.begun) > 2:",
+        ("tests/transactional/test_ledger.py", "tests/semantics/test_simulation.py"),
+    ),
+    Mutant(
+        "protocol: the head is settled before the mark",
+        PROTOCOL,
+        "        self.mark(attempt)\n        self.settle()\n",
+        "        self.settle()\n        self.mark(attempt)\n",
+        ("tests/coordination/test_commit_protocol.py",),
+    ),
+    Mutant(
+        "protocol: nothing is recorded before the claim",
+        PROTOCOL,
+        "        self._save(self.ledger.begin(attempt))\n        ledger = self.ledger\n",
+        "        self.ledger = ledger = self.ledger.begin(attempt)\n",
+        ("tests/coordination/test_commit_protocol.py", "tests/semantics/test_simulation.py"),
+    ),
+    Mutant(
+        "head: a driver of an older epoch may claim",
+        HEAD,
+        "if stamp.writer.epoch < head.stamp.writer.epoch:",
+        "if False:",
+        ("tests/state/test_head.py",),
+    ),
+    Mutant(
+        "head: an earlier attempt may claim again",
+        HEAD,
+        "if stamp.attempt < lowest:",
+        "if stamp.attempt < lowest - 1:",
+        ("tests/state/test_head.py",),
+    ),
+    Mutant(
+        "head: a write after the settling is let through",
+        HEAD,
+        "if head is None or head.stamp != stamp or head.committed:",
+        "if head is None or head.stamp != stamp:",
+        ("tests/state/test_head.py", "tests/contracts/test_backing_map.py"),
+    ),
+    Mutant(
+        "head: readers see the batch that is being committed",
+        HEAD,
+        "return self.committed and attempt == self.stamp.attempt",
+        "return attempt == self.stamp.attempt",
+        ("tests/state/test_head.py", "tests/state/test_opaque.py"),
+    ),
+    Mutant(
+        "head: another home's history passes",
+        HEAD,
+        "or head.stamp.writer.history != stamp.writer.history",
+        "or False",
+        ("tests/state/test_head.py", "tests/semantics/test_homes.py"),
+    ),
+    Mutant(
+        "fence of SQLite: nobody looks at the head",
+        "state/sqlite/state.py",
+        "check_stamp(head, rows.stamp, state=self._name)",
+        "pass",
+        ("tests/contracts/test_backing_map.py", "tests/state/test_sqlite_commit.py"),
+    ),
+    Mutant(
+        "fence of SQLite: a crash of the machine may lose a commit",
+        "state/sqlite/state.py",
+        "PRAGMA synchronous=FULL",
+        "PRAGMA synchronous=NORMAL",
+        ("tests/state/test_sqlite.py", "tests/state/test_sqlite_faults.py"),
+    ),
+    Mutant(
+        "fence of PostgreSQL: the head may move during a write",
+        "state/postgres/map.py",
+        "check_stamp(found, stamp, state=self._name)",
+        "pass",
+        ("tests/contracts/test_postgres.py", "tests/state/test_postgres.py"),
+    ),
+    Mutant(
+        "fence of Redis: the script lets any attempt write",
+        "state/redis/scripts.py",
+        "or (ARGV[2] ~= '' and header[2] ~= ARGV[2])",
+        "",
+        ("tests/contracts/test_redis.py", "tests/state/test_redis.py"),
+    ),
+    Mutant(
+        "fence of files: nobody looks at the head",
+        "state/files/state.py",
+        "check_stamp(head, stamp, state=self._title)",
+        "pass",
+        ("tests/contracts/test_file_state.py",),
+    ),
+    Mutant(
+        "fence of comparing stores: a lost comparison counts as written",
+        "state/base.py",
+        "if repr(record) != repr(value):",
+        "if False:",
+        ("tests/contracts/test_backing_map.py", "tests/contracts/test_memcached.py"),
+    ),
+    Mutant(
+        "fence of Memcached: the token is not compared",
+        "state/memcached/state.py",
+        'Command("cas", slot.name, slot.before + data, seen.token, expire)',
+        'Command("set", slot.name, slot.before + data, None, expire)',
+        ("tests/contracts/test_memcached.py", "tests/state/test_memcached.py"),
+    ),
+    Mutant(
+        "fence of Cassandra (single writer): nobody looks at the head",
+        "state/cassandra/state.py",
+        "check_stamp(self.read_head(), stamp, state=self.title)",
+        "pass",
+        ("tests/contracts/test_cassandra.py", "tests/state/test_cassandra.py"),
+    ),
+    Mutant(
+        "opaque: a replay starts from the lost attempt's value",
+        "state/opaque.py",
+        "        if txid == self.txid:\n            return self.prev\n",
+        "        if txid == self.txid:\n            return self.value\n",
+        ("tests/state/test_opaque.py",),
+    ),
+    Mutant(
+        "lease: a holder with the pid of another process counts as alive",
+        LEASE,
+        "return self.started == _start_time(self.pid)",
+        "return _start_time(self.pid) is not None",
+        ("tests/coordination/test_lease.py",),
+    ),
+    Mutant(
+        "lease: a holder on another machine is taken over at once",
+        LEASE,
+        "return boot in self.watched and now >= self.watched[boot] + self.duration_s",
+        "return True",
+        ("tests/coordination/test_lease.py", "tests/coordination/test_embedded.py"),
+    ),
+    Mutant(
+        "XOR ledger: a report about an unknown root hits another tree",
+        "acking/ledger.py",
+        "self._values[positions] ^= values[known]",
+        "self._values[positions] ^= values[: len(positions)]",
+        ("tests/acking",),
+    ),
+    Mutant(
+        "XOR ledger: a reset tree keeps its age",
+        "acking/ledger.py",
+        "self._ages[positions] = 0",
+        "pass",
+        ("tests/acking",),
+    ),
+    Mutant(
+        "XOR: a root that is reported twice counts once",
+        "acking/xor.py",
+        "np.bitwise_xor.reduceat(all_values, starts)",
+        "all_values[starts]",
+        ("tests/acking",),
+    ),
+    Mutant(
+        "sink: a batch that is there is counted again",
+        FOREACH_BATCH,
+        "    if at == txid and head.committed:\n        return None\n",
+        "",
+        ("tests/state/test_foreach_batch.py",),
+    ),
+    Mutant(
+        "sink: the second attempt at a batch is not remembered",
+        FOREACH_BATCH,
+        "if head.stamp.attempt == 0:",
+        "if head.stamp.attempt <= 1:",
+        ("tests/state/test_foreach_batch.py", "tests/sinks"),
+    ),
+    Mutant(
+        "cache: records of a lost attempt stay",
+        "state/cache.py",
+        "return new.committed or new.stamp == expected.stamp or "
+        "new.stamp.txid > expected.stamp.txid",
+        "return True",
+        ("tests/state/test_cache.py", "tests/contracts/test_backing_map.py"),
+    ),
+    Mutant(
+        "cache: keys whose write failed stay",
+        "state/cache.py",
+        "        except BaseException:\n            self._cache.drop(names)\n            raise\n",
+        "        except BaseException:\n            raise\n",
+        ("tests/state/test_cache.py", "tests/contracts/test_backing_map.py"),
+    ),
+    Mutant(
+        "letters: a replayed letter stays",
+        "trident/isolation/updater.py",
+        "        state.remove(gone)\n",
+        "",
+        ("tests/trident/test_isolation.py", "tests/semantics/test_letters.py"),
+    ),
+    Mutant(
+        "letters: bad rows are one more than max_bad_ratio allows",
+        "trident/isolation/updater.py",
+        "if bad > self._max_bad_ratio * seen[node]:",
+        "if bad > self._max_bad_ratio * seen[node] + 1:",
+        ("tests/trident/test_isolation.py", "tests/trident/test_isolation_store.py"),
+    ),
+    Mutant(
+        "windows: a window that ends now is not due",
+        "trident/windowing/rules.py",
+        "while end <= now and",
+        "while end < now and",
+        ("tests/trident/test_windows_rules.py", "tests/trident/test_windows.py"),
+    ),
+    Mutant(
+        "windows: tuples of the next window are dropped",
+        "trident/windowing/rules.py",
+        "return next_end(now, config.step) - config.span",
+        "return next_end(now, config.step) - config.span + 1",
+        ("tests/trident/test_windows_rules.py", "tests/trident/test_windows.py"),
+    ),
+    Mutant(
+        "positions: a log hears of them before they are stored",
+        "coordination/spout_tasks.py",
+        '            store.save(self._ledger)\n            faults.point("positions.after")\n'
+        "            for each in logs:\n",
+        '            faults.point("positions.after")\n'
+        "            for each in [*logs, None]:\n"
+        "                if each is None:\n"
+        "                    store.save(self._ledger)\n"
+        "                    continue\n",
+        ("tests/coordination/test_log_tasks.py", "tests/spouts/test_positions.py"),
+    ),
+)

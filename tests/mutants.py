@@ -1,0 +1,85 @@
+"""Breaks one rule at a time in a copy of the library, and expects the tests named for it to fail.
+
+    make mutants                 all of them
+    make mutants ARGS='head'     those whose name contains a word
+
+A mutant that survives is a promise that no test guards. Each names the lines it replaces, so one
+that no longer fits the code is an error here, not a silent pass.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.mutant_list import MUTANTS, Mutant
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = Path("src") / "waterspout"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What became of a mutant: the first test that failed, or that none did."""
+
+    mutant: Mutant
+    caught_by: str | None
+    seconds: float
+
+
+def main(words: list[str]) -> int:
+    """Try the mutants whose names contain one of the words; 1 if one survives."""
+    chosen = [m for m in MUTANTS if not words or any(word in m.name for word in words)]
+    print(f"{len(chosen)} mutants")
+    verdicts = []
+    for mutant in chosen:
+        verdict = tried(mutant)
+        verdicts.append(verdict)
+        outcome = "SURVIVED" if verdict.caught_by is None else verdict.caught_by
+        print(f"{mutant.name:60} {verdict.seconds:5.1f} s  {outcome}", flush=True)
+    survivors = [v.mutant.name for v in verdicts if v.caught_by is None]
+    print(f"{len(verdicts) - len(survivors)} of {len(verdicts)} caught", *survivors)
+    return 1 if survivors or not verdicts else 0
+
+
+def tried(mutant: Mutant) -> Verdict:
+    """Run a mutant's tests against a copy of the library that has it."""
+    with tempfile.TemporaryDirectory(prefix="waterspout-mutant-") as folder:
+        copy = Path(folder) / "src"
+        shutil.copytree(ROOT / "src", copy, ignore=shutil.ignore_patterns("__pycache__"))
+        file = copy / "waterspout" / mutant.file
+        text = file.read_text(encoding="utf-8")
+        found = text.count(mutant.old)
+        if found != 1:
+            raise SystemExit(f"{mutant.name}: {mutant.file} has {found} of {mutant.old!r}; mend it")
+        file.write_text(text.replace(mutant.old, mutant.new), encoding="utf-8")
+        began = time.monotonic()
+        ran = subprocess.run(
+            [
+                *(sys.executable, "-m", "pytest", "-q", "-x", "--no-header", "--tb=no"),
+                *("-p", "no:cacheprovider", "-m", "not soak", *mutant.tests),
+            ],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"},
+            capture_output=True,
+            text=True,
+            timeout=600,
+            check=False,
+        )
+        seconds = time.monotonic() - began
+    if ran.returncode == 0:
+        return Verdict(mutant, None, seconds)
+    failed = [line for line in ran.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
+    if ran.returncode != 1 or not failed:
+        raise SystemExit(f"{mutant.name}: pytest exited {ran.returncode}:\n{ran.stdout[-2000:]}")
+    return Verdict(mutant, failed[0].split(" ")[1].split("::")[-1], seconds)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
