@@ -11,6 +11,7 @@ import math
 import queue
 import tempfile
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -71,8 +72,7 @@ def audit(
 
     At most `most` differences are kept per state; the rest are counted.
     """
-    prepared = prepare(topology, conf)
-    try:
+    with closing(prepare(topology, conf)) as prepared:
         ledger = _committed_ledger(prepared)
         metadata = _everything(prepared, ledger)
         with tempfile.TemporaryDirectory(prefix="waterspout-audit-") as scratch:
@@ -83,8 +83,6 @@ def audit(
                 for name, spec in prepared.plan.states.items()
                 if not (spec.static or spec.hidden)
             ]
-    finally:
-        prepared.close()
 
 
 def _committed_ledger(prepared: Prepared) -> Ledger:
@@ -175,7 +173,7 @@ def _compare(name: str, plan: Plan, scratch: Plan, conf: Config, most: int) -> S
     assert isinstance(counted, BatchedMap)
     found: list[Difference] = []
     keys, more = 0, 0
-    try:
+    with closing(stored), closing(counted):
         for key, there, here in _walk(stored, counted):
             keys += 1
             if _same(there, here):
@@ -184,9 +182,6 @@ def _compare(name: str, plan: Plan, scratch: Plan, conf: Config, most: int) -> S
                 found.append(Difference(key, there, here))
             else:
                 more += 1
-    finally:
-        stored.close()
-        counted.close()
     return StateAudit(name, title, keys, tuple(found), more)
 
 

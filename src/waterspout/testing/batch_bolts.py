@@ -6,9 +6,7 @@ between any two shards, so that a simulation can let others go on there, or have
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Generator
-from typing import Any
 
 from waterspout.config import Config
 from waterspout.coordination.engine import Committed, Processed
@@ -17,7 +15,7 @@ from waterspout.coordination.loop import BatchLoop, BatchSetup
 from waterspout.coordination.store import CoordinationStore, MemoryCoordinationStore
 from waterspout.spouts.emitters import EmittedSpout
 from waterspout.state.head import Claim
-from waterspout.testing.capture import Capture
+from waterspout.testing.capture import CapturedRun
 from waterspout.testing.stepping import SteppedEngine, Steps
 from waterspout.transactional.attempt import TransactionAttempt
 from waterspout.transactional.builder import TransactionalTopology
@@ -129,7 +127,7 @@ class InProcessBatchBolts(SteppedEngine):
         raise AssertionError("the last try returns or raises")
 
 
-class LocalBatches:
+class LocalBatches(CapturedRun):
     """A transactional topology driven by hand: `step` does one thing, `finish` all there is to do.
 
     Nobody waits: where nothing happens any more but the pause before a replay, the clock moves on.
@@ -166,12 +164,10 @@ class LocalBatches:
         keep_emitted: bool = True,
     ) -> None:
         conf = config or Config()
-        self.name = topology.name
-        self._now = time.monotonic()
-        self._capture = Capture()
+        super().__init__(topology.name)
         shown = topology
         if keep_emitted:
-            caught = self._capture.added_to(topology)
+            caught = self._capturing(topology)
             shown = TransactionalTopology(
                 caught.name, caught.components, topology.spout_id, topology.committers
             )
@@ -190,13 +186,6 @@ class LocalBatches:
         self.loop = BatchLoop(setup, clock or (lambda: self._now), EventBus(listener))
         self.loop.start()
 
-    def emitted(self, component: str, stream: str = "default") -> list[tuple[Any, ...]]:
-        """Return what a component has emitted to a stream, attempt first, replays included.
-
-        A direct stream shows nothing: only the task that is named gets its tuples.
-        """
-        return self._capture.taken(component, stream)
-
     def step(self, choose: Callable[[int], int] = lambda n: 0) -> bool:
         """Let the loop look once, then one phase go on by one step; False if there was none."""
         self.loop.step()
@@ -204,10 +193,6 @@ class LocalBatches:
             return True
         self.advance(_PAUSE_S)
         return False
-
-    def advance(self, seconds: float) -> None:
-        """Let time pass: for timeouts, and for the pause before a replay."""
-        self._now += seconds
 
     def finish(self, max_steps: int = 1_000_000) -> None:
         """Step until the source has nothing more and every batch is committed."""
@@ -219,4 +204,4 @@ class LocalBatches:
     def close(self) -> None:
         """Give up the lease."""
         self.loop.close()
-        self._capture.close()
+        self._release_bolt()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
@@ -41,9 +41,9 @@ class Add(ValueUpdater[int]):
         return (stored or 0) + self.amount
 
 
-def keys_of(updates: Mapping[Any, Any]) -> list[tuple[Any, ...]]:
+def keys_of(keys: Iterable[Any]) -> list[tuple[Any, ...]]:
     """Return the keys of some updates; a key that is no tuple becomes a tuple of one field."""
-    return [key if isinstance(key, tuple) else (key,) for key in updates]
+    return [key if isinstance(key, tuple) else (key,) for key in keys]
 
 
 def committed(
@@ -100,16 +100,12 @@ class Batches:
         """The batch to commit next."""
         return self.ledger.current
 
-    @property
-    def history(self) -> Mapping[str, int]:
-        """Which attempt of each batch has committed."""
-        return self.ledger.committed_metadata or {}
-
     def claim(self) -> int:
         """Begin the next attempt at the current batch, and claim the state for it."""
         self.attempt += 1
         attempt = TransactionAttempt(self.txid, self.attempt)
-        self._keeper.emit(attempt, {**self.history, str(self.txid): self.attempt})
+        committed_by = self.ledger.committed_metadata or {}
+        self._keeper.emit(attempt, {**committed_by, str(self.txid): self.attempt})
         self._commits.claim(self._commits.begin(attempt))
         return self.attempt
 
@@ -169,7 +165,7 @@ class Batches:
 
     def values(self, *keys: Key | str | int) -> list[Any]:
         """Read as a reader outside of any batch does."""
-        return self.state.multi_get([k if isinstance(k, tuple) else (k,) for k in keys])
+        return self.state.multi_get(keys_of(keys))
 
     def found(self, *keys: Key | str | int) -> list[Any]:
         """Read as the next batch does; without a fence, only a batch knows what has committed."""

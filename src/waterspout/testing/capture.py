@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 from typing import Any
 
 from waterspout.topology.collector import BasicCollector
@@ -11,7 +12,7 @@ from waterspout.topology.graph import ComponentSpec, Subscription, Topology
 from waterspout.topology.grouping import Grouping, GroupingKind
 from waterspout.tuples import Tuple
 
-__all__ = ["Capture"]
+__all__ = ["CapturedRun"]
 
 _ID = "__capture"
 
@@ -19,14 +20,28 @@ _caught: dict[int, dict[tuple[str, str], list[tuple[Any, ...]]]] = {}
 _numbers = itertools.count(1)
 
 
-class Capture:
-    """Catches the tuples of all streams of one topology."""
+class CapturedRun:
+    """What `LocalWaves` and `LocalBatches` share: simulated time, and what components emit."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._now = time.monotonic()
         self._number = next(_numbers)
-        self._taken = _caught[self._number] = {}
+        self._emitted = _caught[self._number] = {}
 
-    def added_to(self, topology: Topology) -> Topology:
+    def emitted(self, component: str, stream: str = "default") -> list[tuple[Any, ...]]:
+        """Return the values that a component has emitted to a stream, replays included.
+
+        In a transactional topology the attempt is the first value. A direct stream shows nothing:
+        only the task that is named gets its tuples.
+        """
+        return list(self._emitted.get((component, stream), ()))
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass: for timeouts, ticks, and the pause before a replay."""
+        self._now += seconds
+
+    def _capturing(self, topology: Topology) -> Topology:
         """Return the topology with a last bolt that gets a copy of everything."""
         inputs = tuple(
             Subscription(spec.id, stream, Grouping(GroupingKind.GLOBAL))
@@ -47,12 +62,8 @@ class Capture:
         )
         return Topology(topology.name, {**topology.components, _ID: bolt})
 
-    def taken(self, component: str, stream: str) -> list[tuple[Any, ...]]:
-        """Return the values that a component has emitted to a stream."""
-        return list(self._taken.get((component, stream), ()))
-
-    def close(self) -> None:
-        """Let go of the bolt; what was taken stays here."""
+    def _release_bolt(self) -> None:
+        """Let go of the bolt; what it caught stays here."""
         _caught.pop(self._number, None)
 
 

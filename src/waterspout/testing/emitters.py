@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from contextlib import closing
 from typing import Any
 
 from waterspout.config import Config
@@ -59,10 +60,9 @@ def check_emitter(
     """
     topology = _alone(spout, tasks)
     check = _Check(spout, topology, config or Config(), span or getattr(spout, "span", None))
-    planner = check.planner()
     found: list[list[tuple[Any, ...]]] = []
     previous: Any = None
-    try:
+    with closing(check.planner()) as planner:
         for txid in range(1, batches + 1):
             if not _no_error(lambda: planner.is_ready(previous), txid):  # noqa: B023
                 break
@@ -70,8 +70,6 @@ def check_emitter(
             found.append(check.batch(txid, metadata, previous))
             planner.succeeded(txid, metadata)
             previous = metadata
-    finally:
-        planner.close()
     return found
 
 
@@ -131,9 +129,8 @@ class _Check:
         if self._is_whole:
             return self._emit_whole(spout, attempt, metadata, self._topology)
         task = self._topology.tasks[_SPOUT][0]
-        emitter = spout.get_emitter(self._conf, self._topology.context(task))
         shares = {}
-        try:
+        with closing(spout.get_emitter(self._conf, self._topology.context(task))) as emitter:
             for partition, (last, pinned) in enumerate(metadata):
                 collector = _Recording(self._topology, task, attempt)
                 where = f"partition {partition}"
@@ -143,8 +140,6 @@ class _Check:
                     except FailedException as error:
                         raise AssertionError(f"batch {attempt.txid}, {where}: {error}") from error
                 shares[where] = collector.rows
-        finally:
-            emitter.close()
         return shares
 
     def _emit_whole(
@@ -157,11 +152,8 @@ class _Check:
         shares = {}
         for index, task in enumerate(topology.tasks[_SPOUT]):
             collector = _Recording(topology, task, attempt)
-            emitter = spout.get_emitter(self._conf, topology.context(task))
-            try:
+            with closing(spout.get_emitter(self._conf, topology.context(task))) as emitter:
                 emitter.emit_batch(attempt, metadata, collector)
-            finally:
-                emitter.close()
             shares[f"task {index}"] = collector.rows
         return shares
 

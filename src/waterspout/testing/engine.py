@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -135,11 +136,8 @@ class InProcessEngine(SteppedEngine):
         spec = self._plan.states[node.state]
         step = UpdateStep.of(node, spec, want_new=bool(self._plan.children[node]))
         for partition, rows in _by_partition(node, table, spec.partitions):
-            state = open_state(spec, self._conf, partition, claim.writer)
-            try:
+            with closing(open_state(spec, self._conf, partition, claim.writer)) as state:
                 yield run_update(step, state, rows, claim, self._conf, partition)
-            finally:
-                state.close()
 
 
 def _by_partition(node: Update, table: pa.Table, partitions: int) -> Iterator[tuple[int, pa.Table]]:

@@ -66,9 +66,9 @@ class AckFailTracker:
 
 class _Feed:
     def __init__(self) -> None:
-        self.messages: deque[tuple[Sequence[Any], Any, str]] = deque()
+        self.messages: deque[tuple[Sequence[Any], Any]] = deque()
         self.tracker = AckFailTracker()
-        self.by_id: dict[Any, tuple[Sequence[Any], Any, str]] = {}
+        self.by_id: dict[Any, Sequence[Any]] = {}
 
 
 _feeds: dict[int, _Feed] = {}
@@ -94,7 +94,7 @@ class FeederSpout(Spout):
 
     def feed(self, values: Sequence[Any], msg_id: Any = None) -> None:
         """Hand over a message; with an id it is tracked."""
-        self._feed.messages.append((values, msg_id, "default"))
+        self._feed.messages.append((values, msg_id))
 
     def open(
         self, conf: Mapping[str, Any], context: TopologyContext, collector: SpoutCollector
@@ -103,24 +103,21 @@ class FeederSpout(Spout):
 
     def next_tuple(self) -> None:
         try:
-            message = self._feed.messages.popleft()
+            values, msg_id = self._feed.messages.popleft()
         except IndexError:
             return
-        values, msg_id, stream = message
         if msg_id is not None and self._replay:
-            self._feed.by_id[msg_id] = message
-        self._collector.emit(values, msg_id=msg_id, stream=stream)
+            self._feed.by_id[msg_id] = values
+        self._collector.emit(values, msg_id=msg_id)
 
     def ack(self, msg_id: Any) -> None:
-        """Count it."""
         self._feed.by_id.pop(msg_id, None)
         self._feed.tracker.ack(msg_id)
 
     def fail(self, msg_id: Any) -> None:
-        """Count it, and feed the message again if that is wanted."""
         self._feed.tracker.fail(msg_id)
         if self._replay:
-            self._feed.messages.append(self._feed.by_id[msg_id])
+            self._feed.messages.append((self._feed.by_id[msg_id], msg_id))
 
     @property
     def _feed(self) -> _Feed:

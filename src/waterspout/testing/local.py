@@ -20,7 +20,7 @@ from waterspout.errors import TopologyError
 from waterspout.letters import DeadLetter
 from waterspout.serde import encode_value
 from waterspout.testing.batch_bolts import LocalBatches
-from waterspout.testing.capture import Capture
+from waterspout.testing.capture import CapturedRun
 from waterspout.testing.engine import InProcessEngine
 from waterspout.testing.waves import InProcessWaves
 from waterspout.topology.graph import Topology
@@ -120,7 +120,7 @@ class LocalRun:
             state.close()
 
 
-class LocalWaves:
+class LocalWaves(CapturedRun):
     """A topology of spouts and bolts driven by hand, in simulated time.
 
     What its components emit is kept (`emitted`), and so are the dead letters and the errors, also
@@ -142,16 +142,14 @@ class LocalWaves:
         if not isinstance(topology, Topology) or isinstance(topology, TransactionalTopology):
             raise _other_kind(topology)
         conf = config or Config()
-        self.name = topology.name
-        self._now = time.monotonic()
-        self._capture = Capture()
+        super().__init__(topology.name)
         if letters is None:  # an empty table is not None
             letters = DeadLetters(None, limit=conf.dead_letters_max)
         self._letters = letters
         self._recorder = WaveRecorder(topology.name)
         self._kept: list[DeadLetter] | None = None
         setup = WaveSetup(
-            self._capture.added_to(topology),
+            self._capturing(topology),
             InProcessWaves(workers, keep_alive=keep_alive),
             store or MemoryCoordinationStore(topology.name),
             self._letters,
@@ -159,13 +157,6 @@ class LocalWaves:
         )
         self.loop = WaveLoop(setup, lambda: self._now, EventBus(self._recorder))
         self.loop.start()
-
-    def emitted(self, component: str, stream: str = "default") -> list[tuple[Any, ...]]:
-        """Return the values that a component has emitted to a stream, replays included.
-
-        A direct stream shows nothing: only the task that is named gets its tuples.
-        """
-        return self._capture.taken(component, stream)
 
     @property
     def letters(self) -> list[DeadLetter]:
@@ -189,10 +180,6 @@ class LocalWaves:
         """Let the loop do once what is due: ask spouts, run a wave, tell the spouts."""
         self.loop.step()
 
-    def advance(self, seconds: float) -> None:
-        """Let time pass: for timeouts and ticks."""
-        self._now += seconds
-
     def finish(self, max_steps: int = 1_000_000) -> None:
         """Step until the spouts have nothing more and every message is acked or put aside."""
         pause_s = _PAUSE_MIN_S
@@ -213,7 +200,7 @@ class LocalWaves:
         if self._kept is None:
             self._kept = self._letters.all()
             self.loop.close()
-            self._capture.close()
+            self._release_bolt()
 
 
 def _other_kind(topology: Any) -> TopologyError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -143,13 +144,10 @@ def _asked(node: Query, parents: Sequence[pa.Table], building: LocalBuilding) ->
     step = QueryStep.of(node, building.plan.states[node.state])
     # A state that is only read has batches of its own, which ours say nothing about.
     claim = None if step.spec.static else building.claim
-    state = open_state(step.spec, building.conf, 0, None)
-    try:
+    with closing(open_state(step.spec, building.conf, 0, None)) as state:
         answered = [
             run_query(step, state, batch, claim, building.conf, 0) for batch in _batches(parents[0])
         ]
-    finally:
-        state.close()
     return pa.Table.from_batches(answered, schema=arrow_schema(node.schema))
 
 
