@@ -20,8 +20,8 @@ from waterspout.coordination.events import (
     TreesDecided,
     WaveFinished,
 )
-from waterspout.coordination.progress import BatchProgress, WaveProgress
-from waterspout.coordination.recording import BatchRecorder, WaveRecorder
+from waterspout.coordination.progress import BatchProgress, BatchTotals, WaveProgress, WaveTotals
+from waterspout.coordination.recording import Recorder
 from waterspout.errors import FailedException
 from waterspout.faults import Fault, FaultPlan
 from waterspout.state import MemoryMapState
@@ -151,7 +151,7 @@ def test_a_spout_that_cannot_be_asked_is_told_with_its_pause():
             planner.is_ready = lambda previous: (_ for _ in ()).throw(FailedException("no broker"))
             return planner
 
-    events, recorder = [], BatchRecorder("counting")
+    events, recorder = [], Recorder("counting", BatchTotals())
     run = LocalRun(counting(spout=Down("word", 1, ["a"])), listener=events.append)
     run.loop.events.subscribe(recorder)
 
@@ -192,7 +192,7 @@ def test_a_wave_starts_decides_messages_and_is_done():
 
 
 def test_a_message_that_fails_too_often_is_told_and_counted():
-    events, recorder = [], WaveRecorder("feeding")
+    events, recorder = [], Recorder("feeding", WaveTotals())
     driven = feeding(Fails("bolt", {0: 9}), 1, max_replays=1)
     driven.loop.events.subscribe(events.append)
     driven.loop.events.subscribe(recorder)
@@ -206,7 +206,7 @@ def test_a_message_that_fails_too_often_is_told_and_counted():
 
 
 def test_messages_that_time_out_while_no_wave_runs_are_in_the_totals():
-    recorder = WaveRecorder("feeding")
+    recorder = Recorder("feeding", WaveTotals())
     driven = feeding(Do(lambda bolt, given: None, ()), 1, max_replays=0, message_timeout_secs=5)
     driven.loop.events.subscribe(recorder)
     driven.step(3)
@@ -220,7 +220,7 @@ def test_messages_that_time_out_while_no_wave_runs_are_in_the_totals():
 
 
 def test_a_snapshot_tells_what_each_batch_waits_for():
-    recorder = BatchRecorder("counting")
+    recorder = Recorder("counting", BatchTotals())
     run = LocalRun(counting(3), Config(max_spout_pending=3), listener=recorder)
     run.loop.step()
     while recorder.snapshot("running").in_flight[1].phase != "processed":
@@ -242,10 +242,10 @@ def test_a_snapshot_tells_what_each_batch_waits_for():
 
 def test_a_snapshot_while_a_batch_waits_for_its_replay():
     faults.install(FaultPlan([Fault("processing", "fail", where={"txid": 1})]))
-    recorder, now = BatchRecorder("counting"), 0.0
+    recorder, now = Recorder("counting", BatchTotals()), 0.0
     config = Config(max_spout_pending=2)
     run = LocalRun(counting(2), config, clock=lambda: now, listener=recorder)
-    while not recorder.errors:
+    while not recorder.snapshot("").errors:
         run.step()
 
     snapshot = recorder.snapshot("running")
@@ -261,7 +261,7 @@ def test_a_snapshot_while_a_batch_waits_for_its_replay():
 
 
 def test_a_snapshot_shows_the_wave_that_runs():
-    recorder = WaveRecorder("feeding")
+    recorder = Recorder("feeding", WaveTotals())
     driven = feeding(Fails("bolt", {}), 2)
     driven.loop.events.subscribe(recorder)
     seen = []

@@ -11,7 +11,8 @@ import pytest
 from tests.waves.driving import Do, Driven
 from waterspout import Config, TopologyBuilder, runs
 from waterspout.coordination.events import EventBus, RunEnded
-from waterspout.coordination.recording import BatchRecorder
+from waterspout.coordination.progress import BatchTotals
+from waterspout.coordination.recording import Recorder
 from waterspout.coordination.run import Run
 from waterspout.coordination.store import MemoryCoordinationStore
 from waterspout.errors import RunFailedError
@@ -60,7 +61,7 @@ def run(loop):
     run = Run(
         "words",
         loop,
-        BatchRecorder("words"),
+        Recorder("words", BatchTotals()),
         store,
         config,
         explain=lambda: "",

@@ -48,6 +48,7 @@ from waterspout.coordination.events import (
     StateWritten,
 )
 from waterspout.coordination.progress import BatchProgress
+from waterspout.coordination.run import DrivenLoop
 from waterspout.coordination.store import CoordinationStore
 from waterspout.errors import BuildError, FailedException, LeaseLostError, OutsideError
 from waterspout.safe_repr import described
@@ -89,16 +90,14 @@ class BatchSetup:
     clock: BatchClock | None = None
 
 
-class BatchLoop:
+class BatchLoop(DrivenLoop):
     """Drive one topology's batches. `start` takes the lease; `close` gives it up."""
 
     def __init__(
         self, setup: BatchSetup, clock: Callable[[], float], events: EventBus | None = None
     ) -> None:
+        super().__init__(setup.topology, clock, events)
         self._setup = setup
-        self._name = setup.topology
-        self._clock = clock
-        self.events = events or EventBus()
         self._reports: queue.SimpleQueue[Report | None] = queue.SimpleQueue()
         self._planners: dict[str, BatchPlanner] = {}
         self._ready_failures = 0
@@ -109,12 +108,7 @@ class BatchLoop:
         self._processed: dict[TransactionAttempt, Processed] = {}
         self._committed: Committed | None = None
         self._replayed = self._failures = 0
-        self._abandoned: BaseException | None = None
         self._settle_at: float | None = None
-        self.error: BaseException | None = None
-        self.is_idle = False
-        self.active = True
-        self._told_active = True
         setup.engine.report = self._reports.put
 
     def start(self) -> None:
@@ -149,36 +143,10 @@ class BatchLoop:
         """The state machine, to look at."""
         return self._coordinator
 
-    def step(self, wait_s: float = 0.0) -> None:
-        """Handle what was reported (waiting at most `wait_s` for it), then do what is due.
-
-        Whatever ends the run is raised and kept in `error`; nothing is lost by it.
-        """
-        try:
-            self._take_reports(self._until_due(wait_s))
-            if self._abandoned is not None:
-                raise self._abandoned
-            self._tell_active()
-            for _ in range(self._setup.config.max_batches):
-                if not self._do_what_is_due():
-                    break
-            self._settle_if_due()
-            self.is_idle = self._looks_idle()
-        except BaseException as error:
-            self.error = error
-            raise
-
-    def abandon(self, error: BaseException) -> None:
-        """End the run with this error at the next step. Callable from any thread."""
-        self._abandoned = error
-        self.wake()
-
     def wake(self) -> None:
-        """Make a waiting `step` return."""
         self._reports.put(None)
 
     def close(self) -> None:
-        """Cancel what runs, close the spouts, give up the lease."""
         if hasattr(self, "_coordinator"):
             for action in self._coordinator.stop(self._clock()):
                 if isinstance(action, Cancel):
@@ -186,6 +154,16 @@ class BatchLoop:
         for planner in self._planners.values():
             planner.close()
         self._setup.store.release()
+
+    def _round(self, wait_s: float) -> None:
+        """Handle what was reported, waiting at most `wait_s` for it, then do what is due."""
+        self._take_reports(self._until_due(wait_s))
+        self._obey()
+        for _ in range(self._setup.config.max_batches):
+            if not self._do_what_is_due():
+                break
+        self._settle_if_due()
+        self.is_idle = self._looks_idle()
 
     def _until_due(self, wait_s: float) -> float:
         """Shorten a wait to the end of a pause, if that comes earlier."""
@@ -410,12 +388,9 @@ class BatchLoop:
             )
             self._planners[spout_id] = spout.open(context)
 
-    def _tell_active(self) -> None:
-        """Pass on to the spouts that the topology was (de)activated since the last step."""
-        if self.active != self._told_active:
-            self._told_active = self.active
-            for planner in self._planners.values():
-                planner.set_active(self._told_active)
+    def _activate_spouts(self, active: bool) -> None:
+        for planner in self._planners.values():
+            planner.set_active(active)
 
     def _looks_idle(self) -> bool:
         coordinator = self._coordinator

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from abc import ABC, abstractmethod
 from collections import deque
 from dataclasses import replace
 from typing import Literal
@@ -42,7 +41,7 @@ from waterspout.coordination.progress import (
 from waterspout.safe_repr import described
 from waterspout.transactional.attempt import TransactionAttempt
 
-__all__ = ["BatchRecorder", "Recorder", "WaveRecorder"]
+__all__ = ["Recorder"]
 
 log = logging.getLogger(__name__)
 
@@ -54,24 +53,29 @@ _LOGGED_PER_INTERVAL = 5
 _INTERVAL_S = 10.0
 
 
-class Recorder(ABC):
-    """Listens to a run and keeps the newest of each kind. May be asked from any thread."""
+class Recorder:
+    """Listens to a run and keeps the newest of each kind. May be asked from any thread.
 
-    def __init__(self, name: str) -> None:
+    `totals` are what it counts up: those of batches or those of waves. Errors of components become
+    log lines, not too many.
+    """
+
+    def __init__(self, name: str, totals: BatchTotals | WaveTotals) -> None:
         self._name = name
         self._lock = threading.Lock()
+        self._totals = totals
+        self._batches: dict[int, BatchInFlight] = {}
+        self._wave: WaveInFlight | None = None
         self._recent: deque[BatchProgress | WaveProgress] = deque(maxlen=_KEEP_PROGRESS)
         self._timeline: deque[TimelineEntry] = deque(maxlen=8 * _KEEP_PROGRESS)
         self._errors: deque[ErrorSummary] = deque(maxlen=_KEEP_ERRORS)
         self._pauses: dict[str, SpoutPause] = {}
+        self._since: dict[str, float] = {}
+        self._logged: dict[str, int] = {}
 
     def __call__(self, event: Event) -> None:
         with self._lock:
-            if isinstance(event, SpoutPaused):
-                until = event.timestamp + event.pause_s
-                self._pauses[event.component] = SpoutPause(event.component, event.error, until)
-            else:
-                self._note(event)
+            self._note(event)
 
     @property
     def recent(self) -> list[BatchProgress | WaveProgress]:
@@ -85,119 +89,26 @@ class Recorder(ABC):
         with self._lock:
             return list(self._timeline)
 
-    @property
-    def errors(self) -> list[ErrorSummary]:
-        """The latest errors, oldest first."""
-        with self._lock:
-            return list(self._errors)
-
     def snapshot(self, status: str) -> RunSnapshot:
         """Return how the run stands now."""
         with self._lock:
             now = time.time()
+            batches = tuple(batch for _, batch in sorted(self._batches.items()))
             return RunSnapshot(
                 name=self._name,
                 status=status,
                 timestamp=now,
-                in_flight=self._in_flight_now(),
-                totals=self._totals_now(),
+                in_flight=batches if self._wave is None else (self._wave,),
+                totals=self._totals,
                 last_progress=self._recent[-1] if self._recent else None,
                 pausing_spouts=tuple(p for p in self._pauses.values() if p.until > now),
                 errors=tuple(self._errors),
             )
 
-    @abstractmethod
-    def _note(self, event: Event) -> None: ...
-
-    @abstractmethod
-    def _in_flight_now(self) -> tuple[BatchInFlight, ...] | tuple[WaveInFlight, ...]: ...
-
-    @abstractmethod
-    def _totals_now(self) -> BatchTotals | WaveTotals: ...
-
-    def _note_error(self, component: str, error: str, traceback: str, count: int) -> None:
-        """Remember an error; one like the last of its component only raises its count."""
-        now = time.time()
-        for i in reversed(range(len(self._errors))):
-            entry = self._errors[i]
-            if entry.component == component:
-                if entry.error == error:
-                    self._errors[i] = replace(entry, count=entry.count + count, last=now)
-                    return
-                break
-        self._errors.append(ErrorSummary(component, error, traceback, count, now, now))
-
-
-class WaveRecorder(Recorder):
-    """Listens to a run of waves; errors become log lines, not too many."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(name)
-        self._totals = WaveTotals()
-        self._wave: WaveInFlight | None = None
-        self._since: dict[str, float] = {}
-        self._logged: dict[str, int] = {}
-
     def _note(self, event: Event) -> None:
-        totals = self._totals
-        match event:
-            case WaveStarted(wave=wave, attempt=attempt, tuples=tuples, timestamp=now):
-                self._wave = WaveInFlight(wave, attempt, tuples, now, "running")
-            case WaveRetried(timestamp=now) if self._wave is not None:
-                self._wave = replace(
-                    self._wave, since=now, waits_for="a pause before it runs again"
-                )
-            case WaveFinished(progress=progress):
-                self._wave = None
-                self._recent.append(progress)
-                executed = totals.executed + sum(progress.executed.values())
-                self._totals = replace(totals, waves=totals.waves + 1, executed=executed)
-            case ProgressBetweenWaves(progress=progress):
-                self._recent.append(progress)
-            case TreesDecided():
-                self._totals = replace(
-                    totals,
-                    acked=totals.acked + event.acked,
-                    failed=totals.failed + event.failed,
-                    timed_out=totals.timed_out + event.timed_out,
-                )
-            case MessageDeadLettered():
-                self._totals = replace(totals, dead_letters=totals.dead_letters + 1)
-            case ErrorReported():
-                self._note_error(event.component, event.error, event.traceback, event.count)
-                self._log(event)
-
-    def _in_flight_now(self) -> tuple[WaveInFlight, ...]:
-        return () if self._wave is None else (self._wave,)
-
-    def _totals_now(self) -> WaveTotals:
-        return self._totals
-
-    def _log(self, event: ErrorReported) -> None:
-        now, component = time.monotonic(), event.component
-        if now - self._since.get(component, -_INTERVAL_S) >= _INTERVAL_S:
-            self._since[component], self._logged[component] = now, 0
-        self._logged[component] += 1
-        if self._logged[component] <= _LOGGED_PER_INTERVAL:
-            more = f" ({event.count} times in this wave)" if event.count > 1 else ""
-            log.error(
-                "%s, task %d%s: %s\n%s", component, event.task, more, event.error, event.traceback
-            )
-
-
-class BatchRecorder(Recorder):
-    """Listens to a run of batches."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(name)
-        self._totals = BatchTotals()
-        self._batches: dict[int, BatchInFlight] = {}
-
-    def _note(self, event: Event) -> None:
-        totals = self._totals
         match event:
             case BatchEmitted(attempt=attempt):
-                self._totals = replace(totals, replayed=totals.replayed + event.is_replay)
+                self._count(replayed=event.is_replay)
                 self._enter("processing", "processing", attempt, event)
                 self._mark("processing starts", attempt)
             case BatchProcessed(attempt=attempt):
@@ -211,27 +122,44 @@ class BatchRecorder(Recorder):
                 self._batches.pop(attempt.txid, None)
                 self._mark("commit ends", attempt)
                 self._recent.append(progress)
-                self._totals = replace(
-                    totals,
-                    committed=totals.committed + 1,
-                    last_txid=attempt.txid,
-                    written_rows=totals.written_rows + progress.written_rows,
-                    executed_tuples=totals.executed_tuples + progress.executed_tuples,
-                )
+                rows, tuples = progress.written_rows, progress.executed_tuples
+                self._count(committed=1, written_rows=rows, executed_tuples=tuples)
+                assert isinstance(self._totals, BatchTotals)
+                self._totals = replace(self._totals, last_txid=attempt.txid)
             case BatchFailed(attempt=attempt, error=error):
-                self._totals = replace(totals, failures=totals.failures + 1)
+                self._count(failures=1)
                 self._enter("failed", "a pause before its replay", attempt, event)
                 text = described(error)
                 self._note_error(f"batch {attempt}", text, "", 1)
                 self._mark("failed", attempt, text)
             case BatchCancelled(attempt=attempt, failed=failed):
                 self._enter("failed", f"the replay of {failed.txid}", attempt, event)
+            case WaveStarted(wave=wave, attempt=number, tuples=tuples, timestamp=now):
+                self._wave = WaveInFlight(wave, number, tuples, now, "running")
+            case WaveRetried(timestamp=now) if self._wave is not None:
+                pause = "a pause before it runs again"
+                self._wave = replace(self._wave, since=now, waits_for=pause)
+            case WaveFinished(progress=made):
+                self._wave = None
+                self._recent.append(made)
+                self._count(waves=1, executed=sum(made.executed.values()))
+            case ProgressBetweenWaves(progress=made):
+                self._recent.append(made)
+            case TreesDecided(acked=acked, failed=lost, timed_out=late):
+                self._count(acked=acked, failed=lost, timed_out=late)
+            case MessageDeadLettered():
+                self._count(dead_letters=1)
+            case ErrorReported():
+                self._note_error(event.component, event.error, event.traceback, event.count)
+                self._log(event)
+            case SpoutPaused(component=component):
+                until = event.timestamp + event.pause_s
+                self._pauses[component] = SpoutPause(component, event.error, until)
 
-    def _in_flight_now(self) -> tuple[BatchInFlight, ...]:
-        return tuple(batch for _, batch in sorted(self._batches.items()))
-
-    def _totals_now(self) -> BatchTotals:
-        return self._totals
+    def _count(self, **more: int) -> None:
+        """Add to totals by their names."""
+        counted = {name: getattr(self._totals, name) + n for name, n in more.items()}
+        self._totals = replace(self._totals, **counted)
 
     def _enter(
         self,
@@ -248,3 +176,26 @@ class BatchRecorder(Recorder):
         self._timeline.append(
             TimelineEntry(what, attempt.txid, attempt.attempt_id, time.monotonic(), error)
         )
+
+    def _note_error(self, component: str, error: str, traceback: str, count: int) -> None:
+        """Remember an error; one like the last of its component only raises its count."""
+        now = time.time()
+        for i in reversed(range(len(self._errors))):
+            entry = self._errors[i]
+            if entry.component == component:
+                if entry.error == error:
+                    self._errors[i] = replace(entry, count=entry.count + count, last=now)
+                    return
+                break
+        self._errors.append(ErrorSummary(component, error, traceback, count, now, now))
+
+    def _log(self, event: ErrorReported) -> None:
+        now, component = time.monotonic(), event.component
+        if now - self._since.get(component, -_INTERVAL_S) >= _INTERVAL_S:
+            self._since[component], self._logged[component] = now, 0
+        self._logged[component] += 1
+        if self._logged[component] <= _LOGGED_PER_INTERVAL:
+            more = f" ({event.count} times in this wave)" if event.count > 1 else ""
+            log.error(
+                "%s, task %d%s: %s\n%s", component, event.task, more, event.error, event.traceback
+            )

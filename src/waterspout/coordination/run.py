@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Protocol
 
 from waterspout.config import Config
 from waterspout.coordination.events import EventBus, Listener, RunEnded
@@ -21,7 +21,7 @@ from waterspout.coordination.store import CoordinationStore
 from waterspout.errors import LeaseLostError, RunFailedError
 from waterspout.letters import DeadLetter
 
-__all__ = ["Drivable", "Run", "runs"]
+__all__ = ["DrivenLoop", "Run", "runs"]
 
 log = logging.getLogger(__name__)
 
@@ -36,24 +36,56 @@ def runs() -> list[Run]:
         return list(_live)
 
 
-class Drivable(Protocol):
-    """What a run drives: a loop over batches, or over waves, that was started."""
+class DrivenLoop(ABC):
+    """What a run drives: a loop over batches, or over waves. One thread calls `step`."""
 
-    active: bool
-    is_idle: bool
-    events: EventBus
+    def __init__(self, name: str, clock: Callable[[], float], events: EventBus | None) -> None:
+        self._name = name
+        self._clock = clock
+        self.events = events or EventBus()
+        self.active = True
+        self.is_idle = False
+        self.error: BaseException | None = None
+        self._told_active = True
+        self._abandoned: BaseException | None = None
 
     def step(self, wait_s: float = 0.0) -> None:
-        """Do what is due; raise what ends the run."""
+        """Do what is due, waiting at most `wait_s` if that is nothing.
 
+        Whatever ends the run is raised and kept in `error`; nothing is lost by it.
+        """
+        try:
+            self._round(wait_s)
+        except BaseException as error:
+            self.error = error
+            raise
+
+    @abstractmethod
     def wake(self) -> None:
-        """Make a waiting `step` return."""
+        """Make a waiting `step` return. Callable from any thread."""
 
     def abandon(self, error: BaseException) -> None:
-        """End with this error at the next step."""
+        """End the run with this error at the next step. Callable from any thread."""
+        self._abandoned = error
+        self.wake()
 
+    @abstractmethod
     def close(self) -> None:
-        """Stop what runs and give up the lease."""
+        """Stop what runs, close the spouts, give up the lease."""
+
+    @abstractmethod
+    def _round(self, wait_s: float) -> None: ...
+
+    @abstractmethod
+    def _activate_spouts(self, active: bool) -> None: ...
+
+    def _obey(self) -> None:
+        """Do what other threads have asked for since the last round."""
+        if self._abandoned is not None:
+            raise self._abandoned
+        if self.active != self._told_active:
+            self._told_active = self.active
+            self._activate_spouts(self._told_active)
 
 
 class Run:
@@ -62,7 +94,7 @@ class Run:
     def __init__(
         self,
         name: str,
-        loop: Drivable,
+        loop: DrivenLoop,
         recorder: Recorder,
         store: CoordinationStore,
         config: Config,
@@ -122,7 +154,7 @@ class Run:
     @property
     def errors(self) -> list[ErrorSummary]:
         """The latest errors of components and batches, oldest first, each with its count."""
-        return self._recorder.errors
+        return list(self.snapshot().errors)
 
     def snapshot(self) -> RunSnapshot:
         """Return how the run stands now: what is in flight, totals, the last errors."""

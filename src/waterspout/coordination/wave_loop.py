@@ -14,6 +14,7 @@ from __future__ import annotations
 import logging
 import secrets
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
@@ -30,6 +31,7 @@ from waterspout.coordination.events import (
     WaveStarted,
 )
 from waterspout.coordination.progress import WaveProgress
+from waterspout.coordination.run import DrivenLoop
 from waterspout.coordination.spout_tasks import Counts, SpoutTasks
 from waterspout.coordination.store import CoordinationStore
 from waterspout.errors import BoltCrash, LeaseLostError, WorkerLostError
@@ -93,17 +95,15 @@ class _Load:
         return sum(map(len, self.frames)) + sum(read.messages for read in self.reads)
 
 
-class WaveLoop:
+class WaveLoop(DrivenLoop):
     """Drives one core topology. `start` takes the lease; `close` gives it up."""
 
     def __init__(
         self, setup: WaveSetup, clock: Callable[[], float], events: EventBus | None = None
     ) -> None:
+        super().__init__(setup.topology.name, clock, events)
         self._setup = setup
         self._conf = setup.config
-        self._clock = clock
-        self._name = setup.topology.name
-        self.events = events or EventBus()
         self._engine = setup.engine
         self._pacing = Pacing(setup.config)
         outline = setup.topology.outline()
@@ -118,13 +118,8 @@ class WaveLoop:
         self._run_again_at: float | None = None
         self._ticks = _ticks(setup.topology, setup.config)
         self._tick_at: dict[int, float] = {}
-        self._abandoned: BaseException | None = None
-        self._was_active = True
         self.waves = 0
         self._told = Counts()
-        self.error: BaseException | None = None
-        self.is_idle = False
-        self.active = True
 
     def start(self) -> None:
         """Take the lease, open the spouts, and go on from the stored positions."""
@@ -148,43 +143,10 @@ class WaveLoop:
             setup.store.release()
             raise
 
-    def step(self, wait_s: float = 0.0) -> None:
-        """Do what is due, waiting at most `wait_s` if that is nothing.
-
-        Whatever ends the run is raised and kept in `error`; nothing is lost by it.
-        """
-        try:
-            if self._abandoned is not None:
-                raise self._abandoned
-            self._pass_on_activation()
-            self.spouts.expire()
-            at_once = self._collect()
-            if self._running is None:
-                at_once = self._start_wave() or at_once
-            # Somebody may wait for the loop to be idle: tell them before waiting for news.
-            at_once = at_once or (not self.is_idle and self._looks_idle())
-            ended = self._engine.poll(0.0 if at_once else self._until_due(wait_s))
-            if ended is not None:
-                self._finish(ended)
-            self._start_again_if_due()
-            self.spouts.store_positions(self._setup.store)
-            self.is_idle = self._looks_idle()
-            self._tell_if_changed()
-        except BaseException as error:
-            self.error = error
-            raise
-
-    def abandon(self, error: BaseException) -> None:
-        """End the run with this error at the next step. Callable from any thread."""
-        self._abandoned = error
-        self.wake()
-
     def wake(self) -> None:
-        """Make a waiting `step` return."""
         self._engine.wake()
 
     def close(self) -> None:
-        """End the wave that runs, tell bolts and spouts, give up the lease."""
         if self._running is not None:
             self._engine.cancel()
         elif self.error is None and self._states and self._has_cleanups():
@@ -203,6 +165,27 @@ class WaveLoop:
     def tracker(self) -> AckTracker:
         """The ackers, to look at."""
         return self.spouts.tracker
+
+    def _round(self, wait_s: float) -> None:
+        self._obey()
+        self.spouts.expire()
+        at_once = self._collect()
+        if self._running is None:
+            at_once = self._start_wave() or at_once
+        # Somebody may wait for the loop to be idle: tell them before waiting for news.
+        at_once = at_once or (not self.is_idle and self._looks_idle())
+        ended = self._engine.poll(0.0 if at_once else self._until_due(wait_s))
+        if ended is not None:
+            self._finish(ended)
+        self._start_again_if_due()
+        self.spouts.store_positions(self._setup.store)
+        self.is_idle = self._looks_idle()
+        # What happened between waves, where no wave follows: timeouts, as a rule.
+        if self.is_idle and self.spouts.counts != self._told:
+            self.events.publish(ProgressBetweenWaves(self._name, self._progress(self.waves)))
+
+    def _activate_spouts(self, active: bool) -> None:
+        self.spouts.activate(active)
 
     def _looks_idle(self) -> bool:
         if self._running is not None or self._waiting or self._pieces:
@@ -318,11 +301,6 @@ class WaveLoop:
             state_bytes=sum(len(state.data) for state in self._states.values()),
         )
 
-    def _tell_if_changed(self) -> None:
-        """Report what happened between waves, where no wave follows: timeouts, as a rule."""
-        if self.is_idle and self.spouts.counts != self._told:
-            self.events.publish(ProgressBetweenWaves(self._name, self._progress(self.waves)))
-
     def _report(self, notes: Iterable[ErrorNote]) -> None:
         for note in notes:
             self.events.publish(
@@ -371,23 +349,16 @@ class WaveLoop:
         self._hopeless += 1
         if self._hopeless > self._conf.max_replays + 1:
             raise error  # whatever the tuple: the workers cannot do anything at all
+        task = load.reads[0].task if load.reads else load.frames[0].target
+        component = self._setup.topology.component_of[task]
+        why = f"its worker died: {error}"
+        what = "message of" if load.reads else "tuple for"
+        log.error("a %s %r kills its worker and is failed: %s", what, component, error)
+        self._report([ErrorNote(component, task, str(error), "")])
         if load.reads:
-            (read,) = load.reads
-            component = self._setup.topology.component_of[read.task]
-            log.error("a message of %r kills its worker and is failed: %s", component, error)
-            self._report([ErrorNote(component, read.task, str(error), "")])
-            self.spouts.fail_unread(read, f"its worker died: {error}")
-            return
-        (frame,) = load.frames
-        component = self._setup.topology.component_of[frame.target]
-        log.error("a tuple for %r kills its worker and is failed: %s", component, error)
-        self._report([ErrorNote(component, frame.target, str(error), "")])
-        self.spouts.fail(anchored(frame)[0], component, f"its worker died: {error}")
-
-    def _pass_on_activation(self) -> None:
-        if self.active != self._was_active:
-            self._was_active = self.active
-            self.spouts.activate(self.active)
+            self.spouts.fail_unread(load.reads[0], why)
+        else:
+            self.spouts.fail(anchored(load.frames[0])[0], component, why)
 
     def _has_cleanups(self) -> bool:
         """Whether a bolt gives anything up at the end; a job for nothing takes its time."""
@@ -444,8 +415,7 @@ def _ticks(topology: Topology, conf: Config) -> dict[int, float]:
 
 
 def _summed(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    total: dict[str, int] = {}
+    total: Counter[str] = Counter()
     for each in counts:
-        for component, n in each.items():
-            total[component] = total.get(component, 0) + n
-    return total
+        total.update(each)
+    return dict(total)

@@ -16,10 +16,10 @@ from pyspark.sql import SparkSession
 from waterspout.config import Config
 from waterspout.coordination.batch_clock import clock_for
 from waterspout.coordination.dead_letters import DeadLetters
-from waterspout.coordination.events import EventBus
 from waterspout.coordination.factory import coordination_store
 from waterspout.coordination.loop import BatchLoop, BatchSetup
-from waterspout.coordination.recording import BatchRecorder, Recorder, WaveRecorder
+from waterspout.coordination.progress import BatchTotals, WaveTotals
+from waterspout.coordination.recording import Recorder
 from waterspout.coordination.run import Run
 from waterspout.coordination.store import CoordinationStore, refuse_changed_graph
 from waterspout.coordination.wave_loop import WaveLoop, WaveSetup
@@ -55,7 +55,6 @@ class _Launch:
     """A loop that may be started, and what a run needs beside it."""
 
     loop: BatchLoop | WaveLoop
-    recorder: Recorder
     store: CoordinationStore
     explain: Callable[[], str]
     letters: Callable[[], list[DeadLetter]] = list
@@ -77,11 +76,14 @@ def start(topology: Topology | TridentTopology, spark: SparkSession | None, conf
                 launch = _core(topology, conf, opened, session)
             case _:
                 raise TopologyError(f"submit takes a topology, not {type(topology).__name__}")
+        waves = isinstance(launch.loop, WaveLoop)
+        recorder = Recorder(topology.name, WaveTotals() if waves else BatchTotals())
+        launch.loop.events.subscribe(recorder)
         launch.loop.start()
         return Run(
             topology.name,
             launch.loop,
-            launch.recorder,
+            recorder,
             launch.store,
             conf,
             explain=launch.explain,
@@ -118,11 +120,9 @@ def _core(topology: Topology, conf: Config, opened: ExitStack, session: _Session
         with closing(DeadLetters(folder)) as stored:  # those of the loop end with it
             return stored.all()
 
-    recorder = WaveRecorder(topology.name)
     setup = WaveSetup(topology, engine, store, letters, conf)
     return _Launch(
-        WaveLoop(setup, time.monotonic, EventBus(recorder)),
-        recorder,
+        WaveLoop(setup, time.monotonic),
         store,
         lambda: explain_waves(topology, conf, engine.workers),
         read_letters,
@@ -146,7 +146,6 @@ def _transactional(
     engine = BatchBoltEngine(runtime, topology, conf)
     opened.callback(engine.close)
     context = topology.context(topology.tasks[spec.id][0])
-    recorder = BatchRecorder(topology.name)
     setup = BatchSetup(
         topology=topology.name,
         fingerprint=topology.fingerprint(),
@@ -158,8 +157,7 @@ def _transactional(
         folder=folder,
     )
     return _Launch(
-        BatchLoop(setup, time.monotonic, EventBus(recorder)),
-        recorder,
+        BatchLoop(setup, time.monotonic),
         store,
         lambda: explain_transactions(topology, conf, runtime.cores or 2),
     )
@@ -177,7 +175,6 @@ def _trident(
     dry_compile(plan, conf, runtime)
     engine = SparkEngine(runtime, plan, conf)
     opened.callback(engine.close)
-    recorder = BatchRecorder(plan.name)
     setup = BatchSetup(
         topology=plan.name,
         fingerprint=plan.fingerprint(),
@@ -190,8 +187,7 @@ def _trident(
         clock=clock_for(windows_by_time(plan)),
     )
     return _Launch(
-        BatchLoop(setup, time.monotonic, EventBus(recorder)),
-        recorder,
+        BatchLoop(setup, time.monotonic),
         prepared.store,
         lambda: explain_plan(plan, conf),
         lambda: letters_of(plan),

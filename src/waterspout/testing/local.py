@@ -12,8 +12,8 @@ from waterspout.coordination.batch_clock import clock_for
 from waterspout.coordination.dead_letters import DeadLetters
 from waterspout.coordination.events import EventBus, Listener
 from waterspout.coordination.loop import BatchLoop, BatchSetup
-from waterspout.coordination.progress import ErrorSummary
-from waterspout.coordination.recording import WaveRecorder
+from waterspout.coordination.progress import ErrorSummary, WaveTotals
+from waterspout.coordination.recording import Recorder
 from waterspout.coordination.store import CoordinationStore, MemoryCoordinationStore
 from waterspout.coordination.wave_loop import WaveLoop, WaveSetup
 from waterspout.errors import TopologyError
@@ -146,7 +146,7 @@ class LocalWaves(CapturedRun):
         if letters is None:  # an empty table is not None
             letters = DeadLetters(None, limit=conf.dead_letters_max)
         self._letters = letters
-        self._recorder = WaveRecorder(topology.name)
+        self._recorder = Recorder(topology.name, WaveTotals())
         self._kept: list[DeadLetter] | None = None
         setup = WaveSetup(
             self._capturing(topology),
@@ -166,7 +166,7 @@ class LocalWaves(CapturedRun):
     @property
     def errors(self) -> list[ErrorSummary]:
         """The errors of components, oldest first, each with its count, as `Run.errors`."""
-        return self._recorder.errors
+        return list(self._recorder.snapshot("").errors)
 
     def replay_letters(self, *letters: DeadLetter) -> int:
         """Ask for dead letters to be sent through again (all, if none is given); return how many.
