@@ -21,6 +21,7 @@ from tests.waves.driving import (
     seen_log,
 )
 from waterspout.coordination.store import SharedMemory
+from waterspout.errors import StoreError
 from waterspout.testing import FeederSpout
 from waterspout.topology import Topology, TopologyBuilder
 
@@ -61,6 +62,21 @@ def test_a_log_is_read_once_and_committed_to_its_end(tasks, ackers, shape):
     assert sorted(values_of("log")) == list("abcdefghi")
     assert driven.positions == {"log": {"0": 3, "1": 2, "=x": 4}}
     assert sorted(seen("log, committed"), key=str) == [("x", 4), (0, 3), (1, 2)]
+
+
+def test_a_log_hears_of_a_position_only_when_it_is_stored(monkeypatch):
+    seen_log("log").update({0: list("abc")})
+    driven = Driven(log_topology("log"))
+
+    def refuse(ledger):
+        raise StoreError("the disk is full")
+
+    monkeypatch.setattr(driven.store, "save", refuse)
+    with pytest.raises(StoreError):
+        settled(driven)
+
+    assert driven.positions == {}
+    assert seen("log, committed") == []
 
 
 def test_a_log_is_opened_and_closed_once_whatever_its_tasks():

@@ -40,10 +40,11 @@ def test_a_batch_that_was_left_half_way_gets_the_next_attempt():
     assert decided(at(4, 2, resolved={1: 1}), 3) == claim(4, 3, None, {1: 1})
 
 
-def test_attempts_that_were_lost_are_remembered_as_resolved():
-    head = at(3, 2, committed=True, resolved={1: 5})
+@pytest.mark.parametrize("attempt", [1, 2])
+def test_attempts_that_were_lost_are_remembered_as_resolved(attempt):
+    head = at(3, attempt, committed=True, resolved={1: 5})
 
-    assert decided(head, 3) == claim(4, committed_attempt=2, resolved={1: 5, 3: 2})
+    assert decided(head, 3) == claim(4, committed_attempt=attempt, resolved={1: 5, 3: attempt})
 
 
 @pytest.mark.parametrize(
