@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -41,9 +40,8 @@ def read_config(file: Path | None, settings: Sequence[str] | None) -> Config:
     """Return the options of a file with single settings on top."""
     base = Config() if file is None else Config.from_yaml(file)
     given = dict(_setting(text) for text in settings or ())
-    checked = Config.from_dict(given)
-    names = [_name_of(key) for key in given]
-    return base.replace(**{name: getattr(checked, name) for name in names})
+    checked, keys = Config.from_dict(given).to_dict(), Config.known_keys()
+    return Config.from_dict({**base.to_dict(), **{keys[k]: checked[keys[k]] for k in given}})
 
 
 def _setting(text: str) -> tuple[str, Any]:
@@ -54,11 +52,3 @@ def _setting(text: str) -> tuple[str, Any]:
         return key.strip(), yaml.safe_load(value)
     except yaml.YAMLError as error:
         raise ConfigError(f"-c {text!r}: the value is not valid YAML; quote it") from error
-
-
-def _name_of(key: str) -> str:
-    """Return the Python name of an option that is known by any of its names."""
-    for option in dataclasses.fields(Config):
-        if key in (option.name, option.metadata["key"], *option.metadata["aliases"]):
-            return option.name
-    raise AssertionError(f"{key} was accepted, but is no option")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -79,8 +79,7 @@ def explain(
     from waterspout.spark.preflight import prepare
 
     topology, conf = load_trident(target), read_config(config, setting)
-    prepared = prepare(topology, conf)
-    try:
+    with closing(prepare(topology, conf)) as prepared:
         plan = prepared.plan
         chosen = _choose(plan, name)
         wanted = _parse_key(plan, chosen, key)
@@ -90,7 +89,7 @@ def explain(
             (record,) = found.records([wanted])
         typer.echo(f"state     {chosen} ({plan.states[chosen].factory.location()})")
         typer.echo(f"key       {json.dumps(list(wanted), default=str)}")
-        typer.echo(f"value     {'(none)' if value is None else _shown(value)}")
+        typer.echo(f"value     {_shown(value)}")
         txid = getattr(record, "txid", None)
         if record is None or not txid:
             typer.echo("written   by no batch that can be named")
@@ -100,8 +99,7 @@ def explain(
         how = "committed" if done else "not committed; the value is that before it"
         typer.echo(f"written   by batch {txid}, attempt {record.attempt} ({how})")
         if isinstance(record, OpaqueValue):
-            before = "(none)" if record.prev is None else _shown(record.prev)
-            typer.echo(f"before    {before}")
+            typer.echo(f"before    {_shown(record.prev)}")
         if head is not None:
             typer.echo(f"head      {head.stamp}{', committed' * head.committed}")
         batch = prepared.store.batch(txid) if done else None
@@ -111,8 +109,6 @@ def explain(
         for spout_id, metadata in batch[1].items():
             if spout_id != CLOCK:
                 typer.echo(f"from      spout {spout_id}: {json.dumps(metadata)}")
-    finally:
-        prepared.close()
 
 
 @state.command()
@@ -130,8 +126,7 @@ def rollback(
     from waterspout.spark.preflight import prepare
 
     conf = read_config(config, setting)
-    prepared = prepare(load_trident(target), conf)
-    try:
+    with closing(prepare(load_trident(target), conf)) as prepared:
         plan = prepared.plan
         updated = {spec.name: spec.factory.kind for spec in plan.states.values() if not spec.static}
         if not yes:
@@ -139,8 +134,6 @@ def rollback(
             last = 0 if ledger is None else ledger.current - 1
             typer.confirm(f"Take batch {last} of {plan.name} back?", abort=True)
         txid = roll_back(plan.name, plan.fingerprint(), prepared.store, prepared.states, updated)
-    finally:
-        prepared.close()
     typer.echo(f"{plan.name}: batch {txid} was taken back; the next run emits it again")
 
 
@@ -201,13 +194,10 @@ def _choose(plan: Plan, name: str | None) -> str:
 
 @contextmanager
 def _open(plan: Plan, name: str, conf: Config) -> Iterator[BatchedMap[Any, Any]]:
-    found = open_state(plan.states[name], conf, 0, None)
-    try:
+    with closing(open_state(plan.states[name], conf, 0, None)) as found:
         if not isinstance(found, BatchedMap) or not isinstance(found, HeadedState):
             raise ConfigError(f"{name} is not one of waterspout's maps; it cannot be asked by key")
         yield found
-    finally:
-        found.close()
 
 
 def _parse_key(plan: Plan, name: str, text: str | None) -> tuple[Any, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -45,8 +46,8 @@ class ReplaySpout(BatchSpout):
 
         A driver may have died when that batch was committed, before it could note this.
         """
-        letters, requests = self._location.open(), self._location.requests()
-        try:
+        location = self._location
+        with closing(location.open()) as letters, closing(location.requests()) as requests:
             before = context.known.get(context.current - 1)
             if before is not None:
                 if letters.read_head() is None:
@@ -58,18 +59,13 @@ class ReplaySpout(BatchSpout):
                 requests.done(before["ids"])
             # The letters are settled now: a late request for one that is gone is seen as such.
             requests.forget_done()
-        finally:
-            letters.close()
         return _ReplayPlanner(self._location, self._nodes)
 
     def read(self, metadata: Any) -> Read:
         if not metadata["ids"]:
             return RowsRead(self.schema, [])
-        requests = self._location.requests()
-        try:
+        with closing(self._location.requests()) as requests:
             found = requests.some(metadata["ids"])
-        finally:
-            requests.close()
         if len(found) != len(metadata["ids"]):
             raise SourceError(
                 f"requests for dead letters are missing in {self._location.where}: an unfinished "

@@ -260,21 +260,18 @@ class _Rewriting:
         return wanting
 
     def _position_last(self, node: Node) -> Node:
-        fields = tuple(field for field in node.schema.fields if field[0] != POSITION)
         if node.schema.fields[-1] == _POSITION_FIELD:
             return node
-        schema = Schema((*fields, _POSITION_FIELD))
-        return self._add(
-            Project(number=self._number(), schema=schema, parents=(node,), fields=schema.names)
-        )
+        return self._project(node, _with_position(node.schema.without((POSITION,))))
 
     def _without_position(self, node: Node) -> Node:
         if node not in self._positioned:
             return node
-        names = tuple(name for name in node.schema.names if name != POSITION)
-        schema = node.schema.select(names, where="project")
+        return self._project(node, node.schema.without((POSITION,)))
+
+    def _project(self, node: Node, schema: Schema) -> Node:
         return self._add(
-            Project(number=self._number(), schema=schema, parents=(node,), fields=names)
+            Project(number=self._number(), schema=schema, parents=(node,), fields=schema.names)
         )
 
     def _add(self, node: Node) -> Node:

@@ -11,6 +11,7 @@ import threading
 import uuid
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -218,13 +219,9 @@ class LettersLocation:
 
     def letters(self) -> list[DeadLetter]:
         """Return the committed letters, oldest first, with what was asked for each."""
-        state, requests = self.open(), self.requests()
-        try:
+        with closing(self.open()) as state, closing(self.requests()) as requests:
             asked = requests.asked()
             return [replace(letter, asked=asked.get(letter.id)) for letter in state.all()]
-        finally:
-            state.close()
-            requests.close()
 
 
 _shared: dict[str, tuple[MemoryMap[Any], Requests]] = {}
@@ -254,10 +251,8 @@ class LettersFactory(StateFactory):
     def check(self) -> None:
         backing = self.letters.backing()
         if isinstance(backing, _LettersTable):
-            try:
+            with closing(backing):
                 backing.check()
-            finally:
-                backing.close()
 
     def location(self) -> str:
         if self.letters.folder is None:
