@@ -26,14 +26,7 @@ class Distinct(Node):
 
 
 def distinct(stream: Stream) -> Stream:
-    topology = stream.topology
-    node = Distinct(
-        number=topology.next_number(),
-        schema=stream.schema,
-        parents=(stream.node,),
-        name="distinct",
-    )
-    return Stream(topology, topology.add(node))
+    return stream.topology.add(Distinct, "distinct", stream.schema, [stream.node])
 
 
 @lowers_locally(Distinct)

@@ -42,17 +42,17 @@ def arguments(
 
 
 def make_aggregation(
-    schema: Schema, method: str, fields: FieldNames | None, operation: Any, out: FieldNames
+    schema: Schema, method: str, args: Sequence[Any], out: FieldNames | None
 ) -> Aggregation:
-    """Check an aggregator against the fields that it reads; return it with its types."""
+    """Check `([fields,] aggregator[, out])` against the fields; return it with its types."""
+    fields, operation, names = arguments(method, args, out)
     where = f"{method}({describe(operation)})"
     aggregator = operation if is_expression(operation) else as_aggregator(operation, where)
     own = getattr(aggregator, "input_fields", schema.names)
-    names = own if fields is None else field_names(fields)
-    inputs = schema.select(names, where=where)
+    inputs = schema.select(own if fields is None else field_names(fields), where=where)
     if isinstance(aggregator, (MinBy, MaxBy)) and aggregator.field is not None:
         inputs.select([aggregator.field], where=where)
-    return Aggregation(inputs, aggregator, _output(aggregator, Schema.parse(out), inputs, where))
+    return Aggregation(inputs, aggregator, _output(aggregator, Schema.parse(names), inputs, where))
 
 
 def _output(aggregator: Any, output: Schema, inputs: Schema, where: str) -> Schema:

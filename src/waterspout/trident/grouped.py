@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from waterspout.errors import TopologyError
 from waterspout.schema import FieldNames
 from waterspout.state.base import StateFactory
-from waterspout.trident.aggregating import arguments, make_aggregation
+from waterspout.trident.aggregating import make_aggregation
 from waterspout.trident.operations.accepted import (
     AggregateArgument,
     EachOperation,
@@ -60,13 +60,14 @@ class GroupedStream:
 
         Gives the group fields and the result; nothing for an empty batch.
         """
-        return self._one("aggregate", args, out, Scope.BATCH)
+        return self._stream._aggregate_one("aggregate", args, out, Scope.BATCH, self._keys)
 
     def partition_aggregate(
         self, *args: AggregateArgument, out: FieldNames | None = None
     ) -> Stream:
         """Aggregate each group of each partition of a batch, without bringing groups together."""
-        return self._one("partition_aggregate", args, out, Scope.PARTITION)
+        scope = Scope.PARTITION
+        return self._stream._aggregate_one("partition_aggregate", args, out, scope, self._keys)
 
     def chained_agg(self) -> ChainedAggregatorDeclarer:
         """Begin a chain of aggregators over the same groups."""
@@ -82,8 +83,7 @@ class GroupedStream:
 
         `persistent_aggregate(factory, [fields,] aggregator, out)`
         """
-        fields, aggregator, names = arguments("persistent_aggregate", args, out)
-        return self._stream._persist_aggregate(self._keys, factory, fields, aggregator, names)
+        return self._stream._persist_aggregate(self._keys, factory, args, out)
 
     def state_query(
         self,
@@ -97,11 +97,6 @@ class GroupedStream:
     def to_stream(self) -> Stream:
         """Return the stream without its grouping."""
         return self._stream
-
-    def _one(self, method: str, args: Any, out: FieldNames | None, scope: Scope) -> Stream:
-        fields, aggregator, names = arguments(method, args, out)
-        aggregation = make_aggregation(self._stream.schema, method, fields, aggregator, names)
-        return self._stream._aggregate(method, self._keys, [aggregation], scope)
 
 
 class ChainedAggregatorDeclarer:
@@ -141,8 +136,7 @@ class ChainedAggregatorDeclarer:
             raise TopologyError(
                 "a chain is either of aggregate() or of partition_aggregate(); this one has both"
             )
-        fields, aggregator, names = arguments(method, args, out)
-        aggregation = make_aggregation(self._stream.schema, method, fields, aggregator, names)
+        aggregation = make_aggregation(self._stream.schema, method, args, out)
         taken = [name for other in self._aggregations for name in other.out.names]
         both = [name for name in aggregation.out.names if name in taken]
         if both:

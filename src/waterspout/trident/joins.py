@@ -43,13 +43,7 @@ def merge_streams(
                 f"merge: stream {number} has ({side.schema}), which does not fit ({schema}); "
                 "project and convert its fields before"
             )
-    node = Merge(
-        number=topology.next_number(),
-        schema=schema,
-        parents=tuple(side.node for side in sides),
-        name="merge",
-    )
-    return Stream(topology, topology.add(node))
+    return topology.add(Merge, "merge", schema, [side.node for side in sides])
 
 
 def join_streams(
@@ -87,16 +81,11 @@ def join_streams(
             f"join gives {len(types)} fields ({mode}), but out has {len(output)}: "
             f"{', '.join(output.names)}"
         )
-    node = Join(
-        number=topology.next_number(),
-        schema=_same_types(output, types),
-        parents=tuple(side.node for side in sides),
-        name="join",
-        keys=keys,
-        optional=_optional(how, len(sides)),
-        preserve=preserve,
+    schema, parents = _same_types(output, types), [side.node for side in sides]
+    optional = _optional(how, len(sides))
+    return topology.add(
+        Join, "join", schema, parents, keys=keys, optional=optional, preserve=preserve
     )
-    return Stream(topology, topology.add(node))
 
 
 def multi_reduce_streams(
@@ -126,17 +115,10 @@ def multi_reduce_streams(
         if any(kind.types != kinds[0].types for kind in kinds):
             raise TopologyError(f"{where}: the streams are grouped by fields of different types")
         schema = kinds[0].append(output, where=where)
-    node = MultiReduce(
-        number=topology.next_number(),
-        schema=schema,
-        parents=tuple(side.node for side in sides),
-        name=where,
-        fields=tuple(chosen),
-        groups=groups,
-        reducer=reducer,
-        out=output,
-    )
-    return Stream(topology, topology.add(node))
+    return topology.add(
+        MultiReduce, where, schema, [side.node for side in sides],
+        fields=tuple(chosen), groups=groups, reducer=reducer, out=output,
+    )  # fmt: skip
 
 
 def _checked(topology: TridentTopology, where: str, streams: Sequence[Any]) -> list[Stream]:

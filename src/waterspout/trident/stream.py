@@ -49,7 +49,6 @@ from waterspout.trident.plan.nodes import (
     Each,
     Keep,
     Mapped,
-    NewValues,
     Node,
     Project,
     Query,
@@ -70,7 +69,7 @@ if TYPE_CHECKING:
     from waterspout.trident.topology import TridentTopology
     from waterspout.trident.windowing.config import WindowConfig
 
-__all__ = ["Stream", "new_values"]
+__all__ = ["Stream"]
 
 DataFrame = TypeVar("DataFrame")
 """A DataFrame of Spark, classic or Connect; pyspark is not imported here."""
@@ -288,7 +287,7 @@ class Stream:
 
     def aggregate_in_steps(self, method: str, aggregator: AggregateOperation) -> Stream:
         """Aggregate whole tuples: those of each partition, then what came of the partitions."""
-        aggregation = make_aggregation(self.schema, method, None, aggregator, self.fields)
+        aggregation = make_aggregation(self.schema, method, [aggregator], self.fields)
         some = self._aggregate(method, None, [aggregation], Scope.ANY_PARTITION)
         return some._aggregate(method, None, [aggregation], Scope.BATCH)
 
@@ -323,8 +322,7 @@ class Stream:
 
         if args and isinstance(args[0], StateFactory):  # as Storm orders them
             store, args = args[0], args[1:]
-        fields, aggregator, names = arguments("window", args, out)
-        return add_window(self, config, store, fields, aggregator, names)
+        return add_window(self, config, store, args, out)
 
     def tumbling_window(
         self,
@@ -361,8 +359,7 @@ class Stream:
 
         `persistent_aggregate(factory, [fields,] aggregator, out)`
         """
-        fields, aggregator, names = arguments("persistent_aggregate", args, out)
-        return self._persist_aggregate((), factory, fields, aggregator, names)
+        return self._persist_aggregate((), factory, args, out)
 
     def partition_persist(
         self,
@@ -445,26 +442,13 @@ class Stream:
         finisher = updating.aggregator if isinstance(updating, CombineInto) else None
         finishes = finisher is not None and finisher.finishes
         name = self._topology.add_state(factory, shape, finisher=finisher if finishes else None)
-        update = Update(
-            number=self._topology.next_number(),
-            schema=schema,
-            parents=(self._node,),
-            name=f"update of {name}",
-            state=name,
-            updating=updating,
+        update = self._add(
+            Update, where=f"update of {name}", schema=schema, state=name, updating=updating
         )
-        self._topology.add(update)
-        return TridentState(self._topology, name, keys, shown or values, update)
+        return TridentState(self._topology, name, keys, shown or values, update.node)
 
     def _add(self, kind: type[Node], *, where: str, schema: Schema, **fields: Any) -> Stream:
-        node = kind(
-            number=self._topology.next_number(),
-            schema=schema,
-            parents=(self._node,),
-            name=where,
-            **fields,
-        )
-        return Stream(self._topology, self._topology.add(node))
+        return self._topology.add(kind, where, schema, [self._node], **fields)
 
     def _mapped(self, function: Any, output: Schema, where: str, on_error: str | None) -> Stream:
         output = _fitting(function, output, self.schema, where)
@@ -483,15 +467,18 @@ class Stream:
         )  # fmt: skip
 
     def _aggregate_one(
-        self, method: str, args: Sequence[Any], out: FieldNames | None, scope: Scope
+        self,
+        method: str,
+        args: Sequence[Any],
+        out: FieldNames | None,
+        scope: Scope,
+        group: tuple[str, ...] | None = None,
     ) -> Stream:
-        fields, aggregator, names = arguments(method, args, out)
-        aggregation = make_aggregation(self.schema, method, fields, aggregator, names)
-        return self._aggregate(method, None, [aggregation], scope)
+        aggregation = make_aggregation(self.schema, method, args, out)
+        return self._aggregate(method, group, [aggregation], scope)
 
     def _extreme(self, method: str, aggregator: MinBy | MaxBy) -> Stream:
-        aggregation = make_aggregation(self.schema, method, None, aggregator, self.fields)
-        return self._aggregate(method, None, [aggregation], Scope.PARTITION)
+        return self._aggregate_one(method, [aggregator], self.fields, Scope.PARTITION)
 
     def _aggregate(
         self,
@@ -521,12 +508,11 @@ class Stream:
         self,
         keys: tuple[str, ...],
         factory: StateFactory,
-        fields: FieldNames | None,
-        operation: Any,
-        out: FieldNames,
+        args: Sequence[Any],
+        out: FieldNames | None,
     ) -> TridentState:
         method = "persistent_aggregate"
-        aggregation = make_aggregation(self.schema, method, fields, operation, out)
+        aggregation = make_aggregation(self.schema, method, args, out)
         aggregator = aggregation.aggregator
         shape = Shape.MAP if keys else Shape.SNAPSHOT
         key_schema = self.schema.select(keys, where=method)
@@ -541,24 +527,13 @@ class Stream:
                 factory, shape, key_schema, values, schema, combine, shown=aggregation.out
             )
         if not isinstance(aggregator, ReducerAggregator):
-            where = f"{method}({describe(operation)})"
+            where = f"{method}({describe(aggregator)})"
             raise TopologyError(f"{where} needs a CombinerAggregator or ReducerAggregator")
         wanted = keys + tuple(name for name in aggregation.fields if name not in keys)
         reduce = ReduceInto(keys, aggregation.fields, aggregation.out.names[0], aggregator)
         return self.project(wanted).update(
             factory, shape, key_schema, aggregation.out, schema, reduce
         )
-
-
-def new_values(topology: TridentTopology, update: Update) -> Stream:
-    """Return the stream of an update's new values."""
-    node = NewValues(
-        number=topology.next_number(),
-        schema=update.schema,
-        parents=(update,),
-        name=f"new values of {update.state}",
-    )
-    return Stream(topology, topology.add(node))
 
 
 def _fitting(function: Any, output: Schema, inputs: Schema, where: str) -> Schema:

@@ -20,7 +20,7 @@ from waterspout.trident.plan.explain import explain_as
 from waterspout.trident.plan.nodes import Node, Source, Update
 from waterspout.trident.plan.partitions import root_of, widths
 from waterspout.trident.plan.plan import Plan, Shape, StateSpec
-from waterspout.trident.stream import Stream, new_values
+from waterspout.trident.stream import Stream
 from waterspout.trident.tridentstate import TridentState
 
 __all__ = ["TridentTopology"]
@@ -32,7 +32,6 @@ class TridentTopology:
     def __init__(self, name: str) -> None:
         self.name = check_topology_id(name)
         self._nodes: list[Node] = []
-        self._names: dict[int, str] = {}
         self._hints: dict[int, int] = {}
         self._states: dict[str, StateSpec] = {}
         self._partitions: dict[str, int] = {}
@@ -54,14 +53,8 @@ class TridentTopology:
                     "would take each other's batches. Use the stream twice, or make another spout."
                 )
         source = source_of(spout, topology=self.name, spout_id=spout_id, out=out)
-        node = Source(
-            number=self.next_number(),
-            schema=source.schema,
-            name=f"spout {spout_id}",
-            spout_id=spout_id,
-            spout=source,
-        )
-        return Stream(self, self.add(node))
+        name = f"spout {spout_id}"
+        return self.add(Source, name, source.schema, spout_id=spout_id, spout=source)
 
     def new_static_state(
         self,
@@ -127,10 +120,6 @@ class TridentTopology:
         plan = self.plan(conf)
         return explain_as(with_letters(plan, conf, letters_location(plan, conf)), conf, format)
 
-    def new_values(self, update: Update) -> Stream:
-        """Return the stream of an update's new values."""
-        return new_values(self, update)
-
     def plan(self, config: Config | None = None, *, in_memory: bool = False) -> Plan:
         """Return the whole description, frozen.
 
@@ -168,20 +157,20 @@ class TridentTopology:
                 return found[root_of(node)] or 1
         return 1
 
-    def next_number(self) -> int:
-        """Return the number of the node to be made next."""
-        return len(self._nodes) + 1
-
     def next_state(self) -> str:
         """Return the name of the state to be made next."""
         return f"state{len(self._states) + 1}"
 
-    def add(self, node: Node) -> Node:
-        """Take in a node; refuse one that gives no field, unless it is an update."""
-        if not len(node.schema) and not isinstance(node, Update):
-            raise TopologyError(f"{node.title} gives no field; a stream has at least one")
+    def add(
+        self, kind: type[Node], name: str, schema: Schema, parents: Sequence[Node] = (), **rest: Any
+    ) -> Stream:
+        """Add a node of some kind and return its stream; only an update may give no field."""
+        if not len(schema) and kind is not Update:
+            raise TopologyError(f"{name} gives no field; a stream has at least one")
+        number = len(self._nodes) + 1
+        node = kind(number=number, schema=schema, parents=tuple(parents), name=name, **rest)
         self._nodes.append(node)
-        return node
+        return Stream(self, node)
 
     def add_state(
         self,

@@ -9,7 +9,7 @@ from waterspout.config import Config
 from waterspout.errors import TopologyError
 from waterspout.schema import Schema
 from waterspout.state.base import Key, MapState, Snapshottable
-from waterspout.trident.plan.nodes import Update
+from waterspout.trident.plan.nodes import NewValues, Node
 from waterspout.trident.runtime.finishing import finishing
 from waterspout.trident.runtime.scan import ScanTask
 
@@ -29,7 +29,7 @@ class TridentState:
         name: str,
         keys: Schema,
         values: Schema,
-        update: Update | None,
+        update: Node | None,
     ) -> None:
         self.topology = topology
         self.name = name
@@ -41,7 +41,8 @@ class TridentState:
         """Return, for each batch, the keys that it changed with their new values."""
         if self._update is None:
             raise TopologyError(f"state {self.name!r} is not updated here: it has no new values")
-        return self.topology.new_values(self._update)
+        update, name = self._update, f"new values of {self.name}"
+        return self.topology.add(NewValues, name, update.schema, [update])
 
     def parallelism_hint(self, n: int) -> TridentState:
         """Spread the state over `n` partitions; fixed for the life of the topology."""

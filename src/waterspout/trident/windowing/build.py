@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from waterspout.errors import TopologyError
 from waterspout.schema import FieldNames
 from waterspout.state.base import StateFactory, StateKind
-from waterspout.trident.aggregating import make_aggregation
+from waterspout.trident.aggregating import arguments, make_aggregation
 from waterspout.trident.operations.aggregators import Count
 from waterspout.trident.operations.coercion import is_expression
 from waterspout.trident.operations.contracts import describe
@@ -28,14 +29,14 @@ def add_window(
     stream: Stream,
     config: WindowConfig,
     store: StateFactory | None,
-    fields: FieldNames | None,
-    aggregator: Any,
-    out: FieldNames,
+    args: Sequence[Any],
+    out: FieldNames | None,
 ) -> Stream:
     """Add windows to a stream; return the stream of their results.
 
     They are an update of a state, in the commit phase, and the results are its new values.
     """
+    fields, aggregator, out = arguments("window", args, out)
     where = f"window({describe(aggregator)})"
     if not isinstance(config, WindowConfig):
         raise TopologyError(
@@ -49,9 +50,10 @@ def add_window(
         )
     if fields is None and type(aggregator) is Count:
         fields = ()  # what it does not look at need not be kept
-    aggregation = make_aggregation(stream.schema, "window", fields, aggregator, out)
+    aggregation = make_aggregation(stream.schema, "window", [fields, aggregator], out)
     updater = WindowUpdater(config, aggregation.inputs, aggregation.aggregator)
-    factory = _own_store(stream) if store is None else _checked(store, where)
+    own = store is None
+    factory = OwnStore(stream.topology.next_state()) if own else _checked(store, where)
     updating = UpdateWith(aggregation.inputs.names, updater, every_batch=config.by_time)
     # A table without columns has no rows: keep one column.
     inputs = stream.project(aggregation.inputs.names or stream.fields[:1])
@@ -73,10 +75,6 @@ def windows_by_time(plan: Plan) -> list[tuple[int, int]]:
     ]
     found = [updater.config for updater in updaters if isinstance(updater, WindowUpdater)]
     return [(config.span, config.step) for config in found if config.by_time]
-
-
-def _own_store(stream: Stream) -> StateFactory:
-    return OwnStore(stream.topology.next_state())
 
 
 def _checked(store: Any, where: str) -> StateFactory:
