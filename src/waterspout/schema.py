@@ -8,15 +8,36 @@ has no type yet; the operation that makes the field fills it in.
 
 from __future__ import annotations
 
+import datetime as dt
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 
 from waterspout.errors import TopologyError
 
-__all__ = ["FieldNames", "Schema", "check_topology_id", "field_names", "split_top"]
+__all__ = [
+    "TYPE_OF_CLASS",
+    "FieldNames",
+    "Schema",
+    "check_topology_id",
+    "field_names",
+    "split_top",
+]
 
 FieldNames = str | Sequence[str]
+
+TYPE_OF_CLASS: dict[object, str] = {
+    bool: "boolean",
+    int: "bigint",
+    float: "double",
+    str: "string",
+    bytes: "binary",
+    dt.date: "date",
+    dt.datetime: "timestamp",
+    Decimal: "decimal(38,18)",
+}
+"""The types that Python's own classes become."""
 
 _TOPOLOGY_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

@@ -151,12 +151,12 @@ def test_mutant_that_forgets_attempts_at_a_restart_is_found_out(monkeypatch):
 
 
 def test_mutant_that_forgets_where_a_partition_without_rows_was_is_found_out(monkeypatch):
-    plan = _ByPartition._all
+    plan = _ByPartition.look
 
     def forgetful(self, txid, previous):
         return [[start if pinned else None, pinned] for start, pinned in plan(self, txid, previous)]
 
-    monkeypatch.setattr(_ByPartition, "_all", forgetful)
+    monkeypatch.setattr(_ByPartition, "look", forgetful)
 
     assert is_found_out(60, opaque=True)
 

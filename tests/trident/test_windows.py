@@ -21,7 +21,7 @@ from waterspout.state import MemoryMapState, StateFactory
 from waterspout.state.sqlite import SQLiteState
 from waterspout.testing import FixedBatchSpout, LocalRun, MemoryLog, run_in_process
 from waterspout.trident import Average, Count, Sum, TridentTopology
-from waterspout.trident.windowing import (
+from waterspout.trident.windowing.config import (
     SlidingCountWindow,
     SlidingDurationWindow,
     TumblingCountWindow,

@@ -27,7 +27,7 @@ from waterspout.state.sqlite import SQLiteState
 from waterspout.testing import InProcessEngine, LocalRun, MemoryLog, SimulatedCrash
 from waterspout.topology.windowing import Seconds
 from waterspout.trident import ReducerAggregator, TridentTopology
-from waterspout.trident.windowing import (
+from waterspout.trident.windowing.config import (
     SlidingCountWindow,
     SlidingDurationWindow,
     TumblingCountWindow,

@@ -16,16 +16,16 @@ from waterspout.arrow import arrow_type
 from waterspout.errors import DamagedStoreError, TopologyError
 from waterspout.state.sqlite import SQLiteState
 from waterspout.topology.windowing import Seconds, Tuples
-from waterspout.trident.windowing import (
+from waterspout.trident.windowing import buffer, chunks
+from waterspout.trident.windowing.buffer import KEYS, VALUES
+from waterspout.trident.windowing.config import (
     SlidingCountWindow,
     SlidingDurationWindow,
     TumblingCountWindow,
     TumblingDurationWindow,
-    buffer,
-    chunks,
+    sliding,
+    tumbling,
 )
-from waterspout.trident.windowing.buffer import KEYS, VALUES
-from waterspout.trident.windowing.config import sliding, tumbling
 
 
 @pytest.fixture(autouse=True, params=[3, 1024], ids=["small-chunks", "real-chunks"])

@@ -7,6 +7,7 @@ exactly what the batch holds. From then on the batch is a pure function of its m
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from waterspout.config import Config
+from waterspout.errors import TopologyError
 from waterspout.schema import Schema
 from waterspout.spouts.reads import Read
 
@@ -22,10 +24,12 @@ __all__ = [
     "AdaptedSource",
     "BatchPlanner",
     "BatchSpout",
+    "LookingPlanner",
     "PlannedSpout",
     "RunsIn",
     "SpoutContext",
     "SpoutKind",
+    "as_json",
 ]
 
 
@@ -106,6 +110,32 @@ class BatchPlanner(ABC):
         """Give up connections and files. Not called if the process dies."""
 
 
+class LookingPlanner(BatchPlanner):
+    """Plans a batch to see whether there is one, and keeps that plan until it is asked for."""
+
+    def __init__(self, context: SpoutContext) -> None:
+        self._following = max([context.current - 1, *context.known]) + 1
+        """The first txid that was never planned."""
+        self._looked: tuple[tuple[int, str], Any] | None = None
+
+    @abstractmethod
+    def look(self, txid: int, previous: Any) -> Any:
+        """Return the metadata of a batch that goes on where `previous` ended."""
+
+    def is_ready(self, previous: Any) -> bool:
+        found = self.look(self._following, previous)
+        is_there = bool(self.holds_data(found))
+        self._looked = ((self._following, json.dumps(previous)), found) if is_there else None
+        return is_there
+
+    def plan(self, txid: int, previous: Any) -> Any:
+        looked, self._looked = self._looked, None
+        self._following = max(self._following, txid + 1)
+        if looked is not None and looked[0] == (txid, json.dumps(previous)):
+            return looked[1]
+        return self.look(txid, previous)
+
+
 class PlannedSpout(ABC):
     """A source of batches as the loop sees it: it plans them; who reads them is not its concern."""
 
@@ -147,6 +177,16 @@ class BatchSpout(PlannedSpout):
 
     def check(self) -> None:
         """Raise if the source cannot be used as it is. Called before a run."""
+
+
+def as_json(metadata: Any, otherwise: str) -> Any:
+    """Return metadata as it will be read back; refuse what is not JSON."""
+    try:
+        return json.loads(json.dumps(metadata, allow_nan=False))
+    except (TypeError, ValueError) as error:
+        raise TopologyError(
+            f"{otherwise}: {error}. Use numbers, text, lists, dicts and None."
+        ) from None
 
 
 class AdaptedSource(BatchSpout, Generic[S]):

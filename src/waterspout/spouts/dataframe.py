@@ -11,7 +11,15 @@ from typing import Any
 from waterspout.errors import TopologyError
 from waterspout.safe_repr import shown
 from waterspout.schema import FieldNames, Schema
-from waterspout.spouts.base import AdaptedSource, BatchPlanner, RunsIn, SpoutContext, SpoutKind
+from waterspout.spouts.base import (
+    AdaptedSource,
+    BatchPlanner,
+    LookingPlanner,
+    RunsIn,
+    SpoutContext,
+    SpoutKind,
+    as_json,
+)
 from waterspout.spouts.reads import FrameRead, Read
 
 __all__ = ["DataFrameSource", "DataFrameSpout"]
@@ -112,8 +120,7 @@ class DataFrameSource(AdaptedSource[DataFrameSpout]):
         super().__init__(spout, spout_id, schema, spout.kind)
 
     def open(self, context: SpoutContext) -> BatchPlanner:
-        following = max([context.current - 1, *context.known]) + 1
-        return _RangePlanner(self.original, self._spout_id, following)
+        return _RangePlanner(self.original, self._where, context)
 
     def read(self, metadata: Any) -> Read:
         _, pinned = metadata
@@ -125,27 +132,17 @@ def _read(spout: DataFrameSpout, pinned: Any, spark: Any) -> Any:
     return spout.read(spark, pinned)
 
 
-class _RangePlanner(BatchPlanner):
-    def __init__(self, spout: DataFrameSpout, spout_id: str, following: int) -> None:
+class _RangePlanner(LookingPlanner):
+    def __init__(self, spout: DataFrameSpout, where: str, context: SpoutContext) -> None:
+        super().__init__(context)
         self._spout = spout
-        self._spout_id = spout_id
-        self._following = following  # the first txid that was never planned
-        self._looked: tuple[tuple[int, str], Any] | None = None
+        self._where = where
 
-    def is_ready(self, previous: Any) -> bool:
-        found = self._next(self._following, previous)
-        is_there = found is not None
-        self._looked = ((self._following, json.dumps(previous)), found) if is_there else None
-        return is_there
-
-    def plan(self, txid: int, previous: Any) -> Any:
-        looked, self._looked = self._looked, None
-        self._following = max(self._following, txid + 1)
-        if looked is not None and looked[0] == (txid, json.dumps(previous)):
-            found = looked[1]
-        else:
-            found = self._next(txid, previous)
-        return [_last(previous), found]
+    def look(self, txid: int, previous: Any) -> Any:
+        last = _last(previous)
+        found = self._spout.next_range(txid, last)
+        otherwise = f"{self._where}: next_range gave {shown(found)}, which is not JSON"
+        return [last, as_json(found, otherwise)]
 
     def holds_data(self, metadata: Any) -> bool | None:
         return metadata[1] is not None
@@ -155,16 +152,6 @@ class _RangePlanner(BatchPlanner):
 
     def close(self) -> None:
         self._spout.close()
-
-    def _next(self, txid: int, previous: Any) -> Any:
-        found = self._spout.next_range(txid, _last(previous))
-        try:
-            return json.loads(json.dumps(found, allow_nan=False))
-        except (TypeError, ValueError) as error:
-            raise TopologyError(
-                f"spout {self._spout_id!r}: next_range gave {shown(found)}, which is not JSON: "
-                f"{error}. Use numbers, text, lists, dicts and None."
-            ) from None
 
 
 def _last(previous: Any) -> Any:

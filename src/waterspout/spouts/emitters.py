@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Mapping
 from typing import Any
 
-from waterspout.errors import FailedException, SourceError, TopologyError
+from waterspout.errors import FailedException, SourceError
 from waterspout.schema import Schema
 from waterspout.spouts.base import (
     AdaptedSource,
     BatchPlanner,
+    LookingPlanner,
     PlannedSpout,
     RunsIn,
     SpoutContext,
     SpoutKind,
+    as_json,
 )
 from waterspout.spouts.emission import emitting_context
 from waterspout.spouts.reads import EmitRead, Read
@@ -49,11 +50,9 @@ class EmittedSpout(PlannedSpout):
 
     def open(self, context: SpoutContext) -> BatchPlanner:
         conf = {**context.conf.to_dict(), **self._options}
-        if isinstance(self._spout, TransactionalSpout):
-            return _Whole(self._spout, conf, self._context)
-        opaque = self.kind is SpoutKind.OPAQUE
-        following = max([context.current - 1, *context.known]) + 1
-        return _ByPartition(self._spout, conf, self._context, following, opaque=opaque)
+        is_whole = isinstance(self._spout, TransactionalSpout)
+        planner = _Whole if is_whole else _ByPartition
+        return planner(self._spout, conf, self._context, context)
 
 
 class EmittedSource(AdaptedSource[Any]):
@@ -84,13 +83,17 @@ class EmittedSource(AdaptedSource[Any]):
         )
 
 
-class _EmitterPlanner(BatchPlanner):
+class _EmitterPlanner(LookingPlanner):
     """What the planners of all three kinds share."""
 
-    def __init__(self, spout: Any, conf: Mapping[str, Any], context: TopologyContext) -> None:
-        self._name = context.this_component_id
-        self._coordinator = spout.get_coordinator(conf, context)
-        self._emitter = spout.get_emitter(conf, context)
+    def __init__(
+        self, spout: Any, conf: Mapping[str, Any], topology: TopologyContext, context: SpoutContext
+    ) -> None:
+        super().__init__(context)
+        self._opaque = isinstance(spout, OpaquePartitionedTransactionalSpout)
+        self._name = topology.this_component_id
+        self._coordinator = spout.get_coordinator(conf, topology)
+        self._emitter = spout.get_emitter(conf, topology)
 
     def succeeded(self, txid: int, metadata: Any) -> None:
         self._emitter.cleanup_before(txid)
@@ -100,14 +103,7 @@ class _EmitterPlanner(BatchPlanner):
             each.close()
 
     def _plain(self, metadata: Any) -> Any:
-        """Return metadata as it will be read back, or say that it is not JSON."""
-        try:
-            return json.loads(json.dumps(metadata, allow_nan=False))
-        except (TypeError, ValueError) as error:
-            raise TopologyError(
-                f"spout {self._name!r} gave metadata that is not JSON: {error}. Use numbers, text, "
-                "lists, dicts and None."
-            ) from None
+        return as_json(metadata, f"spout {self._name!r} gave metadata that is not JSON")
 
 
 class _Whole(_EmitterPlanner):
@@ -116,7 +112,7 @@ class _Whole(_EmitterPlanner):
     def is_ready(self, previous: Any) -> bool:
         return bool(self._coordinator.is_ready())
 
-    def plan(self, txid: int, previous: Any) -> Any:
+    def look(self, txid: int, previous: Any) -> Any:
         return self._plain(self._coordinator.initialize_transaction(txid, previous))
 
 
@@ -127,38 +123,13 @@ class _ByPartition(_EmitterPlanner):
     for the batches to come.
     """
 
-    def __init__(
-        self,
-        spout: Any,
-        conf: Mapping[str, Any],
-        context: TopologyContext,
-        following: int,
-        *,
-        opaque: bool,
-    ) -> None:
-        super().__init__(spout, conf, context)
-        self._opaque = opaque
-        self._following = following  # the first txid that was never planned
-        self._looked: tuple[tuple[int, str], list[Any]] | None = None
-
     def is_ready(self, previous: Any) -> bool:
-        if not self._coordinator.is_ready():
-            return False
-        planned = self._all(self._following, previous)
-        self._looked = ((self._following, json.dumps(previous)), planned)
-        return any(metadata is not None for _, metadata in planned)
-
-    def plan(self, txid: int, previous: Any) -> Any:
-        looked, self._looked = self._looked, None
-        self._following = max(self._following, txid + 1)
-        if looked is not None and looked[0] == (txid, json.dumps(previous)):
-            return looked[1]
-        return self._all(txid, previous)
+        return bool(self._coordinator.is_ready()) and super().is_ready(previous)
 
     def holds_data(self, metadata: Any) -> bool | None:
         return any(held is not None for _, held in metadata)
 
-    def _all(self, txid: int, previous: Any) -> list[Any]:
+    def look(self, txid: int, previous: Any) -> list[Any]:
         owner = self._emitter if self._opaque else self._coordinator
         before = previous or []
         there = owner.num_partitions()

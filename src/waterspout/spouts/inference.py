@@ -2,26 +2,13 @@
 
 from __future__ import annotations
 
-import datetime as dt
-import decimal
 from collections.abc import Sequence
 from typing import Any
 
 from waterspout.errors import TopologyError
-from waterspout.schema import FieldNames, Schema
+from waterspout.schema import TYPE_OF_CLASS, FieldNames, Schema
 
 __all__ = ["stream_schema", "types_of"]
-
-_TYPES: dict[type, str] = {
-    str: "string",
-    bool: "boolean",
-    int: "bigint",
-    float: "double",
-    bytes: "binary",
-    dt.date: "date",
-    dt.datetime: "timestamp",
-    decimal.Decimal: "decimal(38,18)",
-}
 
 
 def types_of(rows: Sequence[Sequence[Any]], width: int) -> list[str | None]:
@@ -37,7 +24,7 @@ def _type_of(kinds: set[type]) -> str | None:
     kinds = kinds - {type(None)}
     if kinds == {int, float}:
         return "double"
-    return _TYPES.get(kinds.pop()) if len(kinds) == 1 else None
+    return TYPE_OF_CLASS.get(kinds.pop()) if len(kinds) == 1 else None
 
 
 def stream_schema(

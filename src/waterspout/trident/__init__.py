@@ -26,10 +26,10 @@ from waterspout.trident.grouped import ChainedAggregatorDeclarer, GroupedStream
 from waterspout.trident.stream import Stream
 from waterspout.trident.topology import TridentTopology
 from waterspout.trident.tridentstate import TridentState
-from waterspout.trident.windowing import (
+from waterspout.trident.windowing.config import (
     SlidingCountWindow, SlidingDurationWindow, TumblingCountWindow, TumblingDurationWindow,
-    WindowSpan,
 )
+from waterspout.trident.windowing.updater import WindowSpan
 from waterspout.tuples import TridentTuple
 
 __all__ = [

@@ -63,11 +63,12 @@ from waterspout.trident.plan.nodes import (
 )
 from waterspout.trident.plan.plan import Shape
 from waterspout.trident.tridentstate import TridentState
+from waterspout.trident.windowing.build import add_window
+from waterspout.trident.windowing.config import WindowConfig, sliding, tumbling
 from waterspout.tuples import TridentTuple
 
 if TYPE_CHECKING:
     from waterspout.trident.topology import TridentTopology
-    from waterspout.trident.windowing.config import WindowConfig
 
 __all__ = ["Stream"]
 
@@ -318,8 +319,6 @@ class Stream:
 
         `store` is an opaque state that keeps the windows; without one, a file of the topology's.
         """
-        from waterspout.trident.windowing.build import add_window
-
         if args and isinstance(args[0], StateFactory):  # as Storm orders them
             store, args = args[0], args[1:]
         return add_window(self, config, store, args, out)
@@ -332,8 +331,6 @@ class Stream:
         out: FieldNames | None = None,
     ) -> Stream:
         """Aggregate windows that follow each other: `length` tuples each, or `length` of time."""
-        from waterspout.trident.windowing.config import tumbling
-
         return self.window(tumbling(length), *args, store=store, out=out)
 
     def sliding_window(
@@ -345,8 +342,6 @@ class Stream:
         out: FieldNames | None = None,
     ) -> Stream:
         """Aggregate the last `length` tuples, or the last `length` of time, after each `slide`."""
-        from waterspout.trident.windowing.config import sliding
-
         return self.window(sliding(length, slide), *args, store=store, out=out)
 
     def persistent_aggregate(

@@ -8,22 +8,12 @@ import inspect
 import types
 import typing
 from collections.abc import Callable, Sequence
-from datetime import date, datetime
-from decimal import Decimal
 from typing import Any
+
+from waterspout.schema import TYPE_OF_CLASS
 
 __all__ = ["ddl_of_annotation", "returned_types", "row_types", "yields"]
 
-_SIMPLE: dict[Any, str] = {
-    bool: "boolean",
-    int: "bigint",
-    float: "double",
-    str: "string",
-    bytes: "binary",
-    date: "date",
-    datetime: "timestamp",
-    Decimal: "decimal(38,18)",
-}
 _LISTS = {list, collections.abc.Sequence}
 _MAPS = {dict, collections.abc.Mapping}
 _STREAMS = {
@@ -41,8 +31,8 @@ def ddl_of_annotation(annotation: Any) -> str | None:
     ('array<bigint>', 'map<string,double>')
     """
     annotation = _without_none(annotation)
-    if annotation in _SIMPLE:
-        return _SIMPLE[annotation]
+    if annotation in TYPE_OF_CLASS:
+        return TYPE_OF_CLASS[annotation]
     if isinstance(annotation, typing.NewType):
         return ddl_of_annotation(annotation.__supertype__)
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -52,6 +53,29 @@ class WindowConfig:
     def step(self) -> int:
         """The distance between two ends: a number of tuples, or milliseconds."""
         return _amount(getattr(self, "slide", self.length))
+
+    def ends_due(self, since: int, now: int, last_mark: int) -> Iterator[int]:
+        """Yield the ends in `(since, now]`, up to the last window that holds `last_mark`.
+
+        Windows after that one are empty: a year without tuples costs nothing.
+
+        >>> list(SlidingCountWindow.of(4, 2).ends_due(since=3, now=9, last_mark=8))
+        [4, 6, 8]
+        """
+        end = self._next_end(since)
+        while end <= now and end - self.span <= last_mark:
+            yield end
+            end += self.step
+
+    def keep_from(self, now: int) -> int:
+        """Return the lowest mark that a window still to come can hold.
+
+        Every later tuple has the mark `now` or a greater one: marks never decrease.
+        """
+        return self._next_end(now) - self.span
+
+    def _next_end(self, now: int) -> int:
+        return (now // self.step + 1) * self.step
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,6 @@ from waterspout.trident.runtime.aggregate import start_fold
 from waterspout.trident.windowing.buffer import StoredTuples
 from waterspout.trident.windowing.chunks import Held
 from waterspout.trident.windowing.config import WindowConfig
-from waterspout.trident.windowing.rules import ends_due, keep_from
 from waterspout.tuples import TridentTuple, field_index
 
 __all__ = ["WindowSpan", "WindowUpdater"]
@@ -83,7 +82,7 @@ class WindowUpdater(StateUpdater[MapState[Any]]):
         if ends:
             self._emit(ends, buffer, new, collector)
         if ends or new.rows:
-            start = keep_from(self.config, now)
+            start = self.config.keep_from(now)
             buffer.drop_before(start)
             buffer.append(new.since(start), start)
             buffer.store(now)
@@ -101,11 +100,11 @@ class WindowUpdater(StateUpdater[MapState[Any]]):
 
     def _due(self, buffer: StoredTuples, now: int) -> list[int]:
         if not self.config.by_time:
-            return list(ends_due(self.config, buffer.done or 0, now, now))
+            return list(self.config.ends_due(buffer.done or 0, now, now))
         # By time, the tuples of this batch are in none of the windows that end now.
         if buffer.done is None or buffer.last_mark is None:
             return []
-        return list(ends_due(self.config, buffer.done, now, buffer.last_mark))
+        return list(self.config.ends_due(buffer.done, now, buffer.last_mark))
 
     def _emit(
         self, ends: Sequence[int], buffer: StoredTuples, new: Held, collector: TridentCollector
