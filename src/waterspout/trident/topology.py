@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -162,13 +162,18 @@ class TridentTopology:
         return f"state{len(self._states) + 1}"
 
     def add(
-        self, kind: type[Node], name: str, schema: Schema, parents: Sequence[Node] = (), **rest: Any
+        self,
+        kind: Callable[..., Node],
+        name: str,
+        schema: Schema,
+        parents: Sequence[Node] = (),
+        **fields: object,
     ) -> Stream:
         """Add a node of some kind and return its stream; only an update may give no field."""
         if not len(schema) and kind is not Update:
             raise TopologyError(f"{name} gives no field; a stream has at least one")
         number = len(self._nodes) + 1
-        node = kind(number=number, schema=schema, parents=tuple(parents), name=name, **rest)
+        node = kind(number=number, schema=schema, parents=tuple(parents), name=name, **fields)
         self._nodes.append(node)
         return Stream(self, node)
 
