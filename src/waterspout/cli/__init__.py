@@ -1,4 +1,4 @@
-"""The command line: one command per file, and one place that turns errors into exit codes."""
+"""The command line: one command per file, and one function that turns errors into exit codes."""
 
 from waterspout.cli.app import main
 

@@ -42,7 +42,7 @@ _VERBS = _words("""
     passes praises pulls pushes races remembers repairs returns sees sells shakes sketches steals
     surprises teaches thanks trades trusts visits wakes washes watches
 """)
-_PLACES = _words("above across along around behind below beside beyond inside near outside under")
+_WHERE = _words("above across along around behind below beside beyond inside near outside under")
 
 
 def write_sentences(folder: Path, sentences: int, files: int) -> None:
@@ -70,5 +70,5 @@ def _sentence(chance: random.Random) -> str:
         return words[int(len(words) * chance.random() ** 2)]
 
     subject = f"{pick(_ARTICLES)} {pick(_ADJECTIVES)} {pick(_NOUNS)}"
-    place = f"{pick(_PLACES)} {pick(_ARTICLES)} {pick(_NOUNS)}"
-    return f"{subject} {pick(_VERBS)} {pick(_ARTICLES)} {pick(_NOUNS)} {place}"
+    where = f"{pick(_WHERE)} {pick(_ARTICLES)} {pick(_NOUNS)}"
+    return f"{subject} {pick(_VERBS)} {pick(_ARTICLES)} {pick(_NOUNS)} {where}"

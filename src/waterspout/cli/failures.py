@@ -73,7 +73,7 @@ def one_line(text: str) -> str:
 
 
 def _last_of_traceback(text: str) -> str:
-    """Return the error that ends a traceback, with the last place in the user's own code."""
+    """Return the error that ends a traceback, with the last line in the user's own code."""
     errors = [line for line in text.strip().splitlines() if line and line[0] not in " :("]
     frames = [m for m in _FRAME.finditer(text) if not _is_ours(m["file"])]
     where = ""
@@ -85,4 +85,4 @@ def _last_of_traceback(text: str) -> str:
 
 def _is_ours(file: str) -> bool:
     library = str(Path(waterspout.__file__).parent)
-    return file.startswith(library) or any(part in file for part in _LIBRARIES)
+    return file.startswith(library) or any(folder in file for folder in _LIBRARIES)

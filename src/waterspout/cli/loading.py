@@ -96,8 +96,8 @@ def _neighbours(folder: Path, before: set[str]) -> list[ModuleType]:
     for name, module in list(sys.modules.items()):
         origin = getattr(module, "__file__", None)
         if name not in before and "." not in name and origin is not None:
-            places = (folder / f"{name}.py", folder / name / "__init__.py")
-            if Path(origin).absolute() in places:
+            files = (folder / f"{name}.py", folder / name / "__init__.py")
+            if Path(origin).absolute() in files:
                 found.append(module)
     return found
 
@@ -118,17 +118,17 @@ def _in_user_code(function: Callable[[], Any], path: Path) -> Any:
         return function()
     except SystemExit as error:
         raise TopologyError(
-            f"{_place(error, path)} ends the program while it is loaded; put what is to run only "
+            f"{_line_of(error, path)} ends the program while it is loaded; put what is to run only "
             "as a script under: if __name__ == '__main__':"
         ) from error
     except Exception as error:
         text = error.msg if isinstance(error, SyntaxError) else str(error)
         if not isinstance(error, WaterspoutError):
             text = f"{type(error).__name__}: {text}" if text else type(error).__name__
-        raise TopologyError(f"{_place(error, path)}: {text}") from error
+        raise TopologyError(f"{_line_of(error, path)}: {text}") from error
 
 
-def _place(error: BaseException, path: Path) -> str:
+def _line_of(error: BaseException, path: Path) -> str:
     """Return the file, as it was given, and the line of it that led to an error."""
     file = str(path.absolute())
     if isinstance(error, SyntaxError) and error.filename is not None:

@@ -179,15 +179,15 @@ def audit(
 
 
 def _choose(plan: Plan, name: str | None) -> str:
-    """Return the state that is meant: by name, by place, or the only one."""
+    """Return the state that is meant: by name, by location, or the only one."""
     chosen = {n: s.factory for n, s in plan.states.items() if not (s.static or s.hidden)}
-    places = {n: str(factory.location()) for n, factory in chosen.items()}
-    if name is None and len(places) == 1:
-        return next(iter(places))
-    matching = [n for n, p in places.items() if name in (n, p) or p.endswith(f"#{name}")]
+    locations = {n: str(factory.location()) for n, factory in chosen.items()}
+    if name is None and len(locations) == 1:
+        return next(iter(locations))
+    matching = [n for n, at in locations.items() if name in (n, at) or at.endswith(f"#{name}")]
     if len(matching) == 1:
         return matching[0]
-    listed = "; ".join(f"{n} ({place})" for n, place in places.items())
+    listed = "; ".join(f"{n} ({location})" for n, location in locations.items())
     what = "has several states" if name is None else f"has no single state {name!r}"
     raise ConfigError(f"topology {plan.name!r} {what}; choose one with --state: {listed}")
 
@@ -211,20 +211,20 @@ def _parse_key(plan: Plan, name: str, text: str | None) -> tuple[Any, ...]:
     wanted = ", ".join(f"{n} {t}" for n, t in zip(names, types, strict=True))
     if text is None:
         raise ConfigError(f"give the key: {wanted}")
-    parts: list[Any] = [text]
+    values: list[Any] = [text]
     if len(names) > 1 or text.lstrip().startswith("["):
         try:
-            parts = json.loads(text)
+            values = json.loads(text)
         except json.JSONDecodeError:
-            parts = [text]
-    if not isinstance(parts, list) or len(parts) != len(names):
+            values = [text]
+    if not isinstance(values, list) or len(values) != len(names):
         raise ConfigError(f"{text!r} is not a key of {wanted}; give a JSON list of its values")
-    return tuple(_typed(part, kind, text) for part, kind in zip(parts, types, strict=True))
+    return tuple(_typed(value, kind, text) for value, kind in zip(values, types, strict=True))
 
 
-def _typed(part: Any, kind: str | None, text: str) -> Any:
-    if part is None or kind is None:
-        return part
+def _typed(value: Any, kind: str | None, text: str) -> Any:
+    if value is None or kind is None:
+        return value
     readers: dict[str, Any] = {
         "string": str, "bigint": int, "int": int, "smallint": int, "tinyint": int,
         "double": float, "float": float, "date": date.fromisoformat,
@@ -233,9 +233,9 @@ def _typed(part: Any, kind: str | None, text: str) -> Any:
     }  # fmt: skip
     read = Decimal if kind.startswith("decimal") else readers.get(kind, lambda v: v)
     try:
-        return read(part)
+        return read(value)
     except (ValueError, TypeError, KeyError, ArithmeticError) as error:
-        raise ConfigError(f"{part!r} in the key {text!r} is not a {kind}") from error
+        raise ConfigError(f"{value!r} in the key {text!r} is not a {kind}") from error
 
 
 def _shown(value: Any) -> str:
