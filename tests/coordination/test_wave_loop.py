@@ -111,7 +111,7 @@ def test_what_is_anchored_to_a_tick_is_in_no_tree():
     driven.step(2)
 
     assert values_of("out") == [1]
-    assert len(driven.loop.tracker) == 0
+    assert len(driven.loop.spouts.tracker) == 0
 
 
 def test_a_tick_that_raises_fails_nothing():
@@ -418,5 +418,5 @@ def test_nothing_grows_over_a_thousand_waves():
             sizes.append(len(gc.get_objects()))
 
     assert driven.loop.waves >= 1000
-    assert len(driven.loop.tracker) <= 2
+    assert len(driven.loop.spouts.tracker) <= 2
     assert sizes[1] - sizes[0] < 200

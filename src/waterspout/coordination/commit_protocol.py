@@ -36,7 +36,6 @@ Whether a head may be claimed, settled or followed is decided without I/O, in `s
 
 from __future__ import annotations
 
-import json
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
@@ -181,7 +180,6 @@ class LedgerKeeper(MarkKeeper):
         self._save_durably = save
 
     def verify(self, state: str, head: Head | None, *, joins_late: bool) -> None:
-        """Compare a head with the ledger."""
         ledger = self.ledger
         verify(
             head,
@@ -201,7 +199,6 @@ class LedgerKeeper(MarkKeeper):
         faults.point("metadata.after", txid=attempt.txid)
 
     def begin(self, attempt: TransactionAttempt) -> Claim:
-        """Record that an attempt, which was emitted, is about to write."""
         self._save(self.ledger.begin(attempt))
         ledger = self.ledger
         return Claim(
@@ -213,11 +210,9 @@ class LedgerKeeper(MarkKeeper):
         )
 
     def mark(self, attempt: TransactionAttempt, *, keep_resolved: bool) -> None:
-        """Record that an attempt has committed the current batch."""
         self._save(self.ledger.commit(attempt, keep_resolved=keep_resolved))
 
     def last_marked(self) -> TransactionAttempt | None:
-        """Return the attempt that committed the batch before the current one."""
         number = self.ledger.committed_attempt
         return None if number is None else TransactionAttempt(self.ledger.current - 1, number)
 
@@ -247,12 +242,10 @@ class HeadKeeper(MarkKeeper):
         """The head that `verify` read."""
 
     def verify(self, state: str, head: Head | None, *, joins_late: bool) -> None:
-        """Decide from the head what is to be done with the batch."""
         self.claim = decide(head, self._batch_id, self._query, state=state)
         self.head = head
 
     def begin(self, attempt: TransactionAttempt) -> Claim:
-        """Return what `verify` decided."""
         assert self.claim is not None
         assert attempt == self.claim.attempt
         return self.claim
@@ -261,7 +254,6 @@ class HeadKeeper(MarkKeeper):
         """Do nothing: the batch has committed when its head is settled."""
 
     def last_marked(self) -> TransactionAttempt | None:
-        """Return the attempt that was claimed."""
         return None if self.claim is None else self.claim.attempt
 
 
@@ -274,6 +266,6 @@ def verify_topology(
     """Compare graph and states with a ledger; raise before anything is written."""
     if ledger is not None:
         # First: a changed graph may be the reason why a state looks empty.
-        refuse_changed_graph(ledger.fingerprint, json.loads(json.dumps(fingerprint)), topology)
+        refuse_changed_graph(ledger.fingerprint, fingerprint, topology)
     keeper = LedgerKeeper(ledger or Ledger(topology), lambda ledger: None)
     CommitProtocol(states, keeper).verify()

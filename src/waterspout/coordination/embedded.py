@@ -73,50 +73,36 @@ class EmbeddedStore(CoordinationStore):
 
     def acquire(self, fingerprint: Mapping[str, Any]) -> int:
         """Create the store at the first run; take the lease if nobody alive holds it."""
-        # Through JSON, so that it compares equal to what will be read back.
-        fingerprint = json.loads(json.dumps(fingerprint))
-        with self._lock, self._errors():
-            try:
-                if not self._path.exists():
-                    self._create(fingerprint)
-                db = self._open()
-                with transaction(db):
-                    epoch, refusal = self._take_lease(db, fingerprint)
-                if refusal is not None:
-                    raise LeaseHeldError(refusal)
-                self._epoch, self._held = epoch, _identity(self._path)
-                return epoch
-            finally:
-                self._close_unless_held()
+        with self._visit():
+            if not self._path.exists():
+                self._create(fingerprint)
+            db = self._open()
+            with transaction(db):
+                epoch, refusal = self._take_lease(db, fingerprint)
+            if refusal is not None:
+                raise LeaseHeldError(refusal)
+            self._epoch, self._held = epoch, _identity(self._path)
+            return epoch
 
     def peek(self) -> Ledger | None:
-        """Read the ledger if there is a store; nothing is created."""
-        with self._lock, self._errors():
-            try:
-                return self._read_ledger(self._open()) if self._path.exists() else None
-            finally:
-                self._close_unless_held()
+        with self._visit():
+            return self._read_ledger(self._open()) if self._path.exists() else None
 
     def refuse_if_held(self) -> None:
         """Look at the lease; of a holder that cannot be seen from here, `acquire` judges."""
-        with self._lock, self._errors():
+        with self._visit():
             if not self._path.exists():
                 return
-            try:
-                lease = self._read_lease(self._open())
-            finally:
-                self._close_unless_held()
+            lease = self._read_lease(self._open())
         reason = may_take_over(lease, self._clock())
         if reason is not None and lease.holder is not None and lease.holder.is_alive():
             raise LeaseHeldError(self._taken(lease, reason))
 
     def load(self) -> Ledger:
-        """Read the ledger; everything about it is checked."""
         with self._lock, self._errors():
             return self._read_ledger(self._open())
 
     def save(self, ledger: Ledger) -> None:
-        """Store the ledger in one durable transaction that also checks the epoch."""
         text = json.dumps(ledger.to_json(), separators=(",", ":"), sort_keys=True)
 
         def write(db: sqlite3.Connection, _: int) -> None:
@@ -127,21 +113,17 @@ class EmbeddedStore(CoordinationStore):
 
     def batch(self, txid: int) -> tuple[int, Metadata] | None:
         """Look further back than the ledger does."""
-        with self._lock, self._errors():
-            try:
-                if not self._path.exists():
-                    return None
-                db, name = self._open(), f"batch {txid}"
-                known = db.execute("SELECT 1 FROM records WHERE name = ?", (name,)).fetchone()
-                if known is None:
-                    return super().batch(txid)
-                attempt, metadata = json.loads(self._get(db, name))
-                return attempt, metadata
-            finally:
-                self._close_unless_held()
+        with self._visit():
+            if not self._path.exists():
+                return None
+            db, name = self._open(), f"batch {txid}"
+            known = db.execute("SELECT 1 FROM records WHERE name = ?", (name,)).fetchone()
+            if known is None:
+                return super().batch(txid)
+            attempt, metadata = json.loads(self._get(db, name))
+            return attempt, metadata
 
     def renew(self) -> None:
-        """Put a new time into the lease."""
         self._as_holder(lambda db, epoch: self._put_lease(db, self._lease(epoch, this_process())))
 
     def release(self) -> None:
@@ -320,9 +302,15 @@ class EmbeddedStore(CoordinationStore):
             raise
         return db
 
-    def _close_unless_held(self) -> None:
-        if self._epoch is None:
-            self._close()
+    @contextmanager
+    def _visit(self) -> Iterator[None]:
+        """Use the file, and close it again unless the lease is held."""
+        with self._lock, self._errors():
+            try:
+                yield
+            finally:
+                if self._epoch is None:
+                    self._close()
 
     def _close(self) -> None:
         if self._db is not None:

@@ -129,7 +129,7 @@ class BatchLoop(DrivenLoop):
             setup.store.release()
             raise
         attempts = {txid: batch.attempt for txid, batch in ledger.emitted.items()}
-        self._coordinator = Coordinator(
+        self.coordinator = Coordinator(
             _policy(setup.config), current=ledger.current, attempts=attempts
         )
 
@@ -138,17 +138,12 @@ class BatchLoop(DrivenLoop):
         """The ledger as last saved."""
         return self._keeper.ledger
 
-    @property
-    def coordinator(self) -> Coordinator:
-        """The state machine, to look at."""
-        return self._coordinator
-
     def wake(self) -> None:
         self._reports.put(None)
 
     def close(self) -> None:
-        if hasattr(self, "_coordinator"):
-            for action in self._coordinator.stop(self._clock()):
+        if hasattr(self, "coordinator"):
+            for action in self.coordinator.stop(self._clock()):
                 if isinstance(action, Cancel):
                     self._setup.engine.cancel(action.attempt)
         for planner in self._planners.values():
@@ -168,7 +163,7 @@ class BatchLoop(DrivenLoop):
     def _until_due(self, wait_s: float) -> float:
         """Shorten a wait to the end of a pause, if that comes earlier."""
         now = self._clock()
-        ends = (self._coordinator.next_emit_at, self._ask_again_at or 0.0)
+        ends = (self.coordinator.next_emit_at, self._ask_again_at or 0.0)
         return min([wait_s, *(end - now for end in ends if end > now)])
 
     def _take_reports(self, wait_s: float) -> None:
@@ -189,19 +184,19 @@ class BatchLoop(DrivenLoop):
                 if self._is_in_flight(attempt):
                     self._processed[attempt] = report
                     self.events.publish(BatchProcessed(self._name, attempt))
-                self._carry_out(self._coordinator.processed(attempt, now))
+                self._carry_out(self.coordinator.processed(attempt, now))
             case Committed(attempt):
                 self._committed = report
-                self._carry_out(self._coordinator.committed(attempt, now))
+                self._carry_out(self.coordinator.committed(attempt, now))
             case Failed(attempt, error):
                 self._fail(attempt, error)
             case Ended(attempt):
-                self._coordinator.ended(attempt)
+                self.coordinator.ended(attempt)
 
     def _fail(self, attempt: TransactionAttempt, error: BaseException) -> None:
         if isinstance(error, LeaseLostError):
             raise error
-        actions = self._coordinator.failed(attempt, error, self._clock())
+        actions = self.coordinator.failed(attempt, error, self._clock())
         if actions:
             self._tell_failed(attempt, error, actions)
         self._carry_out(actions)
@@ -237,7 +232,7 @@ class BatchLoop(DrivenLoop):
 
     def _do_what_is_due(self) -> bool:
         """Carry out one round of actions; True if a batch was emitted, so that the next may."""
-        actions = self._coordinator.poll(self._clock(), self._ready, active=self.active)
+        actions = self.coordinator.poll(self._clock(), self._ready, active=self.active)
         late = [action.attempt for action in actions if isinstance(action, Cancel)]
         if late:
             limit = self._setup.config.batch_timeout_secs
@@ -248,7 +243,7 @@ class BatchLoop(DrivenLoop):
 
     def _is_in_flight(self, attempt: TransactionAttempt) -> bool:
         # An earlier action of the same list may have failed and taken this one with it.
-        found = self._coordinator.in_flight.get(attempt.txid)
+        found = self.coordinator.in_flight.get(attempt.txid)
         return found is not None and found[0] == attempt
 
     def _emit(self, attempt: TransactionAttempt) -> None:
@@ -290,7 +285,7 @@ class BatchLoop(DrivenLoop):
             txid=attempt.txid,
             attempt=attempt.attempt_id,
             timestamp=time.time(),
-            in_flight=len(self._coordinator.in_flight),
+            in_flight=len(self.coordinator.in_flight),
             replayed=self._replayed,
             failures=self._failures,
             processing_s=processed.processing_s,
@@ -314,7 +309,7 @@ class BatchLoop(DrivenLoop):
     def _settle_if_due(self) -> None:
         """Tell the states again what they could not be told, if no batch is about to."""
         due = self._settle_at is not None and self._clock() >= self._settle_at
-        if due and not self._coordinator.in_flight:
+        if due and not self.coordinator.in_flight:
             self._settle()
 
     def _plan(self, attempt: TransactionAttempt) -> dict[str, Any]:
@@ -393,7 +388,7 @@ class BatchLoop(DrivenLoop):
             planner.set_active(active)
 
     def _looks_idle(self) -> bool:
-        coordinator = self._coordinator
+        coordinator = self.coordinator
         if coordinator.in_flight or not self._reports.empty():
             return False
         if not self.active:

@@ -10,7 +10,7 @@ import secrets
 import traceback
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -42,6 +42,8 @@ __all__ = ["Counts", "SpoutTasks"]
 
 log = logging.getLogger(__name__)
 
+P = ParamSpec("P")
+R = TypeVar("R")
 S = TypeVar("S", bound=SpoutTask)
 
 _LOOK_FOR_REPLAYS_S = 0.5
@@ -117,7 +119,7 @@ class SpoutTasks:
     def activate(self, active: bool) -> None:
         """Tell the spouts that they will, or will not, be asked for a while."""
         for each in self._tasks.values():
-            self._guarded(each, lambda e=each: e.activate(active))  # type: ignore[misc]
+            self._guarded(each, each.activate, active)
 
     @property
     def pending(self) -> int:
@@ -157,7 +159,7 @@ class SpoutTasks:
             if room <= 0:
                 more = True
             elif each.has_room:
-                gave = self._guarded(each, lambda e=each, n=room: e.ask(n))  # type: ignore[misc]
+                gave = self._guarded(each, each.ask, room)
                 if gave is not None:
                     self._works_again(each, "next_tuple")
                 more = bool(gave) or more
@@ -173,7 +175,7 @@ class SpoutTasks:
         for number, each in enumerate(awake):
             share = -(-room // (len(awake) - number))
             if share > 0 or each.has_retries:
-                read = self._guarded(each, lambda e=each, n=share: e.plan(n))  # type: ignore[misc]
+                read = self._guarded(each, each.plan, share)
                 if each.task not in self._asleep_until:
                     self._works_again(each, "partitions", "begin", "end", "advance")
                 if read is not None:
@@ -198,10 +200,12 @@ class SpoutTasks:
             refused = self.tracker.open(roots, values, tasks)
             self._fail(refused, lambda root: Failure(root, "__acker", "its random id was taken"))
 
-    def _guarded(self, each: SpoutTask, call: Callable[[], Any]) -> Any:
+    def _guarded(
+        self, each: SpoutTask, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs
+    ) -> R | None:
         """Call a spout; one that raises is started anew, until it has raised too often."""
         try:
-            return call()
+            return call(*args, **kwargs)
         except SpoutCrash as crash:
             self._rest(each, crash)
             return None
@@ -275,7 +279,7 @@ class SpoutTasks:
         ((partition, offset, _),) = read.ranges
         self.dry = False
         self._count_failed(each, 1)
-        letter = self._guarded(each, lambda: each.failed_unread(partition, offset, "", why))
+        letter = self._guarded(each, each.failed_unread, partition, offset, "", why)
         if letter is not None:
             self._put_aside([letter])
 
@@ -296,7 +300,7 @@ class SpoutTasks:
             replayed += each.replayed(roots)
             if self._is_down(each):
                 continue  # its source will give these messages again
-            if self._guarded(each, lambda e=each, r=roots: e.acked(r)):  # type: ignore[misc]
+            if self._guarded(each, each.acked, roots):
                 self._works_again(each, "ack")
         if replayed:
             ids = [letter.id for letter in replayed]
@@ -317,7 +321,7 @@ class SpoutTasks:
                 if self._is_down(each) and not each.is_replay(root):
                     continue  # its source will give this message again
                 failure, told = reason(root), each.told
-                letter = self._guarded(each, lambda e=each, f=failure: e.failed(f))  # type: ignore[misc]
+                letter = self._guarded(each, each.failed, failure)
                 if each.told > told:
                     self._works_again(each, "fail")
                 if letter is not None:
@@ -388,8 +392,7 @@ class SpoutTasks:
             store.save(self._ledger)
             faults.point("positions.after")
             for each in logs:
-                stored = positions[each.component]
-                if self._guarded(each, lambda e=each, s=stored: e.tell_committed(s)):  # type: ignore[misc]
+                if self._guarded(each, each.tell_committed, positions[each.component]):
                     self._works_again(each, "committed")
 
     def _report(self, component: str, task: int, error: str, trace: str) -> None:

@@ -73,7 +73,9 @@ def refuse_changed_graph(
     stored: Mapping[str, Any], given: Mapping[str, Any], topology: str
 ) -> None:
     """Refuse to continue a topology whose spouts or states are not what they were."""
-    if dict(stored) == dict(given):
+    # Through JSON, as what is stored was: a tuple has become a list.
+    given = json.loads(json.dumps(given))
+    if dict(stored) == given:
         return
     changes = [
         f"{name}: was {stored.get(name)!r}, is {given.get(name)!r}"
@@ -106,13 +108,11 @@ class MemoryCoordinationStore(CoordinationStore):
         self._epoch = 0
 
     def peek(self) -> Ledger | None:
-        """Return the ledger, if there is one."""
         text = self._shared.document
         return None if text is None else Ledger.from_json(json.loads(text))
 
     def acquire(self, fingerprint: Mapping[str, Any]) -> int:
         """Take the lease; an earlier holder in this process loses it."""
-        fingerprint = json.loads(json.dumps(fingerprint))
         if self._shared.document is None:
             self._shared.document = json.dumps(
                 Ledger(self._topology, fingerprint, uuid.uuid4().hex).to_json()
@@ -124,25 +124,21 @@ class MemoryCoordinationStore(CoordinationStore):
         return self._epoch
 
     def refuse_if_held(self) -> None:
-        """Raise if a run in this process has not ended."""
         if self._shared.held:
             raise LeaseHeldError(
                 f"topology {self._topology!r} already runs in this process; stop that run first"
             )
 
     def load(self) -> Ledger:
-        """Return the ledger."""
         ledger = self.peek()
         assert ledger is not None, "load before acquire"
         return ledger
 
     def save(self, ledger: Ledger) -> None:
-        """Store the ledger as text, as any other store would."""
         self.renew()
         self._shared.document = json.dumps(ledger.to_json())
 
     def renew(self) -> None:
-        """Check that the epoch has not moved."""
         if self._epoch != self._shared.epoch:
             raise LeaseLostError(
                 f"topology {self._topology!r} was taken over (epoch {self._shared.epoch}, ours was "

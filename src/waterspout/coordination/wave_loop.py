@@ -19,7 +19,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from waterspout import faults
-from waterspout.acking import AckTracker
 from waterspout.config import Config
 from waterspout.coordination.dead_letters import DeadLetters
 from waterspout.coordination.events import (
@@ -160,11 +159,6 @@ class WaveLoop(DrivenLoop):
                     log.warning("positions of %s not stored: %s", self._setup.topology.name, error)
         self._setup.letters.close()
         self._setup.store.release()
-
-    @property
-    def tracker(self) -> AckTracker:
-        """The ackers, to look at."""
-        return self.spouts.tracker
 
     def _round(self, wait_s: float) -> None:
         self._obey()

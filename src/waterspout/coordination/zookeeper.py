@@ -14,7 +14,6 @@ session, or was taken over, changes nothing.
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 import uuid
@@ -108,8 +107,6 @@ class ZooKeeperStore(CoordinationStore):
 
     def acquire(self, fingerprint: Mapping[str, Any]) -> int:
         """Create the nodes at the first run; take the lease if no session holds it."""
-        # Through JSON, so that it compares equal to what will be read back.
-        fingerprint = json.loads(json.dumps(fingerprint))
         with self._connected() as session:
             session.catch_up(self._path)
             deadline = time.monotonic() + self._address.operation_s
@@ -129,7 +126,6 @@ class ZooKeeperStore(CoordinationStore):
                 tried.add(self._try_to_take(session, found, fingerprint))
 
     def peek(self) -> Ledger | None:
-        """Read the ledger if there is one; nothing is created."""
         with self._connected() as session:
             session.catch_up(self._path)
             found = self._read(session)
@@ -143,7 +139,6 @@ class ZooKeeperStore(CoordinationStore):
             self._refuse_elsewhere(found)
 
     def load(self) -> Ledger:
-        """Read the ledger; everything about it is checked."""
         with self._connected() as session:
             found = self._read(session)
             if found.owner is None:
@@ -151,7 +146,6 @@ class ZooKeeperStore(CoordinationStore):
             return self._checked_ledger(found)
 
     def save(self, ledger: Ledger) -> None:
-        """Store the ledger in one transaction that also checks the lease."""
         data = pack("ledger", ledger.to_json())
         self._refuse_too_large(data)
         with self._as_holder() as (session, held):

@@ -13,7 +13,7 @@ from waterspout.config import Config
 from waterspout.coordination.commit_protocol import CommitProtocol, HeadKeeper
 from waterspout.errors import TopologyError
 from waterspout.schema import Schema
-from waterspout.spark.checks import check_plan
+from waterspout.spark.preflight import check_plan
 from waterspout.spark.session import SparkRuntime
 from waterspout.spark.staging import Staging
 from waterspout.spark.steps import BatchRows, StepRunner

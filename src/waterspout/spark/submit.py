@@ -26,9 +26,8 @@ from waterspout.coordination.wave_loop import WaveLoop, WaveSetup
 from waterspout.errors import TopologyError
 from waterspout.letters import DeadLetter
 from waterspout.spark.batch_bolts import BatchBoltEngine
-from waterspout.spark.checks import dry_compile
 from waterspout.spark.engine import SparkEngine
-from waterspout.spark.preflight import prepare
+from waterspout.spark.preflight import dry_compile, prepare
 from waterspout.spark.session import SparkRuntime
 from waterspout.spark.starting import embedded_session
 from waterspout.spark.supersteps import SparkWaves
