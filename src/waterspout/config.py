@@ -23,6 +23,8 @@ __all__ = ["Config", "ConfigRow"]
 
 T = TypeVar("T")
 
+_UNITS = {"secs": "seconds", "millis": "milliseconds"}  # by the end of a name
+
 
 class ConfigRow(NamedTuple):
     """One line of the reference table that `Config.describe` returns."""
@@ -39,17 +41,6 @@ class _Rule(NamedTuple):
 
     expected: str
     accepts: Callable[[object], bool]
-
-
-class _Option(NamedTuple):
-    """The metadata of one field."""
-
-    key: str
-    unit: str
-    rule: _Rule
-    doc: str
-    aliases: tuple[str, ...]
-    zero_is_none: bool
 
 
 def _is_integer(value: object) -> TypeGuard[int]:
@@ -87,16 +78,17 @@ def _one_of(*choices: str) -> _Rule:
 
 def _option(
     default: T,
-    key: str,
     rule: _Rule,
     doc: str,
     *,
+    key: str = "",
     unit: str = "",
     aliases: tuple[str, ...] = (),
     zero_is_none: bool = False,
 ) -> T:
-    metadata = _Option(key, unit, rule, doc, aliases, zero_is_none)._asdict()
-    return field(default=default, metadata=metadata)
+    """Declare an option; without a `key` of Storm's it is `waterspout.` and its name with dots."""
+    named = {"key": key, "unit": unit, "aliases": aliases, "zero_is_none": zero_is_none}
+    return field(default=default, metadata={"rule": rule, "doc": doc, **named})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,221 +101,168 @@ class Config:
 
     ackers: int = _option(
         1,
-        "topology.acker.executors",
         _COUNT,
         "Tasks that track tuple trees; 0: every tuple is acked when it is emitted.",
         unit="tasks",
+        key="topology.acker.executors",
         aliases=("topology.ackers",),
     )
     message_timeout_secs: float = _option(
         30,
-        "topology.message.timeout.secs",
         _DURATION,
         "Time after which a tuple tree that is not complete is failed.",
-        unit="seconds",
+        key="topology.message.timeout.secs",
     )
     enable_message_timeouts: bool = _option(
-        True, "topology.enable.message.timeouts", _SWITCH, "Whether tuple trees time out at all."
+        True,
+        _SWITCH,
+        "Whether tuple trees time out at all.",
+        key="topology.enable.message.timeouts",
     )
     max_spout_pending: int | None = _option(
         None,
-        "topology.max.spout.pending",
         _SIZE,
         "Unfinished tuples per spout task (None: no limit), or batches in flight (None: 1).",
         unit="tuples or batches",
+        key="topology.max.spout.pending",
         zero_is_none=True,
     )
     max_replays: int = _option(
         3,
-        "waterspout.max.replays",
         _COUNT,
         "Times a failed message is replayed before it becomes a dead letter.",
         unit="replays",
     )
     tick_tuple_freq_secs: float | None = _option(
         None,
-        "topology.tick.tuple.freq.secs",
         _DURATION,
         "Time between tick tuples; None: no ticks.",
-        unit="seconds",
+        key="topology.tick.tuple.freq.secs",
     )
     bolt_errors: str = _option(
         "fail",
-        "waterspout.bolt.errors",
         _one_of("fail", "crash"),
         "What an exception in a bolt's execute does: fail that tuple, or end the run.",
     )
     wave_secs: float = _option(
         1.0,
-        "waterspout.wave.secs",
         _DURATION,
         "Time that a wave of tuples should take; its size follows from what was measured.",
-        unit="seconds",
     )
     wave_budget_secs: float = _option(
         5.0,
-        "waterspout.wave.budget.secs",
         _DURATION,
         "Time after which bolts stop in a wave; what they have not reached waits for the next.",
-        unit="seconds",
     )
     wave_max_tuples: int = _option(
-        100_000,
-        "waterspout.wave.max.tuples",
-        _SIZE,
-        "Most tuples that a wave takes from all spouts.",
-        unit="tuples",
+        100_000, _SIZE, "Most tuples that a wave takes from all spouts.", unit="tuples"
     )
     wave_collapse_tuples: int = _option(
         2_000,
-        "waterspout.wave.collapse.tuples",
         _COUNT,
         "Waves up to this size run in a single task, without a shuffle.",
         unit="tuples",
     )
     backpressure_high: float = _option(
         0.9,
-        "backpressure.disruptor.high.watermark",
         _DURATION,
         "Waiting tuples, as a share of a wave's size, from which on no spout is asked.",
         unit="share",
+        key="backpressure.disruptor.high.watermark",
     )
     backpressure_low: float = _option(
         0.4,
-        "backpressure.disruptor.low.watermark",
         _DELAY,
         "Share at which the spouts are asked again.",
         unit="share",
+        key="backpressure.disruptor.low.watermark",
     )
     dead_letters_max: int = _option(
         100_000,
-        "waterspout.dead.letters.max",
         _SIZE,
         "Dead letters that are kept; the run stops rather than drop one.",
         unit="messages",
     )
     on_error: str = _option(
         "fail",
-        "waterspout.on.error",
         _one_of("fail", "dead_letter"),
         "What an exception in a Trident row operation does: fail the batch, or put the row aside.",
     )
     max_bad_ratio: float = _option(
         1.0,
-        "waterspout.max.bad.ratio",
         _SHARE,
         "Share of a batch's rows that may become dead letters at one operation; more stop the run.",
         unit="share",
     )
     batch_emit_interval_millis: float = _option(
         0,
-        "topology.trident.batch.emit.interval.millis",
         _DELAY,
         "Least time between the starts of two batches.",
-        unit="milliseconds",
+        key="topology.trident.batch.emit.interval.millis",
     )
     batch_timeout_secs: float = _option(
-        600,
-        "waterspout.batch.timeout.secs",
-        _DURATION,
-        "Time after which a batch that is not done is failed and replayed.",
-        unit="seconds",
+        600, _DURATION, "Time after which a batch that is not done is failed and replayed."
     )
     spout_max_batch_size: int = _option(
         1000,
-        "topology.spout.max.batch.size",
         _SIZE,
         "Most tuples that a batch takes from a spout that knows no batches.",
         unit="tuples",
+        key="topology.spout.max.batch.size",
     )
     max_retries: int = _option(
-        3,
-        "waterspout.max.retries",
-        _COUNT,
-        "Crashes without progress after which the run stops.",
-        unit="retries",
+        3, _COUNT, "Crashes without progress after which the run stops.", unit="retries"
     )
     retry_backoff_millis: float = _option(
-        100,
-        "waterspout.retry.backoff.millis",
-        _DELAY,
-        "Pause before the first retry; each further one doubles it.",
-        unit="milliseconds",
+        100, _DELAY, "Pause before the first retry; each further one doubles it."
     )
-    retry_backoff_max_millis: float = _option(
-        10_000,
-        "waterspout.retry.backoff.max.millis",
-        _DELAY,
-        "Longest pause before a retry.",
-        unit="milliseconds",
-    )
-    cancel_wait_secs: float = _option(
-        5.0,
-        "waterspout.cancel.wait.secs",
-        _DELAY,
-        "Time that cancelled work is given to end.",
-        unit="seconds",
-    )
+    retry_backoff_max_millis: float = _option(10_000, _DELAY, "Longest pause before a retry.")
+    cancel_wait_secs: float = _option(5.0, _DELAY, "Time that cancelled work is given to end.")
     idle_poll_millis: float = _option(
-        50,
-        "waterspout.idle.poll.millis",
-        _DURATION,
-        "Pause between two looks at a source that had nothing.",
-        unit="milliseconds",
+        50, _DURATION, "Pause between two looks at a source that had nothing."
     )
     lease_secs: float = _option(
         10.0,
-        "waterspout.lease.secs",
         _DURATION,
         "Time without renewal after which another driver may take the topology over.",
-        unit="seconds",
     )
     home: str | None = _option(
         None,
-        "waterspout.home",
         _TEXT,
         "Folder of the embedded stores; None: $WATERSPOUT_HOME, else ./.waterspout.",
         unit="path",
     )
-    strict: bool = _option(
-        False, "waterspout.strict", _SWITCH, "Refuse a topology that is not exactly-once."
-    )
+    strict: bool = _option(False, _SWITCH, "Refuse a topology that is not exactly-once.")
     state_partitions: int = _option(
-        2,
-        "waterspout.state.partitions",
-        _SIZE,
-        "Partitions of a new state; fixed for its life.",
-        unit="partitions",
+        2, _SIZE, "Partitions of a new state; fixed for its life.", unit="partitions"
     )
     commit_in: str = _option(
         "auto",
-        "waterspout.commit.in",
         _one_of("auto", "driver", "tasks"),
         "Where states are written: in the driver, in Spark tasks, or as the state allows.",
     )
     collect_max_rows: int = _option(
         200_000,
-        "waterspout.collect.max.rows",
         _SIZE,
         "Most rows brought to the driver for a commit; above it the commit runs in tasks.",
         unit="rows",
     )
     zookeeper_servers: tuple[str, ...] | None = _option(
         None,
-        "transactional.zookeeper.servers",
         _NAMES,
         "Hosts of the ZooKeeper that coordinates; None: the embedded store does.",
         unit="hosts",
+        key="transactional.zookeeper.servers",
     )
     zookeeper_port: int = _option(
-        2181, "transactional.zookeeper.port", _PORT, "Port of those hosts.", unit="port"
+        2181, _PORT, "Port of those hosts.", unit="port", key="transactional.zookeeper.port"
     )
     zookeeper_root: str = _option(
         "/transactional",
-        "transactional.zookeeper.root",
         _NODE,
         "Node under which everything is kept.",
         unit="path",
+        key="transactional.zookeeper.root",
     )
 
     def __new__(cls, **options: object) -> Config:
@@ -398,21 +337,18 @@ class Config:
     @classmethod
     def describe(cls) -> list[ConfigRow]:
         """Return one row per option, in the order of declaration, for the docs."""
-        return [
-            ConfigRow(
-                option.name,
-                option.metadata["key"],
-                option.metadata["unit"],
-                option.default,
-                option.metadata["doc"],
-            )
-            for option in dataclasses.fields(cls)
-        ]
+        rows = []
+        for option in dataclasses.fields(cls):
+            name, given = option.name, option.metadata
+            key = given["key"] or f"waterspout.{name.replace('_', '.')}"
+            unit = given["unit"] or _UNITS.get(name.rpartition("_")[2], "")
+            rows.append(ConfigRow(name, key, unit, option.default, given["doc"]))
+        return rows
 
     @classmethod
     def known_keys(cls) -> Mapping[str, str]:
         """Return the dotted key of every spelling of every option."""
-        return {spelling: option.metadata["key"] for spelling, option in _BY_KEY.items()}
+        return {spelling: _BY_NAME[option.name] for spelling, option in _BY_KEY.items()}
 
     def home_path(self) -> Path:
         """Return the folder of the embedded stores, by the environment as it is now."""
@@ -470,5 +406,5 @@ _BY_NAME: dict[str, str] = {row.name: row.key for row in Config.describe()}
 _BY_KEY: dict[str, dataclasses.Field[Any]] = {
     key: option
     for option in dataclasses.fields(Config)
-    for key in (option.name, option.metadata["key"], *option.metadata["aliases"])
+    for key in (option.name, _BY_NAME[option.name], *option.metadata["aliases"])
 }
