@@ -230,7 +230,7 @@ def test_importing_the_library_needs_no_spark_and_starts_nothing() -> None:
         ("import waterspout.spark.session", {"waterspout.spark.session"}),
         ("from waterspout import errors", {"waterspout.errors"}),
         ("from waterspout.state import base", {"waterspout.state.base"}),
-        ("from . import opaque", {"waterspout.state.opaque"}),
+        ("from . import kinds", {"waterspout.state.kinds"}),
         ("from ..spark import session", {"waterspout.spark.session"}),
         ("def f():\n    import pyspark.sql", {"pyspark.sql"}),
         ("if TYPE_CHECKING:\n    from pyspark.sql import DataFrame", {"pyspark.sql.DataFrame"}),

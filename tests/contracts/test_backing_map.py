@@ -11,8 +11,8 @@ from waterspout.errors import StoreError
 from waterspout.schema import Schema
 from waterspout.state.base import ComparingMap
 from waterspout.state.cache import CachedMap
+from waterspout.state.kinds import OpaqueMap
 from waterspout.state.memory import MemoryMap
-from waterspout.state.opaque import OpaqueMap
 from waterspout.state.sqlite import SQLiteState
 from waterspout.testing import StateConformance
 

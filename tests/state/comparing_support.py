@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.state_support import OWNER, Add
 from waterspout.state.head import Writer
-from waterspout.state.opaque import OpaqueMap
+from waterspout.state.kinds import OpaqueMap
 
 
 class Task:

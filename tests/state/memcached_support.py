@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from tests.state_support import OWNER
 from waterspout.state.head import Head, Stamp, Writer
+from waterspout.state.kinds import OpaqueValue
 from waterspout.state.memcached import MemcachedState
 from waterspout.state.memcached import wire as memcached_wire
 from waterspout.state.memcached.wire import Server, Timeouts
-from waterspout.state.opaque import OpaqueValue
 
 A, B = ("a",), ("b",)
 WRITER = Writer(OWNER, 1)

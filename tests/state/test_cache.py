@@ -19,10 +19,9 @@ from waterspout.errors import ConfigError, FencedError, StoreError
 from waterspout.schema import Schema
 from waterspout.state.cache import CachedMap, RecordCache, cache_at
 from waterspout.state.head import Stamp, Writer
+from waterspout.state.kinds import OpaqueMap, OpaqueValue, TransactionalMap, TransactionalValue
 from waterspout.state.memory import MemoryMap
-from waterspout.state.opaque import OpaqueMap, OpaqueValue
 from waterspout.state.sqlite import SQLiteState
-from waterspout.state.transactional import TransactionalMap, TransactionalValue
 from waterspout.testing import FaultyMap, WriteFault
 from waterspout.testing.conformance.hooks import at
 from waterspout.trident import Sum

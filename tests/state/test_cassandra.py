@@ -29,7 +29,7 @@ from waterspout.state.base import StateKind
 from waterspout.state.cassandra import CassandraState
 from waterspout.state.cassandra import state as module
 from waterspout.state.cassandra.session import CassandraClient, close_all
-from waterspout.state.opaque import OpaqueMap, OpaqueValue
+from waterspout.state.kinds import OpaqueMap, OpaqueValue
 from waterspout.testing.proxy import FaultProxy
 
 A, B = ("a",), ("b",)
@@ -479,7 +479,7 @@ def test_without_the_driver_the_extra_is_named(monkeypatch):
 CHILD = """
 import os, sys
 from waterspout.state.cassandra import CassandraState
-from waterspout.state.opaque import OpaqueValue
+from waterspout.state.kinds import OpaqueValue
 port, keyspace, table = sys.argv[1:]
 make = lambda: CassandraState.opaque(
     ("127.0.0.1", int(port)), keyspace=keyspace, table=table, mode="single_writer"

@@ -35,7 +35,7 @@ from waterspout.state.files.format import Manifest, Name, StateShape, _digest, _
 from waterspout.state.files.locations import LocalFolder, local_path, open_folder
 from waterspout.state.files.log import first_to_merge
 from waterspout.state.head import Head, Stamp, Writer
-from waterspout.state.opaque import OpaqueMap, OpaqueValue
+from waterspout.state.kinds import OpaqueMap, OpaqueValue
 
 A, B = ("a",), ("b",)
 ROOT = Path(__file__).parents[2]

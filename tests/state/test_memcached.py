@@ -36,9 +36,9 @@ from waterspout.errors import (
 )
 from waterspout.schema import Schema
 from waterspout.state.base import StateKind
+from waterspout.state.kinds import OpaqueMap
 from waterspout.state.memcached import MemcachedState
 from waterspout.state.memcached import wire as memcached_wire
-from waterspout.state.opaque import OpaqueMap
 from waterspout.testing.proxy import FaultProxy
 
 
@@ -347,7 +347,7 @@ def test_without_pymemcache_the_extra_is_named(monkeypatch):
 CHILD = """
 import os, sys
 from waterspout.state.memcached import MemcachedState
-from waterspout.state.opaque import OpaqueValue
+from waterspout.state.kinds import OpaqueValue
 backing = MemcachedState.opaque(("127.0.0.1", int(sys.argv[1])), prefix="counts").backing()
 backing.multi_put([("n",)], [OpaqueValue(1, 0, 0, None)])
 pid = os.fork()

@@ -25,9 +25,9 @@ from waterspout.errors import (
     StoreError,
 )
 from waterspout.state.head import verify
+from waterspout.state.kinds import OpaqueMap
 from waterspout.state.memcached import MemcachedState
 from waterspout.state.memcached.wire import Server
-from waterspout.state.opaque import OpaqueMap
 from waterspout.testing.proxy import FaultProxy
 
 

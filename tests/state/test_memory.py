@@ -12,10 +12,8 @@ from waterspout.config import Config
 from waterspout.errors import FencedError
 from waterspout.state.base import StateKind
 from waterspout.state.head import Head, Stamp, Writer
+from waterspout.state.kinds import NonTransactionalMap, OpaqueMap, TransactionalMap
 from waterspout.state.memory import MemoryMap, MemoryMapState
-from waterspout.state.non_transactional import NonTransactionalMap
-from waterspout.state.opaque import OpaqueMap
-from waterspout.state.transactional import TransactionalMap
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ from tests.state_support import Add, Batches, SpyMap, committed, examples
 from waterspout.errors import ConfigError, StaleBatchError
 from waterspout.schema import Schema
 from waterspout.state.base import ValueUpdater
+from waterspout.state.kinds import OpaqueMap, OpaqueValue
 from waterspout.state.memory import MemoryMap
-from waterspout.state.opaque import OpaqueMap, OpaqueValue
 from waterspout.state.sqlite import SQLiteState
 
 SEED = OpaqueValue(txid=2, attempt=0, value=4, prev=1)

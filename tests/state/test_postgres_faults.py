@@ -20,7 +20,7 @@ from tests.state_support import OWNER, Add, Batches
 from waterspout.errors import FencedError, StoreError
 from waterspout.state.base import StateKind
 from waterspout.state.head import Head, Stamp, Writer
-from waterspout.state.opaque import OpaqueValue
+from waterspout.state.kinds import OpaqueValue
 from waterspout.state.postgres import connections as postgres_connections
 from waterspout.state.postgres.connections import close_idle
 from waterspout.state.postgres.map import PostgresMap

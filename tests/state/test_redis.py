@@ -30,7 +30,7 @@ from waterspout.errors import (
     TopologyError,
 )
 from waterspout.state.base import StateKind
-from waterspout.state.opaque import OpaqueValue
+from waterspout.state.kinds import OpaqueValue
 from waterspout.state.redis import RedisState
 from waterspout.testing.batches import Add
 from waterspout.testing.proxy import FaultProxy

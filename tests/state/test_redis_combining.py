@@ -16,7 +16,7 @@ from waterspout.errors import (
 )
 from waterspout.schema import Schema
 from waterspout.state.base import StateKind
-from waterspout.state.opaque import OpaqueValue
+from waterspout.state.kinds import OpaqueValue
 from waterspout.state.records import encode_record
 from waterspout.state.redis import RedisState
 from waterspout.trident import Max, Min, Sum

@@ -16,7 +16,7 @@ from waterspout.errors import (
     StateMismatchError,
 )
 from waterspout.state.head import Head
-from waterspout.state.opaque import OpaqueValue
+from waterspout.state.kinds import OpaqueValue
 from waterspout.state.redis import scripts as redis_scripts
 
 pytestmark = pytest.mark.services

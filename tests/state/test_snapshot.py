@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from tests.state_support import Add, SpyMap
-from waterspout.state.non_transactional import NonTransactionalMap
-from waterspout.state.opaque import OpaqueMap, OpaqueValue
-from waterspout.state.snapshot import SnapshottableMap
-from waterspout.state.transactional import TransactionalMap, TransactionalValue
+from waterspout.state.kinds import (
+    NonTransactionalMap,
+    OpaqueMap,
+    OpaqueValue,
+    SnapshottableMap,
+    TransactionalMap,
+    TransactionalValue,
+)
 
 
 def test_the_value_is_under_the_empty_key_unless_another_is_named():

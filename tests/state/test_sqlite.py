@@ -22,10 +22,14 @@ from waterspout.config import Config
 from waterspout.errors import SerdeError, StaleBatchError, TopologyError
 from waterspout.schema import Schema
 from waterspout.state.base import StateKind
-from waterspout.state.non_transactional import NonTransactionalMap
-from waterspout.state.opaque import OpaqueMap, OpaqueValue
+from waterspout.state.kinds import (
+    NonTransactionalMap,
+    OpaqueMap,
+    OpaqueValue,
+    TransactionalMap,
+    TransactionalValue,
+)
 from waterspout.state.sqlite import SQLiteState
-from waterspout.state.transactional import TransactionalMap, TransactionalValue
 
 
 def test_select_word_count_from_word_counts_just_works(make_state, select):

@@ -22,9 +22,8 @@ from tests.state_support import (
 from waterspout.errors import FencedError, SerdeError, StaleBatchError, StoreError
 from waterspout.state.base import Combiner, StateKind
 from waterspout.state.head import Claim, Head, Stamp, Writer
-from waterspout.state.kinds import make_map
+from waterspout.state.kinds import OpaqueValue, make_map
 from waterspout.state.memory import MemoryMap
-from waterspout.state.opaque import OpaqueValue
 from waterspout.transactional.attempt import TransactionAttempt
 from waterspout.trident import Max, Min, Sum
 

@@ -20,7 +20,7 @@ from waterspout.coordination.batch_clock import CLOCK
 from waterspout.errors import ConfigError
 from waterspout.state.base import HeadedState
 from waterspout.state.batched import BatchedMap
-from waterspout.state.opaque import OpaqueValue
+from waterspout.state.kinds import OpaqueValue
 from waterspout.trident.plan.plan import Plan
 from waterspout.trident.runtime.states import open_state
 

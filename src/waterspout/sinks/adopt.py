@@ -20,7 +20,7 @@ from waterspout.sinks.checkpoint import Checkpoint, read_checkpoint
 from waterspout.spouts.files import FileSpout
 from waterspout.state.foreach_batch import check_adoptable, handed_over
 from waterspout.state.head import Head, Writer
-from waterspout.state.opaque import OpaqueMap
+from waterspout.state.kinds import OpaqueMap
 from waterspout.state.store import StoreState
 from waterspout.transactional.attempt import TransactionAttempt
 from waterspout.transactional.ledger import Ledger

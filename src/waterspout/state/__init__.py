@@ -17,13 +17,17 @@ from waterspout.state.base import (
 )
 from waterspout.state.cache import CachedMap
 from waterspout.state.head import Head, Stamp, check_stamp
+from waterspout.state.kinds import (
+    NonTransactionalMap,
+    OpaqueMap,
+    OpaqueValue,
+    SnapshottableMap,
+    TransactionalMap,
+    TransactionalValue,
+)
 from waterspout.state.memory import MemoryMapState
-from waterspout.state.non_transactional import NonTransactionalMap
-from waterspout.state.opaque import OpaqueMap, OpaqueValue
 from waterspout.state.records import decode_record, encode_record
-from waterspout.state.snapshot import SnapshottableMap
 from waterspout.state.store import StoreState
-from waterspout.state.transactional import TransactionalMap, TransactionalValue
 
 __all__ = [
     "BackingMap",

@@ -14,8 +14,7 @@ from typing import Any
 from waterspout.errors import DamagedStoreError, SerdeError
 from waterspout.serde import decode_bare_list, decode_key, decode_value, encode_value
 from waterspout.state.base import Key, StateKind
-from waterspout.state.opaque import OpaqueValue
-from waterspout.state.transactional import TransactionalValue
+from waterspout.state.kinds import OpaqueValue, TransactionalValue
 
 __all__ = ["RecordTexts", "decode_record", "encode_record", "hashed_name"]
 

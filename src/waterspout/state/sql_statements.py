@@ -12,8 +12,7 @@ from typing import Any, ClassVar
 
 from waterspout.state.base import StateKind
 from waterspout.state.columns import Layout
-from waterspout.state.opaque import OpaqueValue
-from waterspout.state.transactional import TransactionalValue
+from waterspout.state.kinds import OpaqueValue, TransactionalValue
 
 __all__ = ["INTEGERS", "Dialect", "TableStatements", "quoted"]
 

@@ -86,7 +86,7 @@ class Batches:
     lease: str = ""
 
     def __post_init__(self) -> None:
-        self._keeper = LedgerKeeper(self.ledger, self._record)
+        self._keeper = LedgerKeeper(self.ledger, self.save)
         self._commits = CommitProtocol({"the state": self.state}, self._keeper)
         self._commits.enroll(self.writer)
 
@@ -105,8 +105,11 @@ class Batches:
         self.attempt += 1
         attempt = TransactionAttempt(self.txid, self.attempt)
         committed_by = self.ledger.committed_metadata or {}
-        self._keeper.emit(attempt, {**committed_by, str(self.txid): self.attempt})
-        self._commits.claim(self._commits.begin(attempt))
+        try:
+            self._keeper.emit(attempt, {**committed_by, str(self.txid): self.attempt})
+            self._commits.claim(self._commits.begin(attempt))
+        finally:
+            self.ledger = self._keeper.ledger
         return self.attempt
 
     def write(self, updates: Mapping[Any, Any]) -> None:
@@ -121,7 +124,10 @@ class Batches:
 
     def mark(self) -> None:
         """Record in the ledger that the current attempt has committed the batch."""
-        self._commits.mark(TransactionAttempt(self.txid, self.attempt))
+        try:
+            self._commits.mark(TransactionAttempt(self.txid, self.attempt))
+        finally:
+            self.ledger = self._keeper.ledger
         self.attempt = -1
 
     def settle(self) -> None:
@@ -173,7 +179,3 @@ class Batches:
         values = self.values(*keys)
         self.state.begin_commit(None)
         return values
-
-    def _record(self, ledger: Ledger) -> None:
-        self.save(ledger)
-        self.ledger = ledger

@@ -30,10 +30,9 @@ from waterspout.state.base import ComparingMap, Key, Keys, Records, StateKind
 from waterspout.state.cassandra.session import Answer, CassandraAddress, CassandraClient, Statement
 from waterspout.state.head import Head, Stamp, check_stamp
 from waterspout.state.header import ROW, StoreHeader
-from waterspout.state.opaque import OpaqueValue
+from waterspout.state.kinds import OpaqueValue, TransactionalValue
 from waterspout.state.records import RecordTexts, hashed_name
 from waterspout.state.store import StoreState, require_package
-from waterspout.state.transactional import TransactionalValue
 
 __all__ = ["CassandraMap", "CassandraState"]
 

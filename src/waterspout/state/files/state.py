@@ -35,7 +35,7 @@ from waterspout.state.files.locations import Folder, local_path, open_folder
 from waterspout.state.files.log import FileLog, OvertakenError, log_at
 from waterspout.state.head import Head, Stamp, check_stamp, replaces_attempt
 from waterspout.state.header import StoreHeader
-from waterspout.state.opaque import OpaqueValue
+from waterspout.state.kinds import OpaqueValue
 from waterspout.state.records import RecordTexts, encode_record
 from waterspout.state.store import StoreState
 

@@ -12,9 +12,7 @@ from hypothesis import HealthCheck, settings
 from waterspout.state.base import BackingMap, ComparingMap, FencedMap, Key, StateKind
 from waterspout.state.batched import BatchedMap
 from waterspout.state.head import Head, Stamp, Writer
-from waterspout.state.kinds import make_map
-from waterspout.state.opaque import OpaqueValue
-from waterspout.state.transactional import TransactionalValue
+from waterspout.state.kinds import OpaqueValue, TransactionalValue, make_map
 from waterspout.testing.batches import OWNER, Batches
 from waterspout.testing.proxy import FaultProxy
 

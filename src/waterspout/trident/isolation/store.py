@@ -25,8 +25,8 @@ from waterspout.schema import Schema
 from waterspout.state.base import BackingMap, StateFactory, StateKind
 from waterspout.state.columns import Layout
 from waterspout.state.head import Head
+from waterspout.state.kinds import OpaqueMap
 from waterspout.state.memory import MemoryMap
-from waterspout.state.opaque import OpaqueMap
 from waterspout.state.sqlite.state import SQLiteMap
 from waterspout.trident.isolation.letters import LetterKey, LetterRequest, Seen, read_aside
 from waterspout.trident.isolation.requests import Requests

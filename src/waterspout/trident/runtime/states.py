@@ -17,7 +17,7 @@ from waterspout.serde import encode_key
 from waterspout.state.base import HeadedState, MapState, Snapshottable, State, ValueUpdater
 from waterspout.state.batched import BatchedMap, CombinerValueUpdater
 from waterspout.state.head import Claim, Writer
-from waterspout.state.snapshot import SnapshottableMap
+from waterspout.state.kinds import SnapshottableMap
 from waterspout.trident.operations.contracts import (
     CombinerAggregator,
     OperationContext,
