@@ -13,7 +13,7 @@ from waterspout.errors import RunFailedError
 from waterspout.faults import Fault, FaultPlan
 from waterspout.spouts.base import SpoutKind
 from waterspout.state.sqlite import SQLiteState
-from waterspout.state.sqlite.sql import Statements
+from waterspout.state.sqlite.state import SQLiteStatements
 from waterspout.testing import FixedBatchSpout, MemoryLog
 from waterspout.trident import Count, Function, TridentTopology
 
@@ -243,7 +243,7 @@ def test_the_opaque_hole_is_closed(spark, tmp_path):
 
 @pytest.mark.soak  # shows that the test above can fail
 def test_the_documented_opaque_rule_alone_falls_into_the_hole(spark, tmp_path, monkeypatch):
-    monkeypatch.setattr(Statements, "undo", lambda self, txid: [])
+    monkeypatch.setattr(SQLiteStatements, "undo", lambda self, txid: [])
 
     assert run_into_the_hole(spark, tmp_path) == {"x": 3, "y": 2}
 

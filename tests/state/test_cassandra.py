@@ -439,7 +439,7 @@ def test_a_recipe_travels_and_says_what_it_is():
         "table": "counts",
         "layout": "(any key) -> value",
     }
-    assert "hunter2" not in repr(state) + repr(state._address) + state.location()
+    assert "hunter2" not in repr(state) + repr(state.address) + state.location()
     assert not state.backing().undoes_lost_attempts
 
 

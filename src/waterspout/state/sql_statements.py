@@ -14,7 +14,7 @@ from waterspout.state.base import StateKind
 from waterspout.state.columns import Layout
 from waterspout.state.kinds import OpaqueValue, TransactionalValue
 
-__all__ = ["INTEGERS", "Dialect", "TableStatements", "quoted"]
+__all__ = ["INTEGERS", "TableStatements", "quoted"]
 
 INTEGERS = ("bigint", "int", "smallint", "tinyint")
 
@@ -24,8 +24,11 @@ def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-class Dialect(ABC):
-    """What differs between databases in statements that are otherwise the same."""
+class TableStatements(ABC):
+    """Statements over one table. In upserts, `t` is the row that is there.
+
+    A database says with a subclass what differs in statements that are otherwise the same.
+    """
 
     integer: ClassVar[str]
     text: ClassVar[str]
@@ -36,23 +39,10 @@ class Dialect(ABC):
     mergeable: ClassVar[Mapping[str, tuple[str, ...]]]
     """For each merge the Spark types for which the database computes what Python does."""
 
-    @abstractmethod
-    def rows(self, types: Sequence[str], constants: Sequence[str]) -> str:
-        """Return the source of an INSERT: bound columns of these types, then constants."""
-
-    @abstractmethod
-    def both(self, merge: str, kind: str, start: str, new: str) -> str:
-        """Return the merge of two expressions, neither of which is NULL."""
-
-
-class TableStatements:
-    """Statements over one table. In upserts, `t` is the row that is there."""
-
-    def __init__(self, table: str, kind: StateKind, layout: Layout, dialect: Dialect) -> None:
+    def __init__(self, table: str, kind: StateKind, layout: Layout) -> None:
         self._table = table
         self._kind = kind
         self._layout = layout
-        self._dialect = dialect
         self._keys = [quoted(name) for name in layout.key_names] + ["_nulls"]
         self._key_columns = self._keys + [name for name, _ in layout.beside_key]
         self._values = [quoted(name) for name in layout.value_names]
@@ -62,6 +52,14 @@ class TableStatements:
             self._record_columns += ["_txid", "_attempt"]
         if kind is StateKind.OPAQUE:
             self._record_columns += self._prevs
+
+    @abstractmethod
+    def _rows(self, types: Sequence[str], *constants: str) -> str:
+        """Return the source of an INSERT: bound columns of these types, then constants."""
+
+    @abstractmethod
+    def _both(self, merge: str, kind: str, start: str, new: str) -> str:
+        """Return the merge of two expressions, neither of which is NULL."""
 
     def columns(self, record: Any) -> tuple[Any, ...]:
         """Return a record as the columns after the key."""
@@ -88,15 +86,15 @@ class TableStatements:
     @property
     def definition(self) -> list[tuple[str, str, bool]]:
         """Name, type, and whether it must have a value, of each column in order."""
-        layout, dialect = self._layout, self._dialect
+        layout = self._layout
         keys = zip(layout.key_names, layout.key_codecs, strict=True)
         values = list(zip(layout.value_names, layout.value_codecs, strict=True))
         columns = [(name, codec.storage, True) for name, codec in keys]
         columns += [(name, codec.storage, False) for name, codec in values]
-        columns += [("_nulls", dialect.text, True)]
+        columns += [("_nulls", self.text, True)]
         columns += [(name, kind, False) for name, kind in layout.beside_key]
         if self._kind is not StateKind.NON_TRANSACTIONAL:
-            columns += [("_txid", dialect.integer, True), ("_attempt", dialect.integer, True)]
+            columns += [("_txid", self.integer, True), ("_attempt", self.integer, True)]
         if self._kind is StateKind.OPAQUE:
             columns += [(f"_prev_{name}", codec.storage, False) for name, codec in values]
         return columns
@@ -106,13 +104,13 @@ class TableStatements:
         """The table."""
         columns, keys = [], (*self._layout.key_names, "_nulls")
         for name, kind, needed in self.definition:
-            options = self._dialect.key_options.get(kind, "") if name in keys else ""
+            options = self.key_options.get(kind, "") if name in keys else ""
             options += " NOT NULL" if needed else ""
             options += " DEFAULT ''" if name == "_nulls" else ""
             columns.append(f"{quoted(name)} {kind}{options}")
         return (
             f"CREATE TABLE IF NOT EXISTS {self._table} ({', '.join(columns)}, "
-            f"PRIMARY KEY ({', '.join(self._keys)})) {self._dialect.table_options}"
+            f"PRIMARY KEY ({', '.join(self._keys)})) {self.table_options}"
         )
 
     @property
@@ -128,12 +126,12 @@ class TableStatements:
         guard = (
             "" if self._kind is StateKind.NON_TRANSACTIONAL else " WHERE t._txid <= excluded._txid"
         )
-        rows = self._dialect.rows(self._key_types + self.record_types, ())
+        rows = self._rows(self._key_types + self.record_types)
         return f"{self._insert(columns)} {rows} {self._conflict} DO UPDATE SET {updates}{guard}"
 
     def can_combine(self, merges: Sequence[str | None]) -> bool:
         """Whether `combine` can express this: one merge for each value column."""
-        kinds, mergeable = self._layout.values.types, self._dialect.mergeable
+        kinds, mergeable = self._layout.values.types, self.mergeable
         return len(merges) == len(kinds) and all(
             kind in mergeable.get(merge or "", ())
             for merge, kind in zip(merges, kinds, strict=True)
@@ -145,10 +143,10 @@ class TableStatements:
         columns = self._key_columns + self._values
         current = [f"t.{value}" for value in self._values]
         if self._kind is StateKind.NON_TRANSACTIONAL:
-            rows, updates = self._dialect.rows(types, ()), self._merged(merges, current)
+            rows, updates = self._rows(types), self._merged(merges, current)
             return f"{self._insert(columns)} {rows} {self._conflict} DO UPDATE SET {updates}"
         columns += ["_txid", "_attempt"]
-        rows = self._dialect.rows(types, (f"{txid:d}", f"{attempt:d}"))
+        rows = self._rows(types, f"{txid:d}", f"{attempt:d}")
         stamp = f"_txid = {txid:d}, _attempt = {attempt:d}"
         start = f"{self._insert(columns)} {rows} {self._conflict} DO UPDATE SET"
         if self._kind is StateKind.TRANSACTIONAL:
@@ -175,7 +173,7 @@ class TableStatements:
 
     @property
     def _key_types(self) -> list[str]:
-        types = [codec.storage for codec in self._layout.key_codecs] + [self._dialect.text]
+        types = [codec.storage for codec in self._layout.key_codecs] + [self.text]
         return types + [kind for _, kind in self._layout.beside_key]
 
     @property
@@ -184,7 +182,7 @@ class TableStatements:
         values = [codec.storage for codec in self._layout.value_codecs]
         if self._kind is StateKind.NON_TRANSACTIONAL:
             return values
-        stamp = [self._dialect.integer] * 2
+        stamp = [self.integer] * 2
         return values + stamp + (values if self._kind is StateKind.OPAQUE else [])
 
     @property
@@ -203,7 +201,7 @@ class TableStatements:
             assert merge is not None, "asked to combine what it cannot"
             assert kind is not None, "asked to combine what it cannot"
             new = f"excluded.{value}"
-            both = self._dialect.both(merge, kind, start, new)
+            both = self._both(merge, kind, start, new)
             # Of several columns one may be NULL: then it has nothing to add.
             nothing = f"WHEN {new} IS NULL THEN {start} " if several else ""
             merged = f"CASE {nothing}WHEN ({start}) IS NULL THEN {new} ELSE {both} END"

@@ -112,27 +112,17 @@ class _Statements:
 class CassandraMap(ComparingMap[Any]):
     """The records of one state in one table."""
 
-    def __init__(
-        self,
-        client: CassandraClient,
-        title: str,
-        keyspace: str,
-        table: str,
-        kind: StateKind,
-        layout: str,
-        *,
-        mode: str,
-        consistency: str,
-    ) -> None:
-        self._client = client
-        self.title = title
-        self._keyspace = keyspace
-        self._table = table
-        self._kind = kind
-        self._texts = RecordTexts(kind, title)
-        self._header = StoreHeader(title, "table", kind.value, layout)
-        self._is_serial = mode == _LWT
-        self._cql = _Statements(keyspace, table, consistency)
+    def __init__(self, recipe: CassandraState) -> None:
+        self.title = recipe.title
+        self._client = CassandraClient(recipe.address, self.title)
+        self._keyspace = recipe.keyspace
+        self._table = recipe.table
+        self._kind = recipe.kind
+        self._texts = RecordTexts(self._kind, self.title)
+        layout = recipe.columns.describe()
+        self._header = StoreHeader(self.title, "table", self._kind.value, layout)
+        self._is_serial = recipe.mode == _LWT
+        self._cql = _Statements(recipe.keyspace, recipe.table, recipe.consistency)
         self._is_ready = False
         # By key: a time later than that of the row which `multi_get` saw. With the time of a clock
         # that is behind, Cassandra would take the new row for the older one.
@@ -235,10 +225,7 @@ class CassandraMap(ComparingMap[Any]):
         bounds = (low, min(high, (1 << 63) - 1))
         for page in self._client.pages(self._cql.scan, bounds):
             yield [
-                (
-                    self._texts.key(long_key or name),
-                    self._record(name, columns),
-                )
+                (self._texts.key(long_key or name), self._record(name, columns))
                 for name, *columns, long_key, _ in page
             ]
 
@@ -399,29 +386,21 @@ class CassandraState(StoreState):
 
     @property
     def title(self) -> str:
-        return f"table {self.keyspace}.{self.table} in Cassandra at {self._address.shown}"
+        return f"table {self.keyspace}.{self.table} in Cassandra at {self.address.shown}"
 
     def backing(self) -> CassandraMap:
-        return CassandraMap(
-            CassandraClient(self._address, self.title),
-            self.title,
-            self.keyspace,
-            self.table,
-            self.kind,
-            self.columns.describe(),
-            mode=self.mode,
-            consistency=self.consistency,
-        )
+        return CassandraMap(self)
 
     def within(self) -> Mapping[str, Any]:
         return {"keyspace": self.keyspace, "table": self.table}
 
     def location(self) -> str:
-        points = ",".join(self._address.shown.split(", "))
+        points = ",".join(self.address.shown.split(", "))
         return f"cassandra:{points}#{self.keyspace}.{self.table}"
 
     @property
-    def _address(self) -> CassandraAddress:
+    def address(self) -> CassandraAddress:
+        """Where the cluster is, and how to be let in."""
         return CassandraAddress(
             addresses(self.contact_points, port=_PORT, what="contact point"),
             self.keyspace,

@@ -28,16 +28,11 @@ from waterspout.errors import (
     WaterspoutError,
 )
 from waterspout.state.base import Key, Keys, Records, StateKind
-from waterspout.state.columns import Layout
 from waterspout.state.head import Head, Stamp, check_stamp, replaces_attempt
 from waterspout.state.postgres.columns import array_of
-from waterspout.state.postgres.connections import (
-    Connection,
-    PostgresAddress,
-    PostgresClient,
-    pipelined,
-)
+from waterspout.state.postgres.connections import Connection, PostgresClient, pipelined
 from waterspout.state.postgres.sql import PostgresStatements
+from waterspout.state.postgres.state import PostgresState
 from waterspout.state.sql import TableMap, Upsert
 
 __all__ = ["PostgresMap"]
@@ -64,20 +59,13 @@ class _Outrun(Exception):
 class PostgresMap(TableMap):
     """The records of one state in one table; writes check the head in their transaction."""
 
-    def __init__(
-        self,
-        address: PostgresAddress,
-        schema: str,
-        table: str,
-        kind: StateKind,
-        layout: Layout,
-        name: str,
-    ) -> None:
-        self._sql = PostgresStatements(schema, table, kind, layout)
-        super().__init__(name, table, kind, layout, self._sql)
-        self._schema = schema
-        self._address = address
-        self._client = PostgresClient(address)
+    def __init__(self, recipe: PostgresState) -> None:
+        table, kind, layout = recipe.table, recipe.kind, recipe.columns
+        self._sql = PostgresStatements(recipe.schema, table, kind, layout)
+        super().__init__(recipe.title, table, kind, layout, self._sql)
+        self._schema = recipe.schema
+        self._address = recipe.address
+        self._client = PostgresClient(self._address)
         self._types = [postgres.types[kind].oid for kind in self._sql.record_types]
 
     def multi_get(self, keys: Keys) -> list[Any | None]:

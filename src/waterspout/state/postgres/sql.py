@@ -1,4 +1,4 @@
-"""The SQL of one PostgreSQL state: its dialect, and statements over whole columns."""
+"""The SQL of one PostgreSQL state: what differs there, and statements over whole columns."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from typing import ClassVar
 
 from waterspout.state.base import StateKind
 from waterspout.state.columns import Layout
+from waterspout.state.header import ROW
 from waterspout.state.sql import HEAD_COLUMNS, HEADS
-from waterspout.state.sql_statements import INTEGERS, Dialect, TableStatements, quoted
+from waterspout.state.sql_statements import INTEGERS, TableStatements, quoted
 
 __all__ = ["PostgresStatements"]
 
@@ -17,7 +18,9 @@ _HALF_OF_TOO_MUCH = "8.98846567431158e307"
 _TOO_LITTLE_TO_MATTER = "1e290"
 
 
-class _Postgres(Dialect):
+class PostgresStatements(TableStatements):
+    """Statements over one table of a PostgreSQL database; each key column is bound as an array."""
+
     integer = "bigint"
     text = "text"
     # Room in each page, so that an update of unindexed columns stays in its page and leaves
@@ -32,14 +35,29 @@ class _Postgres(Dialect):
         "max": (*INTEGERS, "date"),
     }
 
-    def rows(self, types: Sequence[str], constants: Sequence[str]) -> str:
+    def __init__(self, schema: str, table: str, kind: StateKind, layout: Layout) -> None:
+        self.schema = quoted(schema)
+        self.table = f"{self.schema}.{quoted(table)}"
+        self.heads = f"{self.schema}.{quoted(HEADS)}"
+        super().__init__(self.table, kind, layout)
+        self.create_heads = (
+            f"CREATE TABLE IF NOT EXISTS {self.heads} (name text PRIMARY KEY, "
+            "format integer NOT NULL, kind text NOT NULL, layout text NOT NULL, "
+            "head text NOT NULL, checksum text NOT NULL)"
+        )
+        marks = ", ".join(["%s"] * 6)
+        self.insert_head = f"INSERT INTO {self.heads} VALUES ({marks}) ON CONFLICT DO NOTHING"
+        changes = ", ".join(f"{name} = %s" for name in ROW)
+        self.update_head = f"UPDATE {self.heads} SET {changes} WHERE name = %s"
+
+    def _rows(self, types: Sequence[str], *constants: str) -> str:
         arrays = ", ".join(f"%s::{kind}[]" for kind in types)
         names = [f"c{i}" for i in range(len(types))]
         return (
             f"SELECT {', '.join([*names, *constants])} FROM unnest({arrays}) u({', '.join(names)})"
         )
 
-    def both(self, merge: str, kind: str, start: str, new: str) -> str:
+    def _both(self, merge: str, kind: str, start: str, new: str) -> str:
         if merge != "sum":
             return f"{'least' if merge == 'min' else 'greatest'}({start}, {new})"
         if kind != "double":
@@ -52,38 +70,6 @@ class _Postgres(Dialect):
             f"WHEN abs({new}) < {_TOO_LITTLE_TO_MATTER} THEN ({start}) + {new} "
             f"WHEN abs({half}) < {_HALF_OF_TOO_MUCH} THEN ({start}) + {new} "
             f"ELSE sign({half}) * 'Infinity'::float8 END"
-        )
-
-
-class PostgresStatements(TableStatements):
-    """Statements over one table of a PostgreSQL database; each key column is bound as an array."""
-
-    def __init__(self, schema: str, table: str, kind: StateKind, layout: Layout) -> None:
-        self.schema = quoted(schema)
-        self.table = f"{self.schema}.{quoted(table)}"
-        self.heads = f"{self.schema}.{quoted(HEADS)}"
-        super().__init__(self.table, kind, layout, _Postgres())
-
-    @property
-    def create_heads(self) -> str:
-        """The table of heads, one for all states of a schema."""
-        return (
-            f"CREATE TABLE IF NOT EXISTS {self.heads} (name text PRIMARY KEY, "
-            "format integer NOT NULL, kind text NOT NULL, layout text NOT NULL, "
-            "head text NOT NULL, checksum text NOT NULL)"
-        )
-
-    @property
-    def insert_head(self) -> str:
-        """A head row, unless there is one."""
-        return f"INSERT INTO {self.heads} VALUES (%s, %s, %s, %s, %s, %s) ON CONFLICT DO NOTHING"
-
-    @property
-    def update_head(self) -> str:
-        """Replace the head row; bound: all but its name, then the name."""
-        return (
-            f"UPDATE {self.heads} SET format = %s, kind = %s, layout = %s, head = %s, "
-            "checksum = %s WHERE name = %s"
         )
 
     def select_head(self, lock: str = "") -> str:
@@ -109,7 +95,7 @@ class PostgresStatements(TableStatements):
     def insert_new(self) -> str:
         """Store records of keys that have none."""
         columns = self._key_columns + self._record_columns
-        rows = self._dialect.rows(self._key_types + self.record_types, ())
+        rows = self._rows(self._key_types + self.record_types)
         return f"{self._insert(columns)} {rows} {self._conflict} DO NOTHING"
 
     def select_shard(self, shards: int) -> str:

@@ -58,7 +58,7 @@ class PostgresState(StoreState):
 
     @property
     def title(self) -> str:
-        return f"table {self.schema}.{self.table} in PostgreSQL at {self._address.shown()}"
+        return f"table {self.schema}.{self.table} in PostgreSQL at {self.address.shown()}"
 
     @property
     def columns(self) -> PostgresLayout:
@@ -67,23 +67,18 @@ class PostgresState(StoreState):
     def backing(self) -> PostgresMap:
         from waterspout.state.postgres.map import PostgresMap
 
-        return PostgresMap(
-            self._address, self.schema, self.table, self.kind, self.columns, self.title
-        )
+        return PostgresMap(self)
 
     def within(self) -> Mapping[str, Any]:
         return {"schema": self.schema, "table": self.table}
 
     def location(self) -> str:
-        return f"postgres:{self._address.shown()}#{self.schema}.{self.table}"
+        return f"postgres:{self.address.shown()}#{self.schema}.{self.table}"
 
     @property
-    def _address(self) -> PostgresAddress:
+    def address(self) -> PostgresAddress:
+        """Where the database is, and how long to wait for it."""
         from waterspout.state.postgres.connections import PostgresAddress
 
-        return PostgresAddress(
-            self.dsn,
-            self.connect_timeout_secs,
-            self.statement_timeout_secs,
-            self.lock_timeout_secs,
-        )
+        timeouts = self.connect_timeout_secs, self.statement_timeout_secs, self.lock_timeout_secs
+        return PostgresAddress(self.dsn, *timeouts)

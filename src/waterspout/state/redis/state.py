@@ -44,12 +44,11 @@ from waterspout.errors import (
 )
 from waterspout.state.base import Combiner, FencedMap, Key, Keys, Records, StateKind
 from waterspout.state.batched import CombinerValueUpdater
-from waterspout.state.columns import Layout
 from waterspout.state.head import Head, Stamp, check_stamp
 from waterspout.state.header import StoreHeader
 from waterspout.state.kinds import make_map
 from waterspout.state.records import RecordTexts
-from waterspout.state.redis import scripts as scripts
+from waterspout.state.redis import scripts
 from waterspout.state.redis.chunks import (
     CHUNK_KEYS,
     Chunk,
@@ -88,30 +87,20 @@ _RISKS = {
 class RedisMap(FencedMap[Any]):
     """The records of one state under a prefix; writes check the head in their script."""
 
-    def __init__(
-        self,
-        client: RedisClient,
-        prefix: str,
-        kind: StateKind,
-        columns: Layout,
-        *,
-        layout: str = "string",
-        slots: int = 1,
-        expire_secs: float | None = None,
-    ) -> None:
-        self._client = client
-        self._name = client.title
-        self._prefix = prefix
-        self._kind = kind
-        self._columns = columns
-        self._texts = RecordTexts(kind, client.title)
-        self._layout = layout
-        self._slots = slots
-        self._expires = expire_secs is not None
-        self._live_ms = 0 if expire_secs is None else round(expire_secs * 1000)
-        what = f"{layout} layout, slots {slots}, {columns.describe()}"
-        header = StoreHeader(client.title, "prefix", kind.value, what, SUMMED)
-        self._headers = Headers(header, prefix)
+    def __init__(self, recipe: RedisState) -> None:
+        self._name = recipe.title
+        self._client = RedisClient(recipe.url, self._name, recipe.timeout_secs, recipe.cluster)
+        self._prefix = recipe.prefix
+        self._kind = recipe.kind
+        self._columns = recipe.columns
+        self._texts = RecordTexts(self._kind, self._name)
+        self._layout = recipe.layout
+        self._slots = recipe.slots
+        self._expires = recipe.expire_secs is not None
+        self._live_ms = round((recipe.expire_secs or 0) * 1000)
+        what = f"{self._layout} layout, slots {self._slots}, {self._columns.describe()}"
+        header = StoreHeader(self._name, "prefix", self._kind.value, what, SUMMED)
+        self._headers = Headers(header, self._prefix)
 
     def multi_get(self, keys: Keys) -> list[Any | None]:
         """Read the records of many keys in one pipeline."""
@@ -513,16 +502,7 @@ class RedisState(StoreState):
         return f"a key that nobody wrote for {self.expire_secs} s expires and starts anew"
 
     def backing(self) -> RedisMap:
-        client = RedisClient(self.url, self.title, self.timeout_secs, self.cluster)
-        return RedisMap(
-            client,
-            self.prefix,
-            self.kind,
-            self.columns,
-            layout=self.layout,
-            slots=self.slots,
-            expire_secs=self.expire_secs,
-        )
+        return RedisMap(self)
 
     def within(self) -> Mapping[str, Any]:
         return {"prefix": self.prefix, "records": self.layout, "slots": self.slots}

@@ -17,21 +17,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from waterspout.errors import SerdeError, StoreError
 from waterspout.own_files import transaction
 from waterspout.state.base import Key, Keys, Records, StateKind
 from waterspout.state.columns import Layout
 from waterspout.state.head import Head, check_stamp, replaces_attempt
-from waterspout.state.sql import (
-    HEAD_COLUMNS,
-    HEADS,
-    TableMap,
-    Upsert,
-    check_name,
-)
-from waterspout.state.sqlite.sql import Statements
+from waterspout.state.sql import HEAD_COLUMNS, HEADS, TableMap, Upsert, check_name
+from waterspout.state.sql_statements import INTEGERS, TableStatements, quoted
 from waterspout.state.store import StoreState
 
 __all__ = ["SQLiteMap", "SQLiteState"]
@@ -44,13 +38,59 @@ _CREATE_HEADS = (
 _BUSY_S = 30.0
 _CACHE_KB = 64 * 1024  # taken only as it is filled
 _CHUNK = 10_000
+# No state may have this name: SQLite looks for a name among the temporary tables first.
+_WANTED = "_waterspout_wanted"
+
+
+class SQLiteStatements(TableStatements):
+    """Statements over one table of an SQLite file, row by row."""
+
+    integer = "INTEGER"
+    text = "TEXT"
+    table_options = "STRICT, WITHOUT ROWID"
+    mergeable: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "sum": (*INTEGERS, "double", "float"),
+        # SQLite orders NaN and text its own way; min and max stay with types without surprises.
+        "min": (*INTEGERS, "date"),
+        "max": (*INTEGERS, "date"),
+    }
+
+    def __init__(self, table: str, kind: StateKind, layout: Layout) -> None:
+        super().__init__(quoted(table), kind, layout)
+        # The keys that are looked for stand in a temporary table, with their positions.
+        columns = [f"k{i}" for i in range(len(self._keys))]
+        marks = ", ".join("?" * (len(self._keys) + 1))
+        match = " AND ".join(f"t.{k} = w.{c}" for k, c in zip(self._keys, columns, strict=True))
+        found = ", ".join(f"t.{name}" for name in self._record_columns)
+        self.create_wanted = (
+            f"CREATE TEMP TABLE IF NOT EXISTS {_WANTED} "
+            f"(i INTEGER PRIMARY KEY, {', '.join(columns)})"
+        )
+        self.clear_wanted = f"DELETE FROM temp.{_WANTED}"
+        self.insert_wanted = f"INSERT INTO temp.{_WANTED} VALUES ({marks})"
+        # CROSS JOIN keeps the order: walk over the wanted keys, look each up.
+        self.select_wanted = (
+            f"SELECT w.i, {found} FROM temp.{_WANTED} w CROSS JOIN {self._table} t ON {match}"
+        )
+
+    def _rows(self, types: Sequence[str], *constants: str) -> str:
+        return f"VALUES ({', '.join(['?'] * len(types) + list(constants))})"
+
+    def _both(self, merge: str, kind: str, start: str, new: str) -> str:
+        if merge == "sum" and kind in ("double", "float"):
+            # NaN is stored as text, and SQLite makes inf - inf a NULL.
+            return (
+                f"CASE WHEN typeof({start}) = 'text' OR typeof({new}) = 'text' THEN 'NaN' "
+                f"ELSE coalesce(({start}) + {new}, 'NaN') END"
+            )
+        return f"({start}) + {new}" if merge == "sum" else f"{merge}(({start}), {new})"
 
 
 class SQLiteMap(TableMap):
     """The records of one state in one table; writes check the head in their transaction."""
 
     def __init__(self, path: Path, table: str, kind: StateKind, layout: Layout) -> None:
-        self._sql = Statements(table, kind, layout)
+        self._sql = SQLiteStatements(table, kind, layout)
         super().__init__(f"table {table!r} in {path}", table, kind, layout, self._sql)
         self._path = path
         self._db: sqlite3.Connection | None = None
