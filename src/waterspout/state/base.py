@@ -204,7 +204,6 @@ class FencedMap(BackingMap[V]):
 
     @property
     def fence(self) -> FencedMap[V] | None:
-        """This map itself."""
         return self
 
     def check(self) -> None:
@@ -299,29 +298,23 @@ class LayeredMap(FencedMap[V]):
 
     @property
     def fence(self) -> FencedMap[V] | None:
-        """This map, if there is a fence below it."""
         return self if self._backing.fence is not None else None
 
     @property
     def undoes_lost_attempts(self) -> bool:
-        """Whether the map below does."""
         below = self._backing.fence
         return below is not None and below.undoes_lost_attempts
 
     def read_head(self) -> Head | None:
-        """Return the head of the map below."""
         return self._below.read_head()
 
     def scan(self, shard: int = 0, shards: int = 1) -> Iterator[list[tuple[Key, V]]]:
-        """List what the map below holds."""
         return self._backing.scan(shard, shards)
 
     def check(self) -> None:
-        """Check the map below."""
         self._backing.check()
 
     def close(self) -> None:
-        """Close the map below."""
         self._backing.close()
 
     @property

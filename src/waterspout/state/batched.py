@@ -54,7 +54,6 @@ class CombinerValueUpdater(ValueUpdater[Any]):
     partial: Any
 
     def update(self, stored: Any | None) -> Any:
-        """Return the partial alone where nothing is stored."""
         return self.partial if stored is None else self.combiner.combine(stored, self.partial)
 
 
@@ -141,7 +140,6 @@ class BatchedMap(MapState[V], HeadedState, Generic[V, R]):
         self._combined = False
 
     def commit(self, txid: int | None) -> None:
-        """Put every changed key, once."""
         changed = [entry for entry in self._entries.values() if entry.changed]
         batch, self._entries = self._batch, {}
         self._batch = None
@@ -165,7 +163,6 @@ class BatchedMap(MapState[V], HeadedState, Generic[V, R]):
         return [entry.value for entry in self._load(keys)]
 
     def multi_update(self, keys: Keys, updaters: Sequence[ValueUpdater[V]]) -> list[V | None]:
-        """Fold one update per key into the batch."""
         if self._batch is None:
             return self._update_at_once(keys, updaters)
         values: list[V | None] = []
@@ -177,7 +174,6 @@ class BatchedMap(MapState[V], HeadedState, Generic[V, R]):
         return values
 
     def multi_put(self, keys: Keys, values: Sequence[V | None]) -> None:
-        """Set values, as an update that does not look."""
         self.multi_update(keys, [_Constant(value) for value in values])
 
     def multi_combine(
@@ -290,7 +286,6 @@ class BatchedMap(MapState[V], HeadedState, Generic[V, R]):
         self._backing.close()
 
     def enroll(self, writer: Writer) -> None:
-        """Write as this writer from now on, under the fence if the store has one."""
         self._writer = writer
 
     @property
@@ -299,7 +294,6 @@ class BatchedMap(MapState[V], HeadedState, Generic[V, R]):
 
     @property
     def undoes_lost_attempts(self) -> bool:
-        """Whether no record of a lost attempt outlives the next claim."""
         if self.kind is not StateKind.OPAQUE:
             return True  # its records do not depend on which attempt wrote them
         fence = self._backing.fence
@@ -310,7 +304,6 @@ class BatchedMap(MapState[V], HeadedState, Generic[V, R]):
         return None if fence is None else fence.read_head()
 
     def claim(self, claim: Claim) -> None:
-        """Move the head to an attempt, if it may follow what the head says now."""
         fence = self._backing.fence
         if fence is None:
             return
@@ -322,7 +315,6 @@ class BatchedMap(MapState[V], HeadedState, Generic[V, R]):
         fence.move_head(head, new)
 
     def settle(self, txid: int, attempt: int) -> None:
-        """Note that the batch was marked; readers outside now see its values."""
         fence = self._backing.fence
         if fence is None:
             return

@@ -80,7 +80,6 @@ class CachedMap(LayeredMap[V]):
         return self._backing.uncached
 
     def multi_get(self, keys: Keys) -> list[V | None]:
-        """Read from the cache, and the rest from the store in one call."""
         names = [encode_key(key) for key in keys]
         found = self._cache.find(names)
         missing = {n: k for n, k in zip(names, keys, strict=True) if n not in found}
@@ -92,13 +91,11 @@ class CachedMap(LayeredMap[V]):
         return records
 
     def multi_put(self, keys: Keys, values: Sequence[V]) -> None:
-        """Write to the store, then to the cache."""
         self._write(keys, values, lambda: self._backing.multi_put(keys, values))
 
     def fenced_put(
         self, stamp: Stamp, keys: Keys, values: Sequence[V], read: Sequence[V | None] | None = None
     ) -> None:
-        """Write to the store under its fence, then to the cache."""
         self._write(keys, values, lambda: self._below.fenced_put(stamp, keys, values, read))
 
     def multi_compare_and_put(

@@ -85,11 +85,9 @@ class TableMap(FencedMap[Any]):
         self._upsert(self._puts(stamp, keys, values))
 
     def can_combine(self, combiner: Combiner) -> bool:
-        """Whether the database computes each column as Python would."""
         return self._statements.can_combine(combiner.merges)
 
     def fenced_combine(self, stamp: Stamp, keys: Keys, values: Records, combiner: Combiner) -> None:
-        """Apply the kind's rule and the combiner in one upsert for all keys."""
         txids = None if self._kind is StateKind.NON_TRANSACTIONAL else [stamp.txid] * len(keys)
         key_columns = self._layout.key_columns(keys)
         columns = self._layout.value_columns(values)

@@ -65,7 +65,6 @@ class StoreState(EachKind, StateFactory):
         return Layout(self.keys, self.values)
 
     def bind(self, keys: Schema, values: Schema) -> Self:
-        """Return the state for these key and value fields."""
         bound = replace(self, keys=keys, values=values)
         _ = bound.columns  # which refuses fields that cannot be columns
         return bound
@@ -73,7 +72,6 @@ class StoreState(EachKind, StateFactory):
     def make_state(
         self, conf: Config, partition_index: int, num_partitions: int
     ) -> BatchedMap[Any, Any]:
-        """Return the map of this kind over the store."""
         backing = self.backing()
         if self.cache:
             backing = CachedMap(backing, cache_at(str(self.location()), self.cache))
@@ -93,7 +91,6 @@ class StoreState(EachKind, StateFactory):
         }
 
     def check(self) -> None:
-        """Reach the store and see that what is there is ours; writes nothing."""
         backing = self.backing()
         try:
             backing.check()

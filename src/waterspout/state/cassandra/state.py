@@ -150,7 +150,6 @@ class CassandraMap(ComparingMap[Any]):
         return [found.get(name) for name, _ in names]
 
     def multi_put(self, keys: Keys, values: Records) -> None:
-        """Store the records, whatever was there, creating the table if need be."""
         rows = {name: (*columns, name) for name, columns in self._rows(keys, values)}
         if not rows:
             return
@@ -166,7 +165,6 @@ class CassandraMap(ComparingMap[Any]):
     def fenced_put(
         self, stamp: Stamp, keys: Keys, values: Records, read: Records | None = None
     ) -> None:
-        """Store each record if its key still has the one that was read, or without looking."""
         if self._is_serial:
             super().fenced_put(stamp, keys, values, read)
             return
@@ -230,7 +228,6 @@ class CassandraMap(ComparingMap[Any]):
             ]
 
     def check(self) -> None:
-        """Raise if the keyspace is missing or the table cannot be this state's."""
         if not self._has_own_table():
             self._require_keyspace()
             self.read_head()
@@ -381,7 +378,6 @@ class CassandraState(StoreState):
 
     @property
     def weakness(self) -> str:  # type: ignore[override]
-        """What the mode leaves open."""
         return f"{_LWT_LEAVES if self.mode == _LWT else _SINGLE_LEAVES}. {_UNSYNCED}"
 
     @property

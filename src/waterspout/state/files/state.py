@@ -74,7 +74,6 @@ class FileMap(FencedMap[Any]):
         return self._kind is StateKind.OPAQUE
 
     def multi_get(self, keys: Keys) -> list[Any | None]:
-        """Read the records from memory, after a look for a newer head."""
         names = [encode_key(key) for key in keys]
         with self._opened() as log:
             self._load(log)
@@ -85,14 +84,12 @@ class FileMap(FencedMap[Any]):
         ]
 
     def multi_put(self, keys: Keys, values: Records) -> None:
-        """Store the records in a file of their own, under the head that is there."""
         changes = self._changes(keys, values)
         self._write(lambda log, head: (head, changes), amends=True)
 
     def fenced_put(
         self, stamp: Stamp, keys: Keys, values: Records, read: Records | None = None
     ) -> None:
-        """Store the records in a file of their own if the head has this stamp."""
         changes = self._changes(keys, values)
 
         def write(log: FileLog, head: Head | None) -> tuple[Head | None, Changes]:
@@ -121,8 +118,6 @@ class FileMap(FencedMap[Any]):
             return None if manifest is None else manifest.head
 
     def move_head(self, expected: Head | None, new: Head) -> None:
-        """Replace the head; take back the records of an earlier attempt of the batch with it."""
-
         def write(log: FileLog, head: Head | None) -> tuple[Head | None, Changes]:
             if head != expected:
                 raise self._header.moved(new, head)
@@ -143,7 +138,6 @@ class FileMap(FencedMap[Any]):
             yield [(self._texts.key(name), self._record(name, text)) for name, text in chunk]
 
     def check(self) -> None:
-        """Raise if the folder cannot be this state's, or lacks a file; writes nothing."""
         with self._opened() as log:
             manifest = self._own(log.look())
             if manifest is not None:
@@ -273,14 +267,12 @@ class FileState(StoreState):
         )
 
     def check(self) -> None:
-        """See that the folder is ours, and, on this machine, that it can be written."""
         path = local_path(str(self.path))
         if path is not None:
             _refuse_read_only(path)
         super().check()
 
     def location(self) -> str:
-        """Name the folder, without what a URI has in it beside."""
         path = local_path(str(self.path))
         if path is not None:
             return f"files:{os.path.realpath(path)}"

@@ -84,7 +84,6 @@ class MemcachedMap(ComparingMap[Any]):
         self._seen: dict[bytes, Item] = {}
 
     def multi_get(self, keys: Keys) -> list[Any | None]:
-        """Read the records, with one request per thousand keys and server."""
         slots = [self._slot(key) for key in keys]
         found = self._fetch(slots)
         return [
@@ -130,7 +129,6 @@ class MemcachedMap(ComparingMap[Any]):
         return stored
 
     def read_head(self) -> Head | None:
-        """Return the head; refuse a state of which a server has lost its part."""
         header = self._stored_header()
         return None if header is None else header.head
 
@@ -156,7 +154,6 @@ class MemcachedMap(ComparingMap[Any]):
         self._store_header(moved, "cas")
 
     def scan(self, shard: int = 0, shards: int = 1) -> Iterator[list[tuple[Key, Any]]]:
-        """Refuse: there is no such request."""
         raise StoreError("memcached cannot list its keys")
 
     def close(self) -> None:

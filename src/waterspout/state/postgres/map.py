@@ -69,7 +69,6 @@ class PostgresMap(TableMap):
         self._types = [postgres.types[kind].oid for kind in self._sql.record_types]
 
     def multi_get(self, keys: Keys) -> list[Any | None]:
-        """Read the records of many keys, each by the index, in one round trip."""
         columns = self._layout.key_columns(keys)
 
         def read(connection: Connection) -> list[Any | None]:
@@ -136,8 +135,6 @@ class PostgresMap(TableMap):
         raise StoreError(f"{self._name}: these keys change faster than they can be compared")
 
     def move_head(self, expected: Head | None, new: Head) -> None:
-        """Replace the head; undo the rows of an earlier attempt of the same batch with it."""
-
         def write(connection: Connection, unsure: bool) -> None:
             with pipelined(connection):
                 connection.execute(_BEGIN)

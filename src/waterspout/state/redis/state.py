@@ -103,7 +103,6 @@ class RedisMap(FencedMap[Any]):
         self._headers = Headers(header, self._prefix)
 
     def multi_get(self, keys: Keys) -> list[Any | None]:
-        """Read the records of many keys in one pipeline."""
         found: list[Any | None] = [None] * len(keys)
         chunks = self._chunks(names_of(keys))
         for some in batched(chunks, size_of):
@@ -114,7 +113,6 @@ class RedisMap(FencedMap[Any]):
         return found
 
     def read_head(self) -> Head | None:
-        """Return the head of the master slot."""
         master = self._headers.key(0)
         (found,) = self._client.run([Call(master, ["HGETALL", master])], again=True)
         return self._headers.parsed(found, 0)
@@ -154,13 +152,11 @@ class RedisMap(FencedMap[Any]):
                 )
 
     def multi_put(self, keys: Keys, values: Records) -> None:
-        """Store the records, whoever writes; makes the headers if there are none."""
         self._put(None, keys, values)
 
     def fenced_put(
         self, stamp: Stamp, keys: Keys, values: Records, read: Records | None = None
     ) -> None:
-        """Store the records if the head has this stamp, which each script looks at."""
         if not keys:
             check_stamp(self.read_head(), stamp, state=self._name)
         self._put(stamp, keys, values)
@@ -281,7 +277,6 @@ class RedisMap(FencedMap[Any]):
             raise DamagedStoreError(f"the header of slot {slot} of {self._name} has changed")
 
     def move_head(self, expected: Head | None, new: Head) -> None:
-        """Replace the head of every slot, if that of the master is the expected one."""
         if new.committed:
             # The other slots first: whoever then finds the master committed knows that they are.
             self._advance(expected, new)
@@ -496,7 +491,6 @@ class RedisState(StoreState):
 
     @property
     def weakness(self) -> str | None:  # type: ignore[override]
-        """What expiry means."""
         if self.expire_secs is None:
             return None
         return f"a key that nobody wrote for {self.expire_secs} s expires and starts anew"

@@ -98,7 +98,6 @@ class SQLiteMap(TableMap):
         self._lock = threading.RLock()
 
     def multi_get(self, keys: Keys) -> list[Any | None]:
-        """Read the records of many keys with one join."""
         columns = self._layout.key_columns(keys)
         with self._lock, self._errors():
             db = self._connect(create=False)
@@ -135,8 +134,6 @@ class SQLiteMap(TableMap):
                 self._has_own_table(db)
 
     def move_head(self, expected: Head | None, new: Head) -> None:
-        """Replace the head; undo the rows of an earlier attempt of the same batch with it."""
-
         def write(db: sqlite3.Connection) -> None:
             if self._stored_head(db) != expected:
                 raise self._header.moved(new)
@@ -301,7 +298,6 @@ class SQLiteState(StoreState):
         return {"table": self.table}
 
     def check(self) -> None:
-        """See that the folder is there and can be written, and that the table is ours."""
         path = self._file
         if not path.parent.is_dir():
             raise StoreError(
