@@ -23,7 +23,7 @@ MODULES = sorted(ROOT.rglob("*.py"))
 # A part of the library may import itself and what stands before it.
 ORDER = (
     *("errors", "safe_repr", "tuples", "schema", "arrow", "backoff", "config", "serde", "letters"),
-    *("faults", "addresses", "secrets", "own_files", "connections"),
+    *("faults", "addresses", "own_files", "connections"),
     *("topology", "acking", "waves"),
     "transactional",
     "state",

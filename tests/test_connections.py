@@ -14,7 +14,7 @@ from waterspout.connections import Connections, PerProcess
 class Link:
     def __init__(self, sock: socket.socket | None = None) -> None:
         self.sock = sock
-        self.alive, self.closed = True, 0
+        self.closed = 0
 
     def close(self) -> None:
         self.closed += 1
@@ -23,7 +23,7 @@ class Link:
 
 
 def kept(**options) -> Connections[str, Link]:
-    return Connections(Link.close, is_alive=lambda link: link.alive, **options)
+    return Connections(Link.close, **options)
 
 
 def test_the_connection_used_last_is_handed_out_first_and_to_its_own_address_only():
@@ -36,13 +36,18 @@ def test_the_connection_used_last_is_handed_out_first_and_to_its_own_address_onl
 
 
 def test_a_dead_connection_is_closed_and_the_next_one_handed_out():
-    links, (a, b) = kept(), (Link(), Link())
-    links.give("x", a)
-    links.give("x", b)
-    b.alive = False
+    links = kept(socket_of=lambda link: link.sock.fileno())
+    (here, there), (other, gone) = socket.socketpair(), socket.socketpair()
+    a, b, c = Link(here), Link(other), Link(socket.socket())
+    for link in (a, b, c):
+        links.give("x", link)
+    gone.close()
+    c.sock.close()
 
     assert links.take("x") is a
-    assert (a.closed, b.closed) == (0, 1)
+    assert (a.closed, b.closed, c.closed) == (0, 1, 1)
+    here.close()
+    there.close()
 
 
 def test_of_too_many_idle_ones_that_used_longest_ago_is_closed():
@@ -60,7 +65,6 @@ def test_a_shared_connection_is_opened_once_until_it_is_discarded():
     assert links.shared("x", Link) is first
     assert links.shared("y", Link) is not first
     links.discard(first)
-    links.discard(None)
     assert first.closed == 1
     assert links.shared("x", Link) is not first
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import select
 import threading
 from collections.abc import Callable, Hashable
 from contextlib import suppress
@@ -66,22 +67,20 @@ class Connections(Generic[A, C]):
 
     Args:
         close: Closes a connection. What it raises is ignored: the connection may be half dead.
-        is_alive: Tells whether an idle connection can still be used, without asking the server.
         idle_max: How many idle connections are kept; the one used longest ago goes first.
-        socket_of: Returns the socket's file descriptor, so that a forked child can close its copy.
-            Without it the child keeps the copy open, untouched: a destructor might say goodbye.
+        socket_of: Returns the socket's file descriptor, so that a forked child can close its copy,
+            and one that the server has closed is not handed out. Without it the child keeps the
+            copy open, untouched: a destructor might say goodbye.
     """
 
     def __init__(
         self,
         close: Callable[[C], object],
         *,
-        is_alive: Callable[[C], bool] = lambda _: True,
         idle_max: int | None = None,
         socket_of: Callable[[C], int] | None = None,
     ) -> None:
         self._close = close
-        self._is_alive = is_alive
         self._idle_max = idle_max
         self._socket_of = socket_of
         self._kept: PerProcess[_Kept[A, C]] = PerProcess(_Kept, self._leave)
@@ -122,10 +121,8 @@ class Connections(Generic[A, C]):
             kept.items.append((address, connection))
             return connection
 
-    def discard(self, connection: C | None) -> None:
+    def discard(self, connection: C) -> None:
         """Close a shared connection that is of no use any more; nobody is given it again."""
-        if connection is None:
-            return
         kept = self._kept.get()
         with kept.lock:
             kept.items = [item for item in kept.items if item[1] is not connection]
@@ -139,6 +136,20 @@ class Connections(Generic[A, C]):
             kept.items = [(at, c) for at, c in kept.items if address not in (None, at)]
         for connection in ended:
             self._end(connection)
+
+    def _is_alive(self, connection: C) -> bool:
+        """Tell whether an idle connection is still open, without asking the server.
+
+        It has nothing to say to an idle client but goodbye.
+        """
+        if self._socket_of is None:
+            return True
+        poll = select.poll()
+        try:
+            poll.register(self._socket_of(connection), select.POLLIN)
+        except Exception:  # of whichever library: it is closed
+            return False
+        return not poll.poll(0)
 
     def _end(self, connection: C) -> None:
         with suppress(Exception):

@@ -7,7 +7,7 @@ from waterspout.state.head import Head, Stamp, Writer
 from waterspout.state.kinds import OpaqueValue
 from waterspout.state.memcached import MemcachedState
 from waterspout.state.memcached import wire as memcached_wire
-from waterspout.state.memcached.wire import Server, Timeouts
+from waterspout.state.memcached.wire import Server
 
 A, B = ("a",), ("b",)
 WRITER = Writer(OWNER, 1)
@@ -26,7 +26,7 @@ def factory(*servers, **options):
 
 
 def wire(server):
-    return Server(*server.address, Timeouts(5, 5))
+    return Server(*server.address, 5, 5)
 
 
 def items(server, *names):

@@ -13,7 +13,7 @@ from waterspout.state.files.format import DataFile, Manifest, StateShape
 from waterspout.state.head import Head, Stamp, Writer
 from waterspout.state.header import ROW, StoreHeader
 from waterspout.state.memcached.state import MemcachedMap, _Placed
-from waterspout.state.memcached.wire import Item, Server, Timeouts
+from waterspout.state.memcached.wire import Item, Server
 from waterspout.state.redis.header import SUMMED, Headers
 
 HEAD = Head(Stamp(Writer("words", 2, "h", "l"), 3, 1), committed=True, resolved={1: 1})
@@ -55,7 +55,7 @@ def test_the_hash_of_redis_is_written_and_read_as_ever():
 
 
 def test_the_item_of_memcached_is_written_and_read_as_ever():
-    server = Server("h", 1, Timeouts(1, 1))
+    server = Server("h", 1, 1, 1)
     backing = MemcachedMap([server], "p", StateKind.OPAQUE, COLUMNS, 0)
     placed = _Placed(HEAD, "abc", 1)
 

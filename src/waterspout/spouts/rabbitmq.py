@@ -9,8 +9,8 @@ from hashlib import blake2b
 from typing import Any
 from urllib.parse import urlsplit
 
+from waterspout.addresses import masked, resolved
 from waterspout.errors import SourceError, TopologyError
-from waterspout.secrets import masked, resolved
 from waterspout.spouts._amqp import Link, QueueConsumer, require_pika
 from waterspout.spouts._deliveries import Deliveries
 from waterspout.topology.collector import SpoutCollector

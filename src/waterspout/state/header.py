@@ -68,9 +68,9 @@ class StoreHeader:
         """Return the header as the columns of a table."""
         return tuple(self.fields(head).values())
 
-    def from_row(self, row: Sequence[Any]) -> Head | None:
-        """Return the head in a row of such a table; refuse one that is not this state's."""
-        return self.opened(dict(zip(ROW, row, strict=True)))
+    def from_row(self, row: Sequence[Any] | None) -> Head | None:
+        """Return the head in a row of such a table, if any; refuse one that is not this state's."""
+        return None if row is None else self.opened(dict(zip(ROW, row, strict=True)))
 
     def refuse_other(self, kind: str, layout: str) -> None:
         """Refuse a state of another kind, or of other columns."""

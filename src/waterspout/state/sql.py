@@ -139,10 +139,6 @@ class TableMap(FencedMap[Any]):
             if record is not None and record.txid > txid:
                 raise StaleBatchError(txid, record.txid, tuple(key))
 
-    def _opened_head(self, row: Sequence[Any] | None) -> Head | None:
-        """Return the head in a row of the heads; refuse one that is not this state's."""
-        return None if row is None else self._header.from_row(row)
-
     def _head_row(self, head: Head | None) -> tuple[Any, ...]:
         """Return the name of the table and then the columns of its head row."""
         return (self._table, *self._header.row(head))

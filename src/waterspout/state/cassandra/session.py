@@ -7,9 +7,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from waterspout.addresses import resolved
 from waterspout.connections import Connections
 from waterspout.errors import MissingDependencyError, StoreError
-from waterspout.secrets import resolved
 
 __all__ = ["Answer", "CassandraAddress", "CassandraClient", "Statement", "close_all"]
 

@@ -192,8 +192,7 @@ class CassandraMap(ComparingMap[Any]):
         return stored
 
     def read_head(self) -> Head | None:
-        row = self._head_row()
-        head = None if row is None else self._header.from_row(row)
+        head = self._header.from_row(self._head_row())
         if head is not None and not self._has_own_table():
             raise StateMismatchError(
                 f"{self.title} was dropped: there is a head at {head.stamp}, and no rows. Restore "

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from waterspout.addresses import masked, resolved
 from waterspout.errors import StoreError
-from waterspout.secrets import masked, resolved
 
 __all__ = ["ArrowFolder", "Folder", "LocalFolder", "local_path", "open_folder"]
 

@@ -21,12 +21,12 @@ from typing import Any
 from urllib.parse import urlsplit
 from zlib import crc32
 
+from waterspout.addresses import masked
 from waterspout.errors import (
     ConfigError,
     FencedError,
     StoreError,
 )
-from waterspout.secrets import masked
 from waterspout.serde import encode_key
 from waterspout.state.base import FencedMap, Key, Keys, Records, StateKind
 from waterspout.state.columns import Layout

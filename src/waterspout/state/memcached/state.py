@@ -32,7 +32,7 @@ from waterspout.serde import decode_value, encode_key, encode_value
 from waterspout.state.base import ComparingMap, Key, Keys, Records, StateKind
 from waterspout.state.head import Head
 from waterspout.state.header import StoreHeader
-from waterspout.state.memcached.wire import Command, Item, Server, Timeouts
+from waterspout.state.memcached.wire import Command, Item, Server
 from waterspout.state.records import RecordTexts, encode_record, hashed_name
 from waterspout.state.store import StoreState, require_package
 
@@ -370,8 +370,8 @@ class MemcachedState(StoreState):
         return _title(self.prefix, self._names)
 
     def backing(self) -> MemcachedMap:
-        timeouts = Timeouts(self.connect_timeout_secs, self.timeout_secs)
-        servers = [Server(host, port, timeouts) for host, port in _addresses(self.servers)]
+        timeouts = self.connect_timeout_secs, self.timeout_secs
+        servers = [Server(host, port, *timeouts) for host, port in _addresses(self.servers)]
         layout = self.columns.describe()
         return MemcachedMap(servers, self.prefix, self.kind, layout, self.expire_secs)
 

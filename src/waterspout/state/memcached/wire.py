@@ -6,7 +6,6 @@ pymemcache opens the connections. It sends one `cas` at a time, so the pipeline 
 from __future__ import annotations
 
 import random
-import select
 import socket
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -16,7 +15,7 @@ from typing import Any, BinaryIO, NamedTuple, TypeVar
 from waterspout.connections import Connections
 from waterspout.errors import StoreError
 
-__all__ = ["Command", "Item", "Server", "Timeouts"]
+__all__ = ["Command", "Item", "Server"]
 
 T = TypeVar("T")
 
@@ -28,14 +27,6 @@ _BUFFER_BYTES = 1 << 16
 _SMALL_ITEM_BYTES = 900  # no server has a lower limit than 1024, of which the key is a part
 _ITEM_OVERHEAD_BYTES = 100  # what memcached adds to an item, and a little more
 _CONFLICTS = frozenset({b"NOT_STORED", b"EXISTS", b"NOT_FOUND"})
-
-
-@dataclass(frozen=True, slots=True)
-class Timeouts:
-    """How long to wait for a connection, and for each answer."""
-
-    connect_secs: float
-    answer_secs: float
 
 
 class Item(NamedTuple):
@@ -80,12 +71,6 @@ class _MemcachedLink:
         self._sock: socket.socket = client.sock
         self._answers: BinaryIO = self._sock.makefile("rb", buffering=_BUFFER_BYTES)
 
-    def is_idle(self) -> bool:
-        """Whether nothing came since the last answer; even the end of the connection is a sign."""
-        poll = select.poll()
-        poll.register(self._sock, select.POLLIN)
-        return not poll.poll(0)
-
     def fileno(self) -> int:
         return self._sock.fileno()
 
@@ -99,24 +84,22 @@ class _MemcachedLink:
         self._client.close()
 
 
-_idle: Connections[tuple[str, int, Timeouts], _MemcachedLink] = Connections(
-    _MemcachedLink.close,
-    is_alive=_MemcachedLink.is_idle,
-    idle_max=_IDLE_MAX,
-    socket_of=_MemcachedLink.fileno,
-)
-_item_limits: dict[tuple[str, int], int] = {}
-
-
+@dataclass(frozen=True, slots=True)
 class Server:
-    """One memcached server. Its connections are shared by all states of this process."""
+    """One memcached server, and how long to wait for a connection and for each answer.
 
-    def __init__(self, host: str, port: int, timeouts: Timeouts) -> None:
-        self._host = host
-        self._port = port
-        self._timeouts = timeouts
-        self._address = (host, port, timeouts)
-        self.name = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    Its connections are shared by all states of this process.
+    """
+
+    host: str
+    port: int
+    connect_secs: float
+    answer_secs: float
+
+    @property
+    def name(self) -> str:
+        """What errors call the server."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     def gets(self, names: Sequence[bytes]) -> dict[bytes, Item]:
         """Return the items there are under these names."""
@@ -135,11 +118,11 @@ class Server:
 
     def item_limit(self) -> int:
         """Return how many bytes name and data of one item may have."""
-        limit = _item_limits.get((self._host, self._port))
+        limit = _item_limits.get((self.host, self.port))
         if limit is None:
             size = self._read(b"stats settings\r\n", _read_stats).get(b"item_size_max", b"1048576")
             limit = int(size) - _ITEM_OVERHEAD_BYTES
-            _item_limits[self._host, self._port] = limit
+            _item_limits[self.host, self.port] = limit
         return limit
 
     def refuse_large(self, commands: Sequence[Command]) -> Command | None:
@@ -221,7 +204,7 @@ class Server:
     def _ask(
         self, request: bytes, read: Callable[[BinaryIO], T], so_far: list[bytes] | None = None
     ) -> T:
-        link = _idle.take(self._address) or self._connect()
+        link = _idle.take(self) or self._connect()
         try:
             answer = link.ask(request, read)
         except (OSError, ValueError) as error:
@@ -230,7 +213,7 @@ class Server:
         except BaseException:
             link.close()
             raise
-        _idle.give(self._address, link)
+        _idle.give(self, link)
         return answer
 
     def _connect(self) -> _MemcachedLink:
@@ -240,12 +223,12 @@ class Server:
         failure: Exception | None = None
         try:
             # pymemcache would try only the first of the addresses of a name.
-            found = socket.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)
+            found = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
             for address in dict.fromkeys(str(entry[4][0]) for entry in found):
                 client = Client(
-                    (address, self._port),
-                    connect_timeout=self._timeouts.connect_secs,
-                    timeout=self._timeouts.answer_secs,
+                    (address, self.port),
+                    connect_timeout=self.connect_secs,
+                    timeout=self.answer_secs,
                     no_delay=True,
                 )
                 try:
@@ -267,6 +250,12 @@ class Server:
     def _refusal(self, answer: bytes, name: bytes) -> StoreError:
         said = answer.decode("ascii", "replace")
         return StoreError(f"memcached server {self.name} refused {_shown(name)}: {said}")
+
+
+_idle: Connections[Server, _MemcachedLink] = Connections(
+    _MemcachedLink.close, idle_max=_IDLE_MAX, socket_of=_MemcachedLink.fileno
+)
+_item_limits: dict[tuple[str, int], int] = {}
 
 
 def _chunks(commands: Sequence[Command]) -> Iterator[Sequence[Command]]:

@@ -9,7 +9,6 @@ forked process.
 from __future__ import annotations
 
 import os
-import select
 import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
@@ -21,10 +20,10 @@ import psycopg
 from psycopg import conninfo, errors, pq
 from psycopg.abc import PQGen
 
+from waterspout.addresses import masked, resolved
 from waterspout.backoff import Backoff
 from waterspout.connections import Connections
 from waterspout.errors import ConfigError, StoreError
-from waterspout.secrets import masked, resolved
 
 __all__ = ["Connection", "PostgresAddress", "PostgresClient", "close_idle", "pipelined"]
 
@@ -266,21 +265,8 @@ def _is_lost(connection: Connection, error: psycopg.Error) -> bool:
     return connection.closed
 
 
-def _is_alive(connection: Connection) -> bool:
-    """Tell whether an idle connection is still open, without asking the server.
-
-    It has nothing to say to an idle client but goodbye.
-    """
-    if connection.closed:
-        return False
-    poll = select.poll()
-    poll.register(connection.pgconn.socket, select.POLLIN)
-    return not poll.poll(0)
-
-
 _idle: Connections[PostgresAddress, Connection] = Connections(
     lambda connection: connection.close(),
-    is_alive=_is_alive,
     idle_max=_IDLE_MAX,
     socket_of=lambda connection: connection.pgconn.socket,
 )

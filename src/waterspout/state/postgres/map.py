@@ -305,7 +305,7 @@ class PostgresMap(TableMap):
         """Return the head; refuse one that is another state's; have it made if there is none."""
         if row is None:
             raise _Unmade
-        return self._opened_head(row)
+        return self._header.from_row(row)
 
     def _require_own(self, connection: Connection, row: Sequence[Any] | None) -> Head | None:
         """Return the head; refuse a table without one, and one that is another state's."""
@@ -315,7 +315,7 @@ class PostgresMap(TableMap):
                 row = self._fetch_head(connection).fetchone()
             if row is None:
                 raise self._header.foreign()
-        return self._opened_head(row)
+        return self._header.from_row(row)
 
     def _own_row(self, connection: Connection) -> Sequence[Any] | None:
         """Return the head row, also where there is no table of heads yet."""

@@ -15,13 +15,11 @@ __all__ = [
     "Chunk",
     "are_exact",
     "batched",
-    "chosen_of",
     "is_exact",
     "lines",
     "names_of",
     "number_list",
     "picked",
-    "size_of",
     "split",
 ]
 
@@ -62,11 +60,6 @@ def are_exact(values: Records) -> bool:
     return set(map(type, values)) == {int} and min(values) > -EXACT and max(values) < EXACT
 
 
-def chosen_of(numbers: Sequence[int], *columns: Sequence[Any]) -> list[list[Any]]:
-    """Return some rows of some columns."""
-    return [[column[i] for i in numbers] for column in columns]
-
-
 def picked(column: Sequence[T], numbers: Sequence[int]) -> Sequence[T]:
     """Return some rows of a column, quickly if they stand together."""
     if isinstance(numbers, range):
@@ -82,11 +75,6 @@ def lines(texts: Iterable[str]) -> str:
 def number_list(numbers: Iterable[int]) -> str:
     """Return numbers as one argument of a script."""
     return f"[{','.join(map(str, numbers))}]"
-
-
-def size_of(chunk: Chunk) -> int:
-    """Return how many characters a chunk has."""
-    return chunk.size
 
 
 def split(

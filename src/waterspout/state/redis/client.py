@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from waterspout.addresses import masked, resolved
 from waterspout.connections import Connections
 from waterspout.errors import ConfigError, ForeignStoreError, MissingDependencyError, StoreError
-from waterspout.secrets import masked, resolved
 from waterspout.state.redis.scripts import Script
 
 __all__ = ["Call", "RedisClient", "address_of", "require_library"]

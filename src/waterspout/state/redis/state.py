@@ -31,6 +31,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
+from operator import attrgetter
 from typing import Any
 from zlib import crc32
 
@@ -54,13 +55,11 @@ from waterspout.state.redis.chunks import (
     Chunk,
     are_exact,
     batched,
-    chosen_of,
     is_exact,
     lines,
     names_of,
     number_list,
     picked,
-    size_of,
     split,
 )
 from waterspout.state.redis.client import Call, RedisClient, address_of, require_library
@@ -72,6 +71,7 @@ __all__ = ["RedisMap", "RedisState"]
 log = logging.getLogger(__name__)
 
 _SCAN = 2_000
+_size = attrgetter("size")  # of a chunk
 _INTEGERS = ("bigint", "int", "smallint", "tinyint")
 _LAYOUTS = ("string", "hash")
 _PREFIX = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:/-]{0,127}")
@@ -105,7 +105,7 @@ class RedisMap(FencedMap[Any]):
     def multi_get(self, keys: Keys) -> list[Any | None]:
         found: list[Any | None] = [None] * len(keys)
         chunks = self._chunks(names_of(keys))
-        for some in batched(chunks, size_of):
+        for some in batched(chunks, _size):
             calls = [self._read_call(chunk.slot, self._own(chunk)) for chunk in some]
             for chunk, texts in zip(some, self._client.run(calls, again=True), strict=True):
                 for i, name, text in zip(chunk.numbers, chunk.names, texts, strict=True):
@@ -194,7 +194,7 @@ class RedisMap(FencedMap[Any]):
         if left:
             apart = set(left)
             plain = [i for i in plain if i not in apart]
-        chosen, amounts = (keys, values) if not left else chosen_of(plain, keys, values)
+        chosen, amounts = picked(keys, plain), picked(values, plain)
         tail = (str(stamp.txid), str(stamp.attempt))
         # A non-transactional value has no batch beside it: sent again, it would count twice.
         again = self._kind is not StateKind.NON_TRANSACTIONAL
@@ -206,8 +206,7 @@ class RedisMap(FencedMap[Any]):
                 raise StaleBatchError(stamp.txid, int(reply[2]), key)
             left += [plain[chunk.numbers[k]] for k in reply[1]]
         if left:
-            keys, values = chosen_of(left, keys, values)
-            self._combine_here(stamp, keys, values, combiner)
+            self._combine_here(stamp, picked(keys, left), picked(values, left), combiner)
 
     def _combine_here(self, stamp: Stamp, keys: Keys, values: Records, combiner: Combiner) -> None:
         head = self.read_head()
@@ -251,7 +250,7 @@ class RedisMap(FencedMap[Any]):
             return Call(header, args, script, (header, *own))
 
         texts = columns[0] if pack is lines else None
-        for some in batched(self._chunks(names, texts), size_of):
+        for some in batched(self._chunks(names, texts), _size):
             calls = [call(chunk) for chunk in some]
             replies = self._client.run(calls, again=again)
             refused = [i for i, reply in enumerate(replies) if reply[0] == b"refused"]

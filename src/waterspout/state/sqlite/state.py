@@ -206,7 +206,7 @@ class SQLiteMap(TableMap):
             raise self._header.foreign()
 
     def _stored_head(self, db: sqlite3.Connection) -> Head | None:
-        return self._opened_head(self._read_head_row(db))
+        return self._header.from_row(self._read_head_row(db))
 
     def _store_head(self, db: sqlite3.Connection, head: Head | None) -> None:
         db.execute(
