@@ -28,7 +28,7 @@ from waterspout.state.sql import HEAD_COLUMNS, HEADS, TableMap, Upsert, check_na
 from waterspout.state.sql_statements import INTEGERS, TableStatements, quoted
 from waterspout.state.store import StoreState
 
-__all__ = ["SQLiteMap", "SQLiteState"]
+__all__ = ["SQLiteMap", "SQLiteState", "SQLiteStatements"]
 
 _CREATE_HEADS = (
     f"CREATE TABLE IF NOT EXISTS {HEADS} (name TEXT PRIMARY KEY, format INTEGER NOT NULL,"
