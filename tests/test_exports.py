@@ -25,13 +25,10 @@ SURFACE = {
             TopologyBuilder Tuple runs submit
         """,
         "waterspout.events": """
-            BatchCancelled BatchCommitted BatchCommitting BatchEmitted
-            BatchFailed BatchInFlight BatchProcessed BatchProgress
-            BatchTotals ErrorReported ErrorSummary Event
-            Listener MessageDeadLettered ProgressBetweenWaves RunEnded
-            RunSnapshot SpoutPause SpoutPaused StateWritten TimelineEntry
-            TreesDecided WaveFinished WaveInFlight WaveProgress
-            WaveRetried WaveStarted WaveTotals
+            BatchCancelled BatchCommitted BatchCommitting BatchEmitted BatchFailed
+            BatchProcessed BatchProgress ErrorReported Event Listener MessageDeadLettered
+            ProgressBetweenWaves RunEnded RunSnapshot SpoutPaused StateWritten TreesDecided
+            WaveFinished WaveProgress WaveRetried WaveStarted
         """,
         "waterspout.topology": """
             BasicBolt BasicCollector Bolt CustomGrouping Direct Fields LogSpout
@@ -47,16 +44,15 @@ SURFACE = {
         """,
         "waterspout.trident": """
             Aggregator Assembly Average ChainedAggregatorDeclarer CollectSet Columns
-            CombinerAggregator Consumer Count CountDistinct DataFrameSpout Debug
-            EmittingSpout Equals Filter FilterNull FirstN FlatMapFunction Function
-            GroupedMultiReducer GroupedStream MapFunction MapGet Max MaxBy Min MinBy
-            MultiReducer Negate OperationContext QueryFunction ReducerAggregator
-            SlidingCountWindow SlidingDurationWindow SnapshotGet Split StateUpdater Stream
-            StringLength Sum TopN TridentCollector TridentState TridentTopology TridentTuple
-            TrueFilter TumblingCountWindow TumblingDurationWindow TupleCollectionGet
-            WindowSpan aggregator arrow_aggregator arrow_function combiner expr
-            grouped_multi_reducer multi_reducer nondeterministic pandas_aggregator
-            pandas_function query reducer updater
+            CombinerAggregator Consumer Count CountDistinct Debug Equals Filter FilterNull
+            FirstN FlatMapFunction Function GroupedMultiReducer GroupedStream MapFunction
+            MapGet Max MaxBy Min MinBy MultiReducer Negate OperationContext QueryFunction
+            ReducerAggregator SlidingCountWindow SlidingDurationWindow SnapshotGet Split
+            StateUpdater Stream StringLength Sum TopN TridentCollector TridentState
+            TridentTopology TridentTuple TrueFilter TumblingCountWindow
+            TumblingDurationWindow TupleCollectionGet WindowSpan aggregator arrow_aggregator
+            arrow_function combiner expr grouped_multi_reducer multi_reducer
+            nondeterministic pandas_aggregator pandas_function query reducer updater
         """,
         "waterspout.state": """
             BackingMap CachedMap ComparingMap FencedMap Head MapState MemoryMapState
@@ -65,22 +61,22 @@ SURFACE = {
             ValueUpdater check_stamp decode_record encode_key encode_record
         """,
         "waterspout.state.cassandra": """
-            CassandraMap CassandraState
+            CassandraState
         """,
         "waterspout.state.files": """
-            FileMap FileState
+            FileState
         """,
         "waterspout.state.memcached": """
-            MemcachedMap MemcachedState
+            MemcachedState
         """,
         "waterspout.state.postgres": """
             PostgresState
         """,
         "waterspout.state.redis": """
-            RedisMap RedisState
+            RedisState
         """,
         "waterspout.state.sqlite": """
-            SQLiteMap SQLiteState
+            SQLiteState
         """,
         "waterspout.spouts": """
             BatchPlanner BatchSpout DataFrameSpout EmittingSpout RowsCollector SpoutContext
@@ -96,13 +92,13 @@ SURFACE = {
             LinesSpout
         """,
         "waterspout.spouts.rabbitmq": """
-            RabbitMQSpout text_body
+            RabbitMQSpout
         """,
         "waterspout.spouts.rate": """
             RateSpout
         """,
         "waterspout.sinks": """
-            ExactlyOnce adopt exactly_once
+            adopt exactly_once
         """,
         "waterspout.errors": """
             AckError BatchError BoltCrash BuildError ConfigError DamagedStoreError
@@ -113,10 +109,9 @@ SURFACE = {
             TopologyError UserCodeError WaterspoutError WorkerLostError
         """,
         "waterspout.testing": """
-            AckFailTracker Batches Fault FaultPlan FaultProxy FaultyMap FeederSpout
-            FixedBatchSpout InProcessBatchBolts InProcessEngine InProcessWaves LocalBatches
-            LocalRun LocalWaves LostWorker MemoryLog SimulatedCrash StateConformance
-            WriteFault check_emitter run_in_process
+            AckFailTracker Batches Fault FaultPlan FaultProxy FeederSpout FixedBatchSpout
+            LocalBatches LocalRun LocalWaves MemoryLog SimulatedCrash StateConformance
+            check_emitter run_in_process
         """,
     }.items()
 }

@@ -8,8 +8,9 @@ import pytest
 from pyarrow.fs import LocalFileSystem, SubTreeFileSystem, _MockFileSystem
 
 from waterspout.state.columns import Layout
-from waterspout.state.files import FileMap, FileState
+from waterspout.state.files import FileState
 from waterspout.state.files.locations import ArrowFolder, LocalFolder
+from waterspout.state.files.state import FileMap
 from waterspout.state.store import ANY_VALUE
 from waterspout.testing import StateConformance
 

@@ -10,7 +10,8 @@ import pytest
 
 from tests.waves.driving import Driven, Fails, ListLog, Record, forget_all, seen, seen_log
 from waterspout.errors import BoltCrash, WorkerLostError
-from waterspout.testing import FeederSpout, InProcessWaves
+from waterspout.testing import FeederSpout
+from waterspout.testing.waves import InProcessWaves
 from waterspout.topology import Spout, TopologyBuilder
 from waterspout.waves.engine import Wave, WaveDone, WaveFailed
 

@@ -21,7 +21,8 @@ from waterspout.state.base import BackingMap, ComparingMap
 from waterspout.state.batched import BatchedMap
 from waterspout.state.kinds import make_map
 from waterspout.state.memory import MemoryMap
-from waterspout.testing import InProcessEngine, LocalRun, MemoryLog, SimulatedCrash
+from waterspout.testing import LocalRun, MemoryLog, SimulatedCrash
+from waterspout.testing.engine import InProcessEngine
 from waterspout.trident import CombinerAggregator, TridentTopology
 
 KEYS = "abcdef"

@@ -11,7 +11,8 @@ from tests.semantics.shadow import ShadowBolt, World, shadow_topology, worlds
 from tests.waves.driving import COLLAPSED, SPREAD, Driven
 from waterspout.acking import AckTracker, TreeReport
 from waterspout.acking.xor import combine, draw, generator
-from waterspout.testing import FeederSpout, InProcessWaves
+from waterspout.testing import FeederSpout
+from waterspout.testing.waves import InProcessWaves
 from waterspout.topology import BasicBolt, Bolt, TopologyBuilder
 from waterspout.waves.engine import Wave, WaveDone, WaveFailed
 

@@ -22,8 +22,8 @@ from waterspout.state.head import Stamp, Writer
 from waterspout.state.kinds import OpaqueMap, OpaqueValue, TransactionalMap, TransactionalValue
 from waterspout.state.memory import MemoryMap
 from waterspout.state.sqlite import SQLiteState
-from waterspout.testing import FaultyMap, WriteFault
 from waterspout.testing.conformance.hooks import at
+from waterspout.testing.faulty import FaultyMap, WriteFault
 from waterspout.trident import Sum
 
 A, B, C, D = ("a",), ("b",), ("c",), ("d",)

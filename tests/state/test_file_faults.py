@@ -31,8 +31,9 @@ from waterspout.errors import (
 )
 from waterspout.state.base import StateKind
 from waterspout.state.columns import Layout
-from waterspout.state.files import FileMap, FileState
+from waterspout.state.files import FileState
 from waterspout.state.files.locations import ArrowFolder, Folder, LocalFolder
+from waterspout.state.files.state import FileMap
 from waterspout.state.head import Head, Stamp, Writer
 from waterspout.state.kinds import OpaqueMap, OpaqueValue
 from waterspout.state.store import ANY_VALUE

@@ -29,11 +29,12 @@ from waterspout.errors import (
 )
 from waterspout.schema import Schema
 from waterspout.state.base import StateKind
-from waterspout.state.files import FileMap, FileState
+from waterspout.state.files import FileState
 from waterspout.state.files import log as file_log
 from waterspout.state.files.format import Manifest, Name, StateShape, _digest, _ending
 from waterspout.state.files.locations import LocalFolder, local_path, open_folder
 from waterspout.state.files.log import first_to_merge
+from waterspout.state.files.state import FileMap
 from waterspout.state.head import Head, Stamp, Writer
 from waterspout.state.kinds import OpaqueMap, OpaqueValue
 

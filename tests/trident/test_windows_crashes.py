@@ -24,7 +24,8 @@ from waterspout.faults import BATCH_POINTS
 from waterspout.spouts.base import SpoutKind
 from waterspout.state import StateKind
 from waterspout.state.sqlite import SQLiteState
-from waterspout.testing import InProcessEngine, LocalRun, MemoryLog, SimulatedCrash
+from waterspout.testing import LocalRun, MemoryLog, SimulatedCrash
+from waterspout.testing.engine import InProcessEngine
 from waterspout.topology.windowing import Seconds
 from waterspout.trident import ReducerAggregator, TridentTopology
 from waterspout.trident.windowing.config import (

@@ -10,7 +10,8 @@ import pytest
 
 from tests.waves.driving import Do, Driven, Pass, Record, seen
 from waterspout import Config
-from waterspout.testing import FeederSpout, InProcessWaves
+from waterspout.testing import FeederSpout
+from waterspout.testing.waves import InProcessWaves
 from waterspout.topology import Topology, TopologyBuilder
 from waterspout.topology.pickling import dumps
 from waterspout.waves.bolts import LiveTasks, Worker

@@ -17,7 +17,7 @@ from waterspout.topology.collector import SpoutCollector
 from waterspout.topology.component import Spout
 from waterspout.topology.context import TopologyContext
 
-__all__ = ["RabbitMQSpout", "text_body"]
+__all__ = ["RabbitMQSpout"]
 
 _PREFETCH_MAX = 65_535
 _BURST_MAX = 100
@@ -42,10 +42,10 @@ _PROPERTIES = (
 _BROKERS_OWN = re.compile(r"x-(death|first-death-.*|last-death-.*|delivery-count|acquired-count)")
 
 
-def text_body(body: bytes, properties: Mapping[str, Any]) -> list[Any]:
+def _text_body(body: bytes, properties: Mapping[str, Any]) -> list[Any]:
     """Return the body as text: UTF-8, whatever the properties say.
 
-    >>> text_body("caf\u00e9".encode(), {})
+    >>> _text_body("caf\u00e9".encode(), {})
     ['caf\u00e9']
     """
     return [body.decode()]
@@ -85,7 +85,7 @@ class RabbitMQSpout(Spout):
         queue: str,
         *,
         fields: str | Sequence[str] = ("body",),
-        decode: Callable[[bytes, Mapping[str, Any]], Sequence[Any]] = text_body,
+        decode: Callable[[bytes, Mapping[str, Any]], Sequence[Any]] = _text_body,
         prefetch: int = 10_000,
         declare: bool = False,
         durable: bool = True,
@@ -144,7 +144,7 @@ class RabbitMQSpout(Spout):
     @property
     def schema(self) -> str | None:
         """The type of the one field, where the body is text; else only `decode` knows."""
-        is_text = self._decode is text_body and len(self.output_fields or ()) == 1
+        is_text = self._decode is _text_body and len(self.output_fields or ()) == 1
         return f"{(self.output_fields or ('',))[0]} string" if is_text else None
 
     @property

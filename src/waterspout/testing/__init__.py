@@ -4,16 +4,14 @@ from typing import TYPE_CHECKING, Any
 
 from waterspout.faults import Fault, FaultPlan
 from waterspout.spouts.fixed import FixedBatchSpout
-from waterspout.testing.batch_bolts import InProcessBatchBolts, LocalBatches, LostWorker
+from waterspout.testing.batch_bolts import LocalBatches
 from waterspout.testing.batches import Batches
 from waterspout.testing.emitters import check_emitter
-from waterspout.testing.engine import InProcessEngine, SimulatedCrash
-from waterspout.testing.faulty import FaultyMap, WriteFault
+from waterspout.testing.engine import SimulatedCrash
 from waterspout.testing.feeder import AckFailTracker, FeederSpout
 from waterspout.testing.local import LocalRun, LocalWaves, run_in_process
 from waterspout.testing.proxy import FaultProxy
 from waterspout.testing.spouts import MemoryLog
-from waterspout.testing.waves import InProcessWaves
 
 if TYPE_CHECKING:
     from waterspout.testing.conformance import StateConformance
@@ -24,20 +22,14 @@ __all__ = [
     "Fault",
     "FaultPlan",
     "FaultProxy",
-    "FaultyMap",
     "FeederSpout",
     "FixedBatchSpout",
-    "InProcessBatchBolts",
-    "InProcessEngine",
-    "InProcessWaves",
     "LocalBatches",
     "LocalRun",
     "LocalWaves",
-    "LostWorker",
     "MemoryLog",
     "SimulatedCrash",
     "StateConformance",
-    "WriteFault",
     "check_emitter",
     "run_in_process",
 ]

@@ -2,7 +2,6 @@
 
 # fmt: off
 # isort: off
-from waterspout.spouts import DataFrameSpout, EmittingSpout
 from waterspout.trident.operations.adapters import (
     arrow_function, expr, nondeterministic, pandas_function,
 )
@@ -34,8 +33,8 @@ from waterspout.tuples import TridentTuple
 
 __all__ = [
     "Aggregator", "Assembly", "Average", "ChainedAggregatorDeclarer", "CollectSet", "Columns",
-    "CombinerAggregator", "Consumer", "Count", "CountDistinct", "DataFrameSpout", "Debug",
-    "EmittingSpout", "Equals", "Filter", "FilterNull", "FirstN", "FlatMapFunction", "Function",
+    "CombinerAggregator", "Consumer", "Count", "CountDistinct", "Debug",
+    "Equals", "Filter", "FilterNull", "FirstN", "FlatMapFunction", "Function",
     "GroupedMultiReducer", "GroupedStream", "MapFunction", "MapGet", "Max", "MaxBy", "Min", "MinBy",
     "MultiReducer", "Negate", "OperationContext", "QueryFunction", "ReducerAggregator",
     "SlidingCountWindow", "SlidingDurationWindow", "SnapshotGet", "Split", "StateUpdater", "Stream",

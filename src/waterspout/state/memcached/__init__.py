@@ -1,5 +1,5 @@
 """Memcached states: fast and shared, but a cache. Each key is compared and set on its own."""
 
-from waterspout.state.memcached.state import MemcachedMap, MemcachedState
+from waterspout.state.memcached.state import MemcachedState
 
-__all__ = ["MemcachedMap", "MemcachedState"]
+__all__ = ["MemcachedState"]

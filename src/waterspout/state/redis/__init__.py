@@ -1,5 +1,5 @@
 """Redis states: one key, or one field of a hash, per record, as JSON text."""
 
-from waterspout.state.redis.state import RedisMap, RedisState
+from waterspout.state.redis.state import RedisState
 
-__all__ = ["RedisMap", "RedisState"]
+__all__ = ["RedisState"]
