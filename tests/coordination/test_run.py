@@ -27,6 +27,7 @@ class Loop:
 
     def __init__(self) -> None:
         self.active, self.is_idle, self.events = True, False, EventBus()
+        self.name = "words"
         self.looks, self.error = 0, None
         self._wakes: queue.SimpleQueue[None] = queue.SimpleQueue()
 
@@ -59,7 +60,6 @@ def run(loop):
     config = Config(idle_poll_millis=1000 * ASLEEP_S, lease_secs=3 * ASLEEP_S)
     store = MemoryCoordinationStore("words")
     run = Run(
-        "words",
         loop,
         Recorder("words", BatchTotals()),
         store,

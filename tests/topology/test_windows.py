@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from waterspout import Config, FailedException
 from waterspout.coordination.dead_letters import DeadLetters
-from waterspout.coordination.events import ErrorReported, EventBus, WaveFinished
+from waterspout.coordination.events import ErrorReported, WaveFinished
 from waterspout.coordination.store import MemoryCoordinationStore
 from waterspout.coordination.wave_loop import WaveLoop, WaveSetup
 from waterspout.errors import BoltCrash
@@ -81,7 +81,7 @@ class Driven:
             self.letters,
             Config(wave_collapse_tuples=collapse, **options),
         )
-        self.loop = WaveLoop(setup, world_time, EventBus(self._hear))
+        self.loop = WaveLoop(setup, world_time, self._hear)
         self.loop.start()
 
     def _hear(self, event):

@@ -10,7 +10,6 @@ from waterspout.coordination.dead_letters import DeadLetters
 from waterspout.coordination.events import (
     ErrorReported,
     Event,
-    EventBus,
     ProgressBetweenWaves,
     WaveFinished,
 )
@@ -90,7 +89,7 @@ class Driven:
         self.letters = DeadLetters(None) if letters is None else letters
         self.store = MemoryCoordinationStore(topology.name, shared or SharedMemory())
         setup = WaveSetup(topology, self.engine, self.store, self.letters, Config(**options))
-        self.loop = WaveLoop(setup, self.clock, EventBus(self.heard))
+        self.loop = WaveLoop(setup, self.clock, self.heard)
         self.loop.start()
 
     @property

@@ -205,13 +205,10 @@ class EventBus:
     1
     """
 
-    def __init__(self, *listeners: Listener | None) -> None:
+    def __init__(self) -> None:
         self._lock = threading.Lock()
         # Replaced as a whole: `publish` goes through it without the lock.
         self._listeners: dict[object, Listener] = {}
-        for listener in listeners:
-            if listener is not None:
-                self.subscribe(listener)
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
         """Let a listener hear every event from now on; return what ends that."""

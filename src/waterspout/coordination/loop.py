@@ -43,7 +43,7 @@ from waterspout.coordination.events import (
     BatchEmitted,
     BatchFailed,
     BatchProcessed,
-    EventBus,
+    Listener,
     SpoutPaused,
     StateWritten,
 )
@@ -53,9 +53,11 @@ from waterspout.coordination.store import CoordinationStore
 from waterspout.errors import BuildError, FailedException, LeaseLostError, OutsideError
 from waterspout.safe_repr import described
 from waterspout.spouts.base import BatchPlanner, PlannedSpout, SpoutContext, SpoutKind
+from waterspout.spouts.emitters import EmittedSpout
 from waterspout.state.base import HeadedState
 from waterspout.state.head import Writer
 from waterspout.transactional.attempt import TransactionAttempt
+from waterspout.transactional.builder import TransactionalTopology
 from waterspout.transactional.coordinator import (
     Action,
     BeginCommit,
@@ -89,14 +91,30 @@ class BatchSetup:
     folder: Path | None = None
     clock: BatchClock | None = None
 
+    @classmethod
+    def of_bolts(
+        cls,
+        topology: TransactionalTopology,
+        store: CoordinationStore,
+        engine: BatchEngine,
+        config: Config,
+        folder: Path | None = None,
+    ) -> BatchSetup:
+        """Return that of a transactional topology: one spout, no states of ours."""
+        spec = topology.components[topology.spout_id]
+        context = topology.context(topology.tasks[spec.id][0])
+        spouts = {spec.id: EmittedSpout(spec.component, context, spec.configuration)}
+        graph = topology.fingerprint()
+        return cls(topology.name, graph, spouts, {}, store, engine, config, folder)
+
 
 class BatchLoop(DrivenLoop):
     """Drive one topology's batches. `start` takes the lease; `close` gives it up."""
 
     def __init__(
-        self, setup: BatchSetup, clock: Callable[[], float], events: EventBus | None = None
+        self, setup: BatchSetup, clock: Callable[[], float], listener: Listener | None = None
     ) -> None:
-        super().__init__(setup.topology, clock, events)
+        super().__init__(setup.topology, clock, listener)
         self._setup = setup
         self._reports: queue.SimpleQueue[Report | None] = queue.SimpleQueue()
         self._planners: dict[str, BatchPlanner] = {}
@@ -183,7 +201,7 @@ class BatchLoop(DrivenLoop):
                 faults.point("processed", txid=attempt.txid)
                 if self._is_in_flight(attempt):
                     self._processed[attempt] = report
-                    self.events.publish(BatchProcessed(self._name, attempt))
+                    self.events.publish(BatchProcessed(self.name, attempt))
                 self._carry_out(self.coordinator.processed(attempt, now))
             case Committed(attempt):
                 self._committed = report
@@ -209,12 +227,12 @@ class BatchLoop(DrivenLoop):
         what = "and the run stops" if stops else "and is replayed"
         log.warning("batch %s failed %s: %s", attempt, what, error)
         self._failures += 1
-        self.events.publish(BatchFailed(self._name, attempt, error, stops))
+        self.events.publish(BatchFailed(self.name, attempt, error, stops))
         for action in actions:
             if isinstance(action, Cancel):
                 self._processed.pop(action.attempt, None)
                 if action.attempt != attempt:
-                    self.events.publish(BatchCancelled(self._name, action.attempt, attempt))
+                    self.events.publish(BatchCancelled(self.name, action.attempt, attempt))
 
     def _carry_out(self, actions: list[Action]) -> None:
         for action in actions:
@@ -254,12 +272,12 @@ class BatchLoop(DrivenLoop):
             return
         self._keeper.emit(attempt, metadata)
         self._replayed += attempt.attempt_id > 0
-        self.events.publish(BatchEmitted(self._name, attempt))
+        self.events.publish(BatchEmitted(self.name, attempt))
         self._setup.engine.start_processing(attempt, metadata)
 
     def _begin_commit(self, attempt: TransactionAttempt) -> None:
         claim = self._commits.begin(attempt)
-        self.events.publish(BatchCommitting(self._name, attempt))
+        self.events.publish(BatchCommitting(self.name, attempt))
         # The engine claims when it is about to write, on a thread of its own.
         self._setup.engine.start_commit(claim, lambda: self._commits.claim(claim))
 
@@ -279,9 +297,9 @@ class BatchLoop(DrivenLoop):
         processed = self._processed.pop(attempt, Processed(attempt))
         committed = self._committed or Committed(attempt)
         for state, rows in committed.written.items():
-            self.events.publish(StateWritten(self._name, attempt, state, rows))
+            self.events.publish(StateWritten(self.name, attempt, state, rows))
         progress = BatchProgress(
-            name=self._name,
+            name=self.name,
             txid=attempt.txid,
             attempt=attempt.attempt_id,
             timestamp=time.time(),
@@ -295,7 +313,7 @@ class BatchLoop(DrivenLoop):
             executed_tuples=processed.executed_tuples,
             committed_tuples=committed.committed_tuples,
         )
-        self.events.publish(BatchCommitted(self._name, attempt, progress))
+        self.events.publish(BatchCommitted(self.name, attempt, progress))
 
     def _settle(self) -> None:
         """Tell the states that the last batch was marked; they may know already."""
@@ -351,7 +369,7 @@ class BatchLoop(DrivenLoop):
             log.warning("a spout could not be asked for data: %s", error)
             pause_s = self._setup.config.retry_backoff.pause_s(self._ready_failures)
             self._ask_again_at = self._clock() + pause_s
-            self.events.publish(SpoutPaused(self._name, asked, described(error), pause_s))
+            self.events.publish(SpoutPaused(self.name, asked, described(error), pause_s))
             return False
         self._ready_failures, self._ask_again_at = 0, None
         if ready:

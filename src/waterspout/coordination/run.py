@@ -39,10 +39,12 @@ def runs() -> list[Run]:
 class DrivenLoop(ABC):
     """What a run drives: a loop over batches, or over waves. One thread calls `step`."""
 
-    def __init__(self, name: str, clock: Callable[[], float], events: EventBus | None) -> None:
-        self._name = name
+    def __init__(self, name: str, clock: Callable[[], float], listener: Listener | None) -> None:
+        self.name = name
         self._clock = clock
-        self.events = events or EventBus()
+        self.events = EventBus()
+        if listener is not None:
+            self.events.subscribe(listener)
         self.active = True
         self.is_idle = False
         self.error: BaseException | None = None
@@ -93,7 +95,6 @@ class Run:
 
     def __init__(
         self,
-        name: str,
         loop: DrivenLoop,
         recorder: Recorder,
         store: CoordinationStore,
@@ -103,7 +104,7 @@ class Run:
         close: Callable[[], None],
         letters: Callable[[], list[DeadLetter]] = list,
     ) -> None:
-        self.name = name
+        self.name = name = loop.name
         self._loop = loop
         self._recorder = recorder
         self._store = store

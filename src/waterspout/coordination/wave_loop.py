@@ -23,7 +23,7 @@ from waterspout.config import Config
 from waterspout.coordination.dead_letters import DeadLetters
 from waterspout.coordination.events import (
     ErrorReported,
-    EventBus,
+    Listener,
     ProgressBetweenWaves,
     WaveFinished,
     WaveRetried,
@@ -98,9 +98,9 @@ class WaveLoop(DrivenLoop):
     """Drives one core topology. `start` takes the lease; `close` gives it up."""
 
     def __init__(
-        self, setup: WaveSetup, clock: Callable[[], float], events: EventBus | None = None
+        self, setup: WaveSetup, clock: Callable[[], float], listener: Listener | None = None
     ) -> None:
-        super().__init__(setup.topology.name, clock, events)
+        super().__init__(setup.topology.name, clock, listener)
         self._setup = setup
         self._conf = setup.config
         self._engine = setup.engine
@@ -176,7 +176,7 @@ class WaveLoop(DrivenLoop):
         self.is_idle = self._looks_idle()
         # What happened between waves, where no wave follows: timeouts, as a rule.
         if self.is_idle and self.spouts.counts != self._told:
-            self.events.publish(ProgressBetweenWaves(self._name, self._progress(self.waves)))
+            self.events.publish(ProgressBetweenWaves(self.name, self._progress(self.waves)))
 
     def _activate_spouts(self, active: bool) -> None:
         self.spouts.activate(active)
@@ -236,7 +236,7 @@ class WaveLoop(DrivenLoop):
     def _run(self, wave: Wave, load: _Load) -> None:
         self._running = (wave, load)
         number, attempt = wave.header.number, wave.header.attempt
-        self.events.publish(WaveStarted(self._name, number, attempt, load.tuples))
+        self.events.publish(WaveStarted(self.name, number, attempt, load.tuples))
         self._engine.start(wave)
 
     def _due_ticks(self, now: float) -> list[Frame]:
@@ -275,14 +275,14 @@ class WaveLoop(DrivenLoop):
             wave_s=ended.seconds,
             busy_s=sum(result.busy_s for result in ended.results),
         )
-        self.events.publish(WaveFinished(self._name, progress))
+        self.events.publish(WaveFinished(self.name, progress))
 
     def _progress(self, wave: int) -> WaveProgress:
         """Return how far the run is; acks and fails are those since the last call."""
         counts, before = self.spouts.counts, self._told
         self._told = replace(counts)
         return WaveProgress(
-            name=self._name,
+            name=self.name,
             timestamp=time.time(),
             wave=wave,
             acked=counts.acked - before.acked,
@@ -299,7 +299,7 @@ class WaveLoop(DrivenLoop):
         for note in notes:
             self.events.publish(
                 ErrorReported(
-                    self._name, note.component, note.task, note.error, note.traceback, note.count
+                    self.name, note.component, note.task, note.error, note.traceback, note.count
                 )
             )
 
@@ -317,7 +317,7 @@ class WaveLoop(DrivenLoop):
             return
         log.warning("wave %d failed and is run again: %s", wave.header.number, error)
         pause_s = self._conf.retry_backoff.pause_s(self._failures)
-        self.events.publish(WaveRetried(self._name, wave.header.number, error, pause_s))
+        self.events.publish(WaveRetried(self.name, wave.header.number, error, pause_s))
         self._run_again_at = self._clock() + pause_s
 
     def _start_again_if_due(self) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -31,7 +31,6 @@ from waterspout.spark.preflight import dry_compile, prepare
 from waterspout.spark.session import SparkRuntime
 from waterspout.spark.starting import embedded_session
 from waterspout.spark.supersteps import SparkWaves
-from waterspout.spouts.emitters import EmittedSpout
 from waterspout.topology.graph import Topology
 from waterspout.transactional.builder import TransactionalTopology
 from waterspout.transactional.explain import explain as explain_transactions
@@ -49,16 +48,6 @@ _Session = Callable[[], SparkRuntime]
 _PENDING = "topology.max.spout.pending"
 
 
-@dataclass(frozen=True, slots=True)
-class _Launch:
-    """A loop that may be started, and what a run needs beside it."""
-
-    loop: BatchLoop | WaveLoop
-    store: CoordinationStore
-    explain: Callable[[], str]
-    letters: Callable[[], list[DeadLetter]] = list
-
-
 def start(topology: Topology | TridentTopology, spark: SparkSession | None, conf: Config) -> Run:
     """Check everything that can be checked, then run; without a session on one of our own."""
 
@@ -68,27 +57,31 @@ def start(topology: Topology | TridentTopology, spark: SparkSession | None, conf
     with ExitStack() as opened:
         match topology:
             case TridentTopology():
-                launch = _trident(topology, conf, opened, session)
+                return _trident(topology, conf, opened, session)
             case TransactionalTopology():
-                launch = _transactional(topology, conf, opened, session)
+                return _transactional(topology, conf, opened, session)
             case Topology():
-                launch = _core(topology, conf, opened, session)
+                return _core(topology, conf, opened, session)
             case _:
                 raise TopologyError(f"submit takes a topology, not {type(topology).__name__}")
-        waves = isinstance(launch.loop, WaveLoop)
-        recorder = Recorder(topology.name, WaveTotals() if waves else BatchTotals())
-        launch.loop.events.subscribe(recorder)
-        launch.loop.start()
-        return Run(
-            topology.name,
-            launch.loop,
-            recorder,
-            launch.store,
-            conf,
-            explain=launch.explain,
-            close=opened.pop_all().close,
-            letters=launch.letters,
-        )
+
+
+def _launch(
+    loop: BatchLoop | WaveLoop,
+    setup: BatchSetup | WaveSetup,
+    opened: ExitStack,
+    explain: Callable[[], str],
+    letters: Callable[[], list[DeadLetter]] = list,
+) -> Run:
+    """Start a loop, and the run that drives it and closes what was opened for it."""
+    totals = WaveTotals() if isinstance(loop, WaveLoop) else BatchTotals()
+    recorder = Recorder(loop.name, totals)
+    loop.events.subscribe(recorder)
+    loop.start()
+    close = opened.pop_all().close
+    return Run(
+        loop, recorder, setup.store, setup.config, explain=explain, close=close, letters=letters
+    )
 
 
 def prepare_bolts(topology: Topology, conf: Config) -> tuple[CoordinationStore, Path]:
@@ -108,7 +101,7 @@ def prepare_bolts(topology: Topology, conf: Config) -> tuple[CoordinationStore, 
     return store, conf.home_path().absolute() / topology.name
 
 
-def _core(topology: Topology, conf: Config, opened: ExitStack, session: _Session) -> _Launch:
+def _core(topology: Topology, conf: Config, opened: ExitStack, session: _Session) -> Run:
     store, folder = prepare_bolts(topology, conf)
     opened.callback(store.release)
     engine = SparkWaves(session(), topology.name, cancel_wait_s=conf.cancel_wait_secs)
@@ -120,12 +113,9 @@ def _core(topology: Topology, conf: Config, opened: ExitStack, session: _Session
             return stored.all()
 
     setup = WaveSetup(topology, engine, store, letters, conf)
-    return _Launch(
-        WaveLoop(setup, time.monotonic),
-        store,
-        lambda: explain_waves(topology, conf, engine.workers),
-        read_letters,
-    )
+    loop = WaveLoop(setup, time.monotonic)
+    explain = partial(explain_waves, topology, conf, engine.workers)
+    return _launch(loop, setup, opened, explain, read_letters)
 
 
 def _transactional(
@@ -133,7 +123,7 @@ def _transactional(
     conf: Config,
     opened: ExitStack,
     session: _Session,
-) -> _Launch:
+) -> Run:
     spec = topology.components[topology.spout_id]
     # Set for the spout alone, it is still the number of batches: there is one spout.
     pending = spec.configuration.get(_PENDING)
@@ -144,22 +134,10 @@ def _transactional(
     runtime = session()
     engine = BatchBoltEngine(runtime, topology, conf)
     opened.callback(engine.close)
-    context = topology.context(topology.tasks[spec.id][0])
-    setup = BatchSetup(
-        topology=topology.name,
-        fingerprint=topology.fingerprint(),
-        spouts={spec.id: EmittedSpout(spec.component, context, spec.configuration)},
-        states={},
-        store=store,
-        engine=engine,
-        config=conf,
-        folder=folder,
-    )
-    return _Launch(
-        BatchLoop(setup, time.monotonic),
-        store,
-        lambda: explain_transactions(topology, conf, runtime.cores or 2),
-    )
+    setup = BatchSetup.of_bolts(topology, store, engine, conf, folder)
+    loop = BatchLoop(setup, time.monotonic)
+    explain = partial(explain_transactions, topology, conf, runtime.cores or 2)
+    return _launch(loop, setup, opened, explain)
 
 
 def _trident(
@@ -167,7 +145,7 @@ def _trident(
     conf: Config,
     opened: ExitStack,
     session: _Session,
-) -> _Launch:
+) -> Run:
     prepared = prepare(topology, conf)
     opened.callback(prepared.close)
     plan, runtime = prepared.plan, session()
@@ -185,9 +163,7 @@ def _trident(
         folder=prepared.folder,
         clock=clock_for(windows_by_time(plan)),
     )
-    return _Launch(
-        BatchLoop(setup, time.monotonic),
-        prepared.store,
-        lambda: explain_plan(plan, conf),
-        lambda: letters_of(plan),
+    loop = BatchLoop(setup, time.monotonic)
+    return _launch(
+        loop, setup, opened, partial(explain_plan, plan, conf), partial(letters_of, plan)
     )

@@ -10,10 +10,9 @@ from collections.abc import Callable, Generator
 
 from waterspout.config import Config
 from waterspout.coordination.engine import Committed, Processed
-from waterspout.coordination.events import EventBus, Listener
+from waterspout.coordination.events import Listener
 from waterspout.coordination.loop import BatchLoop, BatchSetup
 from waterspout.coordination.store import CoordinationStore, MemoryCoordinationStore
-from waterspout.spouts.emitters import EmittedSpout
 from waterspout.state.head import Claim
 from waterspout.testing.capture import CapturedRun
 from waterspout.testing.stepping import SteppedEngine, Steps
@@ -172,18 +171,9 @@ class LocalBatches(CapturedRun):
                 caught.name, caught.components, topology.spout_id, topology.committers
             )
         self.engine = InProcessBatchBolts(shown, conf, workers=workers, loses_result=loses_result)
-        spout = topology.components[topology.spout_id]
-        context = topology.context(topology.tasks[topology.spout_id][0])
-        setup = BatchSetup(
-            topology=topology.name,
-            fingerprint=topology.fingerprint(),
-            spouts={spout.id: EmittedSpout(spout.component, context, spout.configuration)},
-            states={},
-            store=store or MemoryCoordinationStore(topology.name),
-            engine=self.engine,
-            config=conf,
-        )
-        self.loop = BatchLoop(setup, clock or (lambda: self._now), EventBus(listener))
+        store = store or MemoryCoordinationStore(topology.name)
+        setup = BatchSetup.of_bolts(topology, store, self.engine, conf)
+        self.loop = BatchLoop(setup, clock or (lambda: self._now), listener)
         self.loop.start()
 
     def step(self, choose: Callable[[int], int] = lambda n: 0) -> bool:

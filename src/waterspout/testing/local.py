@@ -10,7 +10,7 @@ from typing import Any, overload
 from waterspout.config import Config
 from waterspout.coordination.batch_clock import clock_for
 from waterspout.coordination.dead_letters import DeadLetters
-from waterspout.coordination.events import EventBus, Listener
+from waterspout.coordination.events import Listener
 from waterspout.coordination.loop import BatchLoop, BatchSetup
 from waterspout.coordination.progress import ErrorSummary, WaveTotals
 from waterspout.coordination.recording import Recorder
@@ -77,7 +77,7 @@ class LocalRun:
             config=conf,
             clock=clock_for(windows_by_time(self.plan), wall),
         )
-        self.loop = BatchLoop(setup, clock, EventBus(listener))
+        self.loop = BatchLoop(setup, clock, listener)
         self.loop.start()
 
     @property
@@ -155,7 +155,7 @@ class LocalWaves(CapturedRun):
             self._letters,
             conf,
         )
-        self.loop = WaveLoop(setup, lambda: self._now, EventBus(self._recorder))
+        self.loop = WaveLoop(setup, lambda: self._now, self._recorder)
         self.loop.start()
 
     @property
