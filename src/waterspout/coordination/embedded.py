@@ -13,7 +13,7 @@ import sqlite3
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -248,15 +248,11 @@ class EmbeddedStore(CoordinationStore):
         _sync_folder(self.folder)
 
     def _fill(self, draft: Path, fingerprint: Mapping[str, Any]) -> None:
-        db = self._connect(draft)
-        try:
-            with transaction(db):
-                _KIND.mark(db)
-                ledger = Ledger(self._topology, fingerprint, uuid.uuid4().hex)
-                self._put(db, "ledger", json.dumps(ledger.to_json(), sort_keys=True))
-                self._put_lease(db, self._lease(0, None))
-        finally:
-            db.close()
+        with closing(self._connect(draft)) as db, transaction(db):
+            _KIND.mark(db)
+            ledger = Ledger(self._topology, fingerprint, uuid.uuid4().hex)
+            self._put(db, "ledger", json.dumps(ledger.to_json(), sort_keys=True))
+            self._put_lease(db, self._lease(0, None))
 
     def _refuse_links(self) -> None:
         for path in (self.folder, self._path):

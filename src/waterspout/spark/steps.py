@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -229,11 +230,8 @@ class StepRunner:
         if claim is not None:  # one thread commits; it has a connection for the whole run
             state = self._state(query.spec, partition, claim)
             return run_query(query, state, rows, seen_by, self._conf, partition)
-        state = open_state(query.spec, self._conf, partition, None)
-        try:
+        with closing(open_state(query.spec, self._conf, partition, None)) as state:
             return run_query(query, state, rows, seen_by, self._conf, partition)
-        finally:
-            state.close()
 
     def _write(self, step: WriteState, batch: BatchRows) -> None:
         node, spec = step.node, self._plan.states[step.node.state]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -206,15 +206,12 @@ class QueryTask:
         """Answer a partition, whole."""
         context = self.setting.enter()
         partition = asked_partition(self.step.spec, context.partition_index)
-        state = open_state(self.step.spec, self.setting.conf, partition, None)
-        try:
+        with closing(open_state(self.step.spec, self.setting.conf, partition, None)) as state:
             for batch in _whole(batches):
                 with _marking():
                     yield run_query(
                         self.step, state, batch, self.claim, self.setting.conf, partition
                     )
-        finally:
-            state.close()
 
 
 @dataclass(frozen=True)
@@ -234,12 +231,9 @@ class UpdateTask:
             # As a rule there is one; adaptive execution may give a task several small ones.
             for partition in sorted(pc.unique(table.column(PARTITION)).to_pylist()):
                 rows = real_rows(table.filter(pc.equal(table.column(PARTITION), partition)))
-                state = open_state(self.step.spec, conf, partition, self.claim.writer)
-                try:
-                    with _marking():
-                        new = run_update(self.step, state, rows, self.claim, conf, partition)
-                finally:
-                    state.close()
+                opened = open_state(self.step.spec, conf, partition, self.claim.writer)
+                with closing(opened) as state, _marking():
+                    new = run_update(self.step, state, rows, self.claim, conf, partition)
                 if new is not None:
                     yield from new.to_batches()
 

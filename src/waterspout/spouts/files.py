@@ -7,6 +7,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -100,11 +101,8 @@ class FileSpout(BatchSpout):
         """Return every file of a committed batch that is still there."""
         if folder is None or not (folder / f"files-{spout_id}.db").exists():
             return None
-        seen = _SeenFiles(folder, spout_id)
-        try:
+        with closing(_SeenFiles(folder, spout_id)) as seen:
             names = {*seen.all(), *(name for name, _, _ in metadata["files"])}
-        finally:
-            seen.close()
         gone = sorted(name for name in names if not os.path.exists(name))
         if gone:
             raise SourceError(
@@ -127,12 +125,9 @@ class FileSpout(BatchSpout):
                 "more), which were read. Give the spout the path that was read, and leave the "
                 "files of the past where they are for now."
             )
-        seen = _SeenFiles(folder, spout_id)
-        try:
+        with closing(_SeenFiles(folder, spout_id)) as seen:
             for txid in sorted(set(files.values())):
                 seen.add(txid, [name for name, batch in files.items() if batch == txid])
-        finally:
-            seen.close()
         newest = max(files.values(), default=0)
         last = [name for name, txid in files.items() if txid == newest]
         stats = [(name, os.stat(name)) for name in last]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Any, Self
@@ -91,11 +92,8 @@ class StoreState(EachKind, StateFactory):
         }
 
     def check(self) -> None:
-        backing = self.backing()
-        try:
+        with closing(self.backing()) as backing:
             backing.check()
-        finally:
-            backing.close()
 
 
 def require_package(module: str, package: str, extra: str) -> None:

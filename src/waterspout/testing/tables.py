@@ -46,11 +46,8 @@ def read_table(
             zero = dt.datetime.fromtimestamp(epoch, dt.UTC)
             values = [(n, zero + dt.timedelta(seconds=n / rate)) for n in range(start, end)]
             table = table_of_rows(schema, values, where="the spout")
-            return (
-                _with_positions(table, [str(n) for n in range(start, end)])
-                if with_position
-                else table
-            )
+            positions = [str(n) for n in range(start, end)]
+            return _with_positions(table, positions) if with_position else table
         case FilesRead():
             return _files(read, with_position=with_position)
         case EmitRead():
@@ -80,8 +77,8 @@ def _files(read: FilesRead, *, with_position: bool) -> pa.Table:
         if with_position:
             # As on Spark: only of a Parquet file it is known which row is which.
             counted = read.format == "parquet"
-            places = [f"{path}#{n}" if counted else path for n in range(table.num_rows)]
-            table = _with_positions(table, places)
+            positions = [f"{path}#{n}" if counted else path for n in range(table.num_rows)]
+            table = _with_positions(table, positions)
         tables.append(table)
     return pa.concat_tables(tables) if tables else wanted.empty_table()
 
@@ -108,8 +105,8 @@ def _lines(path: str) -> list[str]:
         return file.read().splitlines()
 
 
-def _with_positions(table: pa.Table, places: Sequence[str]) -> pa.Table:
-    return table.append_column(POSITION, pa.array(places, pa.string()))
+def _with_positions(table: pa.Table, positions: Sequence[str]) -> pa.Table:
+    return table.append_column(POSITION, pa.array(positions, pa.string()))
 
 
 def _maybe_with_positions(schema: Schema, *, with_position: bool) -> Schema:

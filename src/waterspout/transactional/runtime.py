@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -124,12 +125,9 @@ class _PerAttempt(LifeCycle):
         context = self._shard.topology.context(task)
         collector = self._collector(task, component)
         faults.point("processing", txid=self._header.attempt.txid, partition=self._shard.number)
-        emitter = spout.get_emitter(self._shard.conf_of(component), context)
-        try:
+        with closing(spout.get_emitter(self._shard.conf_of(component), context)) as emitter:
             _emit_share(spout, emitter, self._header, context.this_task_index,
                         len(context.tasks[component]), collector)  # fmt: skip
-        finally:
-            emitter.close()
         self._send(task, collector.port)
 
     def _run_bolt(

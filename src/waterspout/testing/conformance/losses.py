@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from contextlib import suppress
 from typing import Any
 
@@ -137,7 +138,7 @@ class LossSuite(StoreHooks):
     ) -> None:
         faulty = FaultyMap(self.fresh(kind), list(plan))
         batches = self.batches(kind, CachedMap(faulty, 2) if cached else faulty)
-        truth = dict.fromkeys("abcd", 0)
+        truth: Counter[str] = Counter()
 
         for updates in history:
             if kind is not TRANSACTIONAL and others:
@@ -145,6 +146,5 @@ class LossSuite(StoreHooks):
                 with suppress(StoreError):
                     batches.lose(others.pop())
             batches.persist(updates)
-            for key, amount in updates.items():
-                truth[key] += amount
-            assert [value or 0 for value in batches.found(*"abcd")] == list(truth.values())
+            truth.update(updates)
+            assert [value or 0 for value in batches.found(*"abcd")] == [truth[k] for k in "abcd"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from contextlib import suppress
 from typing import Any
 
@@ -88,19 +89,19 @@ class NetworkSuite(StoreHooks):
     ) -> None:
         self._proxied()
         batches, faulty = self._losing(kind, list(plan))
-        truth = {"a": 1, "b": 0, "c": 0, "d": 0}
+        truth = Counter(a=1)
 
         for updates in history:
             with suppress(OutsideError):  # this attempt may fail; the next one follows
                 batches.lose(updates if kind is TRANSACTIONAL else other)
             batches.persist(updates)
-            for key, amount in updates.items():
-                truth[key] += amount
+            truth.update(updates)
         self._use_up(batches, faulty)
 
-        assert [value or 0 for value in batches.found(*"abcd")] == list(truth.values())
+        exact = [truth[key] for key in "abcd"]
+        assert [value or 0 for value in batches.found(*"abcd")] == exact
         if batches.state.is_fenced:  # without a fence, a reader may see a lost attempt
-            assert [value or 0 for value in batches.values(*"abcd")] == list(truth.values())
+            assert [value or 0 for value in batches.values(*"abcd")] == exact
 
     def _use_up(self, batches: Batches, faulty: FaultyMap[Any]) -> None:
         """Stop losing, and go on until no armed fault is left that could hit a later test."""

@@ -28,10 +28,6 @@ class StateConformance(
 ):
     """Everything that a store must do, and that a store with a fence must refuse.
 
-        class TestMyStore(StateConformance):
-            def make_backing(self, kind):
-                return MyStore(...)
-
     `make_backing` returns a new, empty store each time it is called. Everything else may be
     left as it is (see `StoreHooks`): `reopen`, `make_int_backing`, `proxy`, `commit_request`,
     `many`, `odd_keys`, `is_durable`. What a test needs beside that, such as a server, comes
