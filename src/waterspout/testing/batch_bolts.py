@@ -34,7 +34,7 @@ class LostWorker(Exception):
     """Raised at a kill point to stand for a worker's death: its shard is run again elsewhere."""
 
 
-class InProcessBatchBolts(SteppedEngine):
+class InProcessBatchBolts(SteppedEngine[tuple[PhasePlan, list[Row]]]):
     """Runs the shards of a transactional topology's phases one by one.
 
     `loses_result()` is asked after each shard; True: what it did is done, but its worker dies
@@ -53,28 +53,20 @@ class InProcessBatchBolts(SteppedEngine):
         super().__init__()
         self._phases = Phases(topology, conf, workers)
         self._loses_result = loses_result
-        self._staged: dict[TransactionAttempt, tuple[PhasePlan, list[Row]]] = {}
 
     def start_processing(self, attempt: TransactionAttempt, metadata: Metadata) -> None:
         self.start(attempt, self._process(attempt, metadata))
 
     def start_commit(self, claim: Claim, move_heads: Callable[[], None]) -> None:
-        staged = self._staged[claim.attempt]
+        staged = self._work[claim.attempt]
         self.start(claim.attempt, self._commit(claim, move_heads, *staged))
-
-    def cancel(self, attempt: TransactionAttempt) -> None:
-        self._staged.pop(attempt, None)
-        super().cancel(attempt)
-
-    def release(self, attempt: TransactionAttempt) -> None:
-        self._staged.pop(attempt)
 
     def _process(self, attempt: TransactionAttempt, metadata: Metadata) -> Steps:
         phase = self._phases.processing(attempt, metadata)
         rows = yield from self._through(phase, first_rows(phase.shape))
         count = executed(rows)
         self._phases.processed(count)
-        self._staged[attempt] = (phase, [row for row in rows if row.stage >= 0])
+        self._work[attempt] = (phase, [row for row in rows if row.stage >= 0])
         yield
         return Processed(attempt, executed_tuples=count)
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import dataclass, field
 
 import pyarrow as pa
 
@@ -49,50 +48,40 @@ class SimulatedCrash(BaseException):
     """Raised at a kill point in place of SIGKILL: nobody may catch it but the simulation."""
 
 
-@dataclass(slots=True)
-class _Work:
-    tables: dict[Node, pa.Table] = field(default_factory=dict)
+_Tables = dict[Node, pa.Table]
 
 
-class InProcessEngine(SteppedEngine):
+class InProcessEngine(SteppedEngine[_Tables]):
     """Runs a plan's phases step by step, when told to."""
 
     def __init__(self, plan: Plan, conf: Config) -> None:
         super().__init__()
         self._plan = plan
         self._conf = conf
-        self._work: dict[TransactionAttempt, _Work] = {}
         # All rows are in this process, and so are requests for dead letters, if there are any.
         self._schedule = schedule(plan, conf, Facts(frozenset(plan.updates), requests=True))
 
     def start_processing(self, attempt: TransactionAttempt, metadata: Metadata) -> None:
-        work = self._work[attempt] = _Work()
-        self.start(attempt, self._process(attempt, metadata, work))
+        tables = self._work[attempt] = {}
+        self.start(attempt, self._process(attempt, metadata, tables))
 
     def start_commit(self, claim: Claim, move_heads: Callable[[], None]) -> None:
-        work = self._work[claim.attempt]
-        self.start(claim.attempt, self._commit(claim, move_heads, work))
+        tables = self._work[claim.attempt]
+        self.start(claim.attempt, self._commit(claim, move_heads, tables))
 
-    def cancel(self, attempt: TransactionAttempt) -> None:
-        self._work.pop(attempt, None)
-        super().cancel(attempt)
-
-    def release(self, attempt: TransactionAttempt) -> None:
-        self._work.pop(attempt)
-
-    def _process(self, attempt: TransactionAttempt, metadata: Metadata, work: _Work) -> Steps:
+    def _process(self, attempt: TransactionAttempt, metadata: Metadata, tables: _Tables) -> Steps:
         yield
         building = LocalBuilding(self._plan, self._conf, attempt.txid)
         for step in self._schedule.processing:
             if isinstance(step, ReadSource):
                 faults.point("processing", txid=attempt.txid, node=step.node.number)
-                work.tables[step.node] = self._read(step.node, attempt, metadata)
+                tables[step.node] = self._read(step.node, attempt, metadata)
             else:
-                self._compute(step, work, building, processing=True)
+                self._compute(step, tables, building, processing=True)
         yield
         return Processed(attempt)
 
-    def _commit(self, claim: Claim, move_heads: Callable[[], None], work: _Work) -> Steps:
+    def _commit(self, claim: Claim, move_heads: Callable[[], None], tables: _Tables) -> Steps:
         building = LocalBuilding(self._plan, self._conf, claim.attempt.txid, claim)
         yield
         move_heads()
@@ -101,15 +90,15 @@ class InProcessEngine(SteppedEngine):
         for step in self._schedule.commit:
             if isinstance(step, WriteState):
                 made: list[pa.Table] = []
-                rows = work.tables[step.node.parents[0]]
+                rows = tables[step.node.parents[0]]
                 written[step.node.state] = rows.num_rows
                 for new in self._write(step.node, rows, claim):
                     made += [] if new is None else [new]
                     yield
                 nothing = arrow_schema(step.node.schema).empty_table()
-                work.tables[step.node] = pa.concat_tables(made) if made else nothing
+                tables[step.node] = pa.concat_tables(made) if made else nothing
             else:
-                self._compute(step, work, building)
+                self._compute(step, tables, building)
         return Committed(claim.attempt, written=written)
 
     def _read(self, node: Source, attempt: TransactionAttempt, metadata: Metadata) -> pa.Table:
@@ -119,18 +108,18 @@ class InProcessEngine(SteppedEngine):
         return read_table(read, self._conf, attempt, tasks=tasks, with_position=wanted)
 
     def _compute(
-        self, step: Step, work: _Work, building: LocalBuilding, *, processing: bool = False
+        self, step: Step, tables: _Tables, building: LocalBuilding, *, processing: bool = False
     ) -> None:
         """Do what a step says of its nodes; rows are kept where they are made, in any case."""
         match step:
             case PassOn():
-                work.tables[step.node] = work.tables[step.node.parents[0]]
+                tables[step.node] = tables[step.node.parents[0]]
             case Derive() | SelectHere() | AskState():
                 for node in step.nodes if isinstance(step, Derive) else (step.node,):
                     if processing:
                         faults.point("processing", txid=building.txid, node=node.number)
-                    parents = [work.tables[parent] for parent in node.parents]
-                    work.tables[node] = local_lowering_of(node)(node, parents, building)
+                    parents = [tables[parent] for parent in node.parents]
+                    tables[node] = local_lowering_of(node)(node, parents, building)
 
     def _write(self, node: Update, table: pa.Table, claim: Claim) -> Iterator[pa.Table | None]:
         spec = self._plan.states[node.state]

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from waterspout.coordination.engine import BatchEngine, Ended, Failed, Report
 from waterspout.transactional.attempt import TransactionAttempt
 
 __all__ = ["SteppedEngine", "Steps"]
 
+W = TypeVar("W")
 Steps = Generator[None, None, Report]
 """A phase that stops wherever a crash or another batch could come between."""
 
@@ -21,11 +23,12 @@ class _Job:
     cancelled: bool = False
 
 
-class SteppedEngine(BatchEngine):
+class SteppedEngine(BatchEngine, Generic[W]):
     """Runs phases step by step, when told to; a cancelled one goes on, unheard, as a zombie."""
 
     def __init__(self) -> None:
         self._jobs: list[_Job] = []
+        self._work: dict[TransactionAttempt, W] = {}  # what attempts have made so far
 
     @property
     def waiting(self) -> int:
@@ -49,7 +52,11 @@ class SteppedEngine(BatchEngine):
         """Add a phase to those that could go on."""
         self._jobs.append(_Job(attempt, steps))
 
+    def release(self, attempt: TransactionAttempt) -> None:
+        self._work.pop(attempt)
+
     def cancel(self, attempt: TransactionAttempt) -> None:
+        self._work.pop(attempt, None)
         running = [job for job in self._jobs if job.attempt == attempt]
         for job in running:
             job.cancelled = True

@@ -15,6 +15,7 @@ from waterspout.errors import StoreError
 from waterspout.faults import Fault, FaultPlan, InjectedError
 from waterspout.state.base import StateKind
 from waterspout.state.cache import CachedMap
+from waterspout.testing.batches import Batches
 from waterspout.testing.conformance.hooks import (
     OPAQUE,
     TRANSACTIONAL,
@@ -42,18 +43,23 @@ each_fault = pytest.mark.parametrize(
 class LossSuite(StoreHooks):
     """After every failure another attempt follows, as in the coordination loop."""
 
-    @each_fault
-    @each_exact_kind
-    def test_a_failed_write_is_made_good_by_the_replay(
-        self, kind: StateKind, fault: WriteFault
-    ) -> None:
+    def _failed(self, kind: StateKind, fault: WriteFault, updates: dict[str, int]) -> Batches:
+        """Return batches of which the second one has failed in a write."""
         faulty = FaultyMap(self.new(kind))
         batches = self.batches(kind, faulty)
         batches.commit({"x": 1, "y": 1})
         batches.claim()
         faulty.plan[:] = [fault]
         with pytest.raises(StoreError, match="injected"):
-            batches.write({"x": 10, "y": 10})
+            batches.write(updates)
+        return batches
+
+    @each_fault
+    @each_exact_kind
+    def test_a_failed_write_is_made_good_by_the_replay(
+        self, kind: StateKind, fault: WriteFault
+    ) -> None:
+        batches = self._failed(kind, fault, {"x": 10, "y": 10})
 
         batches.commit({"x": 10, "y": 10})
 
@@ -63,13 +69,7 @@ class LossSuite(StoreHooks):
     def test_a_failed_write_of_an_opaque_batch_leaves_no_trace_when_its_tuples_change(
         self, fault: WriteFault
     ) -> None:
-        faulty = FaultyMap(self.new(OPAQUE))
-        batches = self.batches(OPAQUE, faulty)
-        batches.commit({"x": 1, "y": 1})
-        batches.claim()
-        faulty.plan[:] = [fault]
-        with pytest.raises(StoreError, match="injected"):
-            batches.write({"x": 100, "new": 100})
+        batches = self._failed(OPAQUE, fault, {"x": 100, "new": 100})
 
         batches.commit({"y": 1})
         assert batches.found("x", "y", "new") == [1, 2, None]
