@@ -534,7 +534,8 @@ def test_the_kit_needs_pytest_and_the_rest_of_the_test_kit_does_not():
         import sys
         sys.modules["pytest"] = sys.modules["hypothesis"] = None
         import waterspout.testing
-        from waterspout.testing import Batches, FaultyMap
+        from waterspout.testing import Batches
+        from waterspout.testing.faulty import FaultyMap
         try:
             waterspout.testing.StateConformance
         except ImportError as error:

@@ -7,7 +7,6 @@ names a message by an id that must stay the same, because replays are counted by
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from itertools import chain
 
 __all__ = ["Acknowledgements", "Deliveries"]
 
@@ -144,10 +143,6 @@ class Deliveries:
             self._hints.clear()
         self._hints[name] = number
         return msg_id
-
-    def __repr__(self) -> str:
-        orphans = sum(1 for _ in chain.from_iterable(self._orphans.values()))
-        return f"<Deliveries: {len(self)} open, {orphans} of them without a delivery>"
 
 
 def _taken(ids_by_name: dict[str, dict[str, None]], name: str) -> str | None:
