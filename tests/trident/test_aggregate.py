@@ -23,8 +23,8 @@ from waterspout.trident import (
     Sum,
 )
 from waterspout.trident.operations.contracts import OperationContext
-from waterspout.trident.plan.nodes import Aggregation
-from waterspout.trident.runtime.aggregate import AggregateStep, combine_partials, run_aggregate
+from waterspout.trident.plan.nodes import Aggregate, Aggregation
+from waterspout.trident.runtime.aggregate import combine_partials, run_aggregate
 
 HERE = OperationContext(0, 1)
 
@@ -64,9 +64,10 @@ class TopTwo(Aggregator[Counter]):
 def step(aggregator, out, *, group=None, fields=("word",), keys="word string"):
     prefix = Schema.parse(keys).fields if group else ()
     schema = Schema((*prefix, *Schema.parse(out).fields))
-    part = Aggregation(Schema(tuple((f, None) for f in fields)), aggregator, Schema.parse(out))
-    return AggregateStep(
-        "aggregate(it)", (part,), group or (), bool(group), schema, schema, finished=True
+    inputs = Schema(tuple((f, "string") for f in fields))
+    part = Aggregation(inputs, aggregator, Schema.parse(out))
+    return Aggregate(
+        number=1, name="aggregate(it)", schema=schema, group=group, aggregations=(part,)
     )
 
 
@@ -242,9 +243,9 @@ def sales(*rows):
 
 
 def test_several_columns_are_folded_together_and_combine_from_partial_results():
-    inputs = Schema(tuple((f, None) for f in COLUMNS.input_fields))
+    inputs = SALES.select(COLUMNS.input_fields, where="sales")
     part = Aggregation(inputs, COLUMNS, Schema(OUT.fields[1:]))
-    step = AggregateStep("sales", (part,), ("city",), True, OUT, OUT, finished=True)
+    step = Aggregate(number=1, name="sales", schema=OUT, group=("city",), aggregations=(part,))
     first = sales(("paris", 1.5, 7), ("paris", 2.0, 3), ("rome", None, None))
     second = sales(("paris", 0.5, 5), ("rome", 1.0, 9))
 

@@ -20,10 +20,10 @@ from waterspout.trident import (
     TridentTopology,
     expr,
 )
-from waterspout.trident.plan.chains import python_chain, python_chains
 from waterspout.trident.plan.costs import Case, cases, cost_of
 from waterspout.trident.plan.notes import notes_of
 from waterspout.trident.plan.plan import Phase
+from waterspout.trident.plan.schedule import python_chains
 
 
 class Largest(CombinerAggregator[int]):
@@ -111,7 +111,6 @@ def test_a_projection_before_a_visit_or_behind_it_stays_in_the_jvm():
     plan = topology.plan()
 
     assert [[node.number for node in chain] for chain in python_chains(plan)] == [[3, 4]]
-    assert python_chain(plan, plan.nodes[1]) == python_chain(plan, plan.nodes[4]) == []
 
 
 def test_a_stream_used_twice_ends_a_visit():

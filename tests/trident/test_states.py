@@ -25,11 +25,9 @@ from waterspout.trident import (
     StateUpdater,
     TridentTopology,
 )
-from waterspout.trident.plan.nodes import CombineInto, ReduceInto, UpdateWith
+from waterspout.trident.plan.nodes import CombineInto, Query, ReduceInto, Update, UpdateWith
 from waterspout.trident.plan.plan import Shape, StateSpec
 from waterspout.trident.runtime.states import (
-    QueryStep,
-    UpdateStep,
     open_state,
     run_query,
     run_update,
@@ -105,8 +103,11 @@ def spec(shape=Shape.MAP, factory=None, partitions=1):
 
 
 def update(updating, state, *rows, shape=Shape.MAP, txid=1, schema=COUNTED, want_new=True, **more):
-    step = UpdateStep("update of state1", spec(shape), updating, schema, want_new)
-    new = run_update(step, state, table(*rows), claim(txid, **more), Config(), 0)
+    node = Update(
+        number=1, name="update of state1", schema=schema, state="state1", updating=updating
+    )
+    found, at = table(*rows), claim(txid, **more)
+    new = run_update(node, spec(shape), state, found, at, Config(), 0, want_new=want_new)
     return None if new is None else [tuple(row.values()) for row in new.to_pylist()]
 
 
@@ -256,9 +257,13 @@ def test_an_aggregator_is_cleaned_up_when_the_update_fails():
 
 
 def ask(query, state, *words, shape=Shape.MAP, out="found bigint", seen_by=None):
-    step = QueryStep("state_query(it)", spec(shape), query, ("word",), Schema.parse(out))
+    made = Schema.parse(out)
+    node = Query(
+        number=1, name="state_query(it)", schema=made, state="state1", fields=("word",),
+        query=query, out=made,
+    )  # fmt: skip
     batch = pa.record_batch({"word": pa.array(words, pa.string())})
-    answered = run_query(step, state, batch, seen_by, Config(), 0)
+    answered = run_query(node, spec(shape), state, batch, seen_by, Config(), 0)
     return [tuple(row.values()) for row in answered.to_pylist()]
 
 

@@ -39,7 +39,7 @@ def _in_process(node, parents, building):
 
 def register_on_spark() -> None:
     """Say what it becomes on Spark; a test without Spark need not import that package."""
-    from waterspout.spark.lowering import lowers
+    from waterspout.spark.lowerings import lowers
 
     @lowers(Distinct)
     def _on_spark(node, parents, building):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from functools import cached_property
+from functools import cached_property, partial
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -13,21 +13,20 @@ from pyspark.sql import functions as F
 from waterspout.arrow import arrow_schema
 from waterspout.config import Config
 from waterspout.schema import Schema
-from waterspout.spark import lowerings as _register  # noqa: F401  (each kind of node says what it is)
-from waterspout.spark.lowering import Building, lowers
+from waterspout.spark.lowerings import Building, lowers
 from waterspout.spark.reads import from_table, read_frame
 from waterspout.spark.session import SparkRuntime
 from waterspout.spark.spreading import dealt, everywhere, spread, with_unreal
-from waterspout.spark.tasks import RowsTask
+from waterspout.spark.tasks import PartitionTask
 from waterspout.spouts.reads import POSITION, Read
 from waterspout.transactional.attempt import TransactionAttempt
 from waterspout.trident.isolation.letters import ASIDE
 from waterspout.trident.plan.exchange import Exchange
-from waterspout.trident.plan.nodes import CombineInto, Node, Query, ReduceInto, Update, UpdateWith
+from waterspout.trident.plan.nodes import CombineInto, Node, Query, ReduceInto, Update
 from waterspout.trident.plan.plan import Plan
 from waterspout.trident.plan.schedule import Derive, ReadSource
 from waterspout.trident.runtime.routing import PARTITION
-from waterspout.trident.runtime.rows import row_step
+from waterspout.trident.runtime.rows import row_step, run_steps
 
 __all__ = ["Compiler"]
 
@@ -66,9 +65,9 @@ class Compiler:
         if step.chain:
             before = step.chain[0].parents[0]
             parent = self._only_read(before, made[before])
-            steps = (row_step(one, self._plan.kept[one]) for one in step.chain)
-            setting = self.building(attempt).setting(node)
-            task = RowsTask(setting, tuple(one for one in steps if one is not None))
+            steps = [row_step(one, self._plan.kept[one]) for one in step.chain]
+            run = partial(run_steps, [one for one in steps if one is not None])
+            task = PartitionTask(self.building(attempt).setting(node), run, kill_point=True)
             return parent.mapInArrow(task, self._plan.kept[node].ddl())
         parents = [made[parent] for parent in node.parents]
         building = self.building(attempt, step.exchanges)
@@ -110,7 +109,7 @@ class Compiler:
     def with_partition(self, node: Update, frame: DataFrame) -> DataFrame:
         """Add the column that says which partition of the state each row goes to."""
         numbered = self._with_partition(node, frame)
-        if isinstance(node.updating, UpdateWith) and node.updating.every_batch:
+        if node.every_batch:
             return with_unreal(numbered, self._spark, self._plan.states[node.state].partitions)
         return numbered
 

@@ -28,7 +28,6 @@ class SparkEngine(PhaseEngine):
         self._steps = StepRunner(runtime, plan, conf)
 
     def close(self) -> None:
-        """Wait for the threads and close the states."""
         super().close()
         self._steps.close()
 

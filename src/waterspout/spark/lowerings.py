@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial, reduce
 from typing import Any
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from waterspout.config import Config
 from waterspout.errors import TopologyError
-from waterspout.spark.joining import joined, merged, packed
-from waterspout.spark.lowering import Building, lowers
 from waterspout.spark.native import native_columns
 from waterspout.spark.spreading import everywhere, never_empty, repartitioned
-from waterspout.spark.tasks import AggregateTask, IsolatedTask, QueryTask, ReduceTask
+from waterspout.spark.tasks import PartitionTask, TaskSetting, ask
 from waterspout.state.head import Claim
+from waterspout.transactional.attempt import TransactionAttempt
 from waterspout.trident.isolation.letters import ASIDE
-from waterspout.trident.isolation.running import isolated_steps
+from waterspout.trident.isolation.running import isolated_steps, run_isolated
 from waterspout.trident.operations.adapters import SqlExpression
 from waterspout.trident.operations.functions import Split
-from waterspout.trident.plan.exchange import Deal
+from waterspout.trident.plan.exchange import Deal, Exchange
+from waterspout.trident.plan.lowering import Lowerings
 from waterspout.trident.plan.nodes import (
     Aggregate,
     Each,
@@ -31,6 +33,7 @@ from waterspout.trident.plan.nodes import (
     Mapped,
     Merge,
     MultiReduce,
+    Node,
     Project,
     Query,
     Repartition,
@@ -38,11 +41,52 @@ from waterspout.trident.plan.nodes import (
     SortedOut,
     Transform,
 )
-from waterspout.trident.runtime.aggregate import aggregate_step
-from waterspout.trident.runtime.joins import reduce_step
-from waterspout.trident.runtime.states import QueryStep
+from waterspout.trident.plan.plan import Plan
+from waterspout.trident.runtime.aggregate import combine_partials, partial_schema, run_aggregate
+from waterspout.trident.runtime.joins import STREAM, packed_name, packed_schema, run_multi_reduce
 
-__all__ = ["asked_by_tasks"]
+__all__ = ["Building", "Lowering", "asked_by_tasks", "lowers"]
+
+
+_JOINS = {
+    (True, True): "inner",
+    (True, False): "left",
+    (False, True): "right",
+    (False, False): "full",
+}
+
+
+@dataclass(frozen=True)
+class Building:
+    """What a lowering may know: the plan, the attempt, and how the node's rows are to move."""
+
+    spark: SparkSession
+    plan: Plan
+    conf: Config
+    attempt: TransactionAttempt
+    exchanges: tuple[Exchange, ...] = ()
+    no_requests: DataFrame | None = None
+    """Stands for the requests of all batches in which nobody asks for a dead letter."""
+
+    casts: dict[Node, tuple[str, ...]] = field(default_factory=dict)
+    """Which columns of an expression have another type than the stream says; filled once."""
+
+    @property
+    def exchange(self) -> Exchange | None:
+        """How rows move on their way into the node; None: they stay where they are."""
+        return next((one for one in self.exchanges if not one.behind), None)
+
+    def setting(self, node: Node | None = None) -> TaskSetting:
+        """Return what tasks of a node must know."""
+        width = None if node is None else self.plan.width_of(node)
+        return TaskSetting.now(self.conf, self.attempt.txid, width)
+
+
+Lowering = Callable[[Any, Sequence[DataFrame], Building], DataFrame]
+"""From a node and the frames of its parents to the node's own frame."""
+
+lowers: Lowerings[Lowering] = Lowerings("on Spark")
+"""Registers what nodes of some kinds become on Spark."""
 
 
 @lowers(Each, Mapped)
@@ -51,8 +95,8 @@ def _native(node: Each | Mapped, parents: Sequence[DataFrame], building: Buildin
     beside = () if isinstance(node, Each) else node.beside
     rest = ["*"] if isinstance(node, Each) else []
     out = node.out if isinstance(node, Each) else node.schema.without(beside)
-    if isinstance(node.function, Split):
-        pattern, name = re.escape(node.function.separator), out.names[0]
+    if isinstance(node.operation, Split):
+        pattern, name = re.escape(node.operation.separator), out.names[0]
         words = F.explode(F.split(F.col(node.fields[0]), pattern, -1)).alias(name)
         frame = parent.select(*rest, words, *beside).where(F.col(name) != "")
     else:
@@ -68,7 +112,7 @@ def _native(node: Each | Mapped, parents: Sequence[DataFrame], building: Buildin
 
 @lowers(Keep)
 def _kept(node: Keep, parents: Sequence[DataFrame], building: Building) -> DataFrame:
-    predicate = _column(node.predicate)
+    predicate = _column(node.operation)
     if building.plan.gives_everywhere(node):
         # If Spark found out that nothing comes through it would run no task, and each partition
         # is to give something.
@@ -121,26 +165,27 @@ def _aggregated(node: Aggregate, parents: Sequence[DataFrame], building: Buildin
         # Spark finds that its own shuffle has done this already: there is only one.
         return frame.repartition(exchange.partitions or 1, *exchange.fields)
     rows = parent.select(*(node.inputs or parent.columns[:1]))
-    step, setting, ddl = aggregate_step(node), building.setting(node), node.schema.ddl()
-    whole = AggregateTask(setting, step, partial=False, combine=False)
+    alone, setting, ddl = node.alone(), building.setting(node), node.schema.ddl()
+    run = partial(run_aggregate, alone, batch_id=setting.txid)
+    whole = PartitionTask(setting, run)
     if node.scope is not Scope.BATCH:
         if setting.partitions == 1 and node.group is None:
             rows = never_empty(rows, building.spark)
         return rows.mapInArrow(whole, ddl)
-    alone = replace(setting, partitions=1)
+    in_one = replace(setting, partitions=1)
     if exchange is None:
         rows = never_empty(rows, building.spark) if node.group is None else rows.coalesce(1)
-        return rows.mapInArrow(replace(whole, setting=alone), ddl)
-    if step.partial is not None:
+        return rows.mapInArrow(replace(whole, setting=in_one), ddl)
+    if node.combines:
         here = building.setting(node.parents[0])
-        partial = AggregateTask(here, step, partial=True, combine=False)
-        rows = rows.mapInArrow(partial, step.partial.ddl())
-        whole = AggregateTask(setting, step, partial=False, combine=True)
+        first = PartitionTask(here, partial(run, partial=True))
+        rows = rows.mapInArrow(first, partial_schema(node).ddl())
+        whole = PartitionTask(setting, partial(combine_partials, alone))
     if node.group is not None:
         number = () if exchange.partitions is None else (exchange.partitions,)
         return rows.repartition(*number, *exchange.fields).mapInArrow(whole, ddl)
     together = never_empty(rows, building.spark, shuffle=True)
-    return together.mapInArrow(replace(whole, setting=alone), ddl)
+    return together.mapInArrow(replace(whole, setting=in_one), ddl)
 
 
 @lowers(Isolated)
@@ -152,7 +197,8 @@ def _isolated(node: Isolated, parents: Sequence[DataFrame], building: Building) 
         rows = rows.unionByName(requests.select(*empty, ASIDE))
         width = building.plan.width_of(node)
         rows = rows if width is None else rows.coalesce(width)
-    task = IsolatedTask(building.setting(node), isolated_steps(node))
+    run = partial(run_isolated, isolated_steps(node))
+    task = PartitionTask(building.setting(node), run, kill_point=True)
     return rows.mapInArrow(task, node.schema.ddl())
 
 
@@ -166,17 +212,45 @@ def _sorted_out(node: SortedOut, parents: Sequence[DataFrame], building: Buildin
 def _merged(node: Merge, parents: Sequence[DataFrame], building: Building) -> DataFrame:
     pairs = list(zip(node.parents, parents, strict=True))
     there = [pair for pair in pairs if pair[1] is not building.no_requests] or pairs[:1]
-    return merged(replace(node, parents=tuple(p for p, _ in there)), [f for _, f in there])
+    names = node.schema.names
+    sides = [frame.select(*parent.schema.names).toDF(*names) for parent, frame in there]
+    return reduce(DataFrame.union, sides)
 
 
 @lowers(Join)
 def _joined(node: Join, parents: Sequence[DataFrame], building: Building) -> DataFrame:
-    return joined(node, parents)
+    """Join frames one after the other; nulls are equal to each other, as in a grouping."""
+    made: DataFrame | None = None
+    must = False
+    for number, frame in enumerate(parents):
+        side = _renamed(node, number, frame)
+        wanted = not node.optional[number]
+        if made is None:
+            made, must = _as_left(node, side), wanted
+            continue
+        keys = range(len(node.keys[0]))
+        same = reduce(Column.__and__, [F.col(f"_k{i}").eqNullSafe(F.col(f"_r{i}")) for i in keys])
+        made = made.join(side, same, _JOINS[must, wanted])
+        if not must:
+            # Where the left side is never missing its keys stay as they are: Spark then knows
+            # that the rows lie right for the next join.
+            for i in keys:
+                made = made.withColumn(f"_k{i}", F.coalesce(F.col(f"_k{i}"), F.col(f"_r{i}")))
+        made = made.drop(*(f"_r{i}" for i in keys))
+        must = must or wanted
+    assert made is not None
+    names = [] if node.preserve else [f"_k{i}" for i in range(len(node.keys[0]))]
+    for number, parent in enumerate(node.parents):
+        for column, name in enumerate(parent.schema.names):
+            if node.preserve or name not in node.keys[number]:
+                names.append(_own(number, column))
+    pairs = zip(names, node.schema.names, strict=True)
+    return made.select(*(F.col(made_name).alias(name) for made_name, name in pairs))
 
 
 @lowers(MultiReduce)
 def _reduced(node: MultiReduce, parents: Sequence[DataFrame], building: Building) -> DataFrame:
-    rows, exchange = packed(node, parents), building.exchange
+    rows, exchange = _packed(node, parents), building.exchange
     assert exchange is not None
     if exchange.deal is Deal.BY_FIELDS:
         keys = [f"_g{i}" for i in range(len(exchange.fields))]
@@ -186,7 +260,7 @@ def _reduced(node: MultiReduce, parents: Sequence[DataFrame], building: Building
         rows = never_empty(rows, building.spark)
     else:
         rows = everywhere(rows, exchange.partitions or 1, building.spark)
-    task = ReduceTask(building.setting(node), reduce_step(node))
+    task = PartitionTask(building.setting(node), partial(run_multi_reduce, node.alone()))
     return rows.mapInArrow(task, node.schema.ddl())
 
 
@@ -202,10 +276,46 @@ def asked_by_tasks(
 
     With a claim, the state is seen as that batch finds it.
     """
-    step = QueryStep.of(node, building.plan.states[node.state])
-    task = QueryTask(building.setting(node), step, claim)
-    return parent.mapInArrow(task, node.schema.ddl())
+    run = partial(ask, node.alone(), building.plan.states[node.state], claim)
+    return parent.mapInArrow(PartitionTask(building.setting(node), run), node.schema.ddl())
 
 
 def _column(operation: Any) -> Column:
     return F.expr(operation.text) if isinstance(operation, SqlExpression) else operation
+
+
+def _packed(node: MultiReduce, frames: Sequence[DataFrame]) -> DataFrame:
+    """Return the rows of all frames as rows with columns for each of them."""
+    schema = packed_schema(node)
+    sides = []
+    for number, frame in enumerate(frames):
+        sources = {STREAM: F.lit(number)}
+        if node.groups is not None:
+            sources |= {f"_g{i}": F.col(name) for i, name in enumerate(node.groups[number])}
+        for i, name in enumerate(node.fields[number]):
+            sources[packed_name(number, i)] = F.col(name)
+        nothing = F.lit(None)
+        sides.append(
+            frame.select(
+                *(sources.get(name, nothing).cast(str(kind)).alias(name) for name, kind in schema)
+            )
+        )
+    return reduce(DataFrame.union, sides)
+
+
+def _renamed(node: Join, number: int, frame: DataFrame) -> DataFrame:
+    """Give keys and fields names that no other side has."""
+    keys = [F.col(name).alias(f"_r{i}") for i, name in enumerate(node.keys[number])]
+    names = node.parents[number].schema.names
+    fields = [F.col(name).alias(_own(number, i)) for i, name in enumerate(names)]
+    return frame.select(*keys, *fields)
+
+
+def _as_left(node: Join, side: DataFrame) -> DataFrame:
+    for i in range(len(node.keys[0])):
+        side = side.withColumnRenamed(f"_r{i}", f"_k{i}")
+    return side
+
+
+def _own(number: int, column: int) -> str:
+    return f"_j{number}_{column}"

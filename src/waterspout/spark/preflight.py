@@ -25,11 +25,11 @@ from waterspout.topology.pickling import require_picklable
 from waterspout.transactional.attempt import TransactionAttempt
 from waterspout.trident.isolation.rewriting import letters_location, with_letters
 from waterspout.trident.operations.coercion import is_expression
-from waterspout.trident.plan.costs import Case, usual_facts
+from waterspout.trident.plan.costs import Case, cost_of
 from waterspout.trident.plan.explain import refuse_weak
 from waterspout.trident.plan.nodes import Node, Project, RowNode
 from waterspout.trident.plan.plan import Plan
-from waterspout.trident.plan.schedule import Derive, schedule
+from waterspout.trident.plan.schedule import Derive
 from waterspout.trident.runtime.states import open_headed_states
 from waterspout.trident.topology import TridentTopology
 from waterspout.trident.windowing.store import WindowsFile
@@ -116,7 +116,7 @@ def dry_compile(plan: Plan, conf: Config, runtime: SparkRuntime) -> None:
     """Build every DataFrame over empty inputs, so that a bad expression shows now."""
     compiler = Compiler(runtime, plan, conf)
     made: dict[Node, Any] = {}
-    for step in schedule(plan, conf, usual_facts(plan, Case.COLLECTED)):
+    for step in cost_of(plan, conf, Case.COLLECTED).schedule:
         if isinstance(step, Derive):
             for node in step.nodes:
                 alone = () if not step.chain else (node,)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from functools import partial
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -13,10 +13,10 @@ from pyspark.sql import functions as F
 from waterspout import faults
 from waterspout.arrow import ddl_of, table_of_rows
 from waterspout.config import Config
-from waterspout.errors import FailedException, TopologyError
+from waterspout.errors import TopologyError
 from waterspout.schema import Schema
 from waterspout.spark.session import SparkRuntime
-from waterspout.spark.tasks import FAILED_MARK, plan_of
+from waterspout.spark.tasks import PartitionTask, TaskSetting
 from waterspout.spouts.emission import emitted
 from waterspout.spouts.reads import (
     POSITION,
@@ -28,8 +28,9 @@ from waterspout.spouts.reads import (
     RowsRead,
 )
 from waterspout.transactional.attempt import TransactionAttempt
+from waterspout.trident.operations.contracts import OperationContext
 
-__all__ = ["EmitTask", "from_table", "read_frame"]
+__all__ = ["from_table", "read_frame"]
 
 _TASK_BYTES = 32_000_000
 """A task never reads more than this because of `_share_of_cores`."""
@@ -60,8 +61,14 @@ def read_frame(
         case FilesRead():
             return _files(runtime, read, conf, with_position=with_position)
         case EmitRead():
-            task = EmitTask(read, conf, attempt, 1, _faults(), with_position=with_position)
-            return _emitted(runtime, task, tasks)
+            schema = _with_position(read.schema, with_position=with_position)
+            if not read.partitions:
+                return _nothing(runtime, schema)
+            number = _emitters(runtime, read, tasks)
+            setting = TaskSetting.now(conf, attempt.txid, number)
+            task = PartitionTask(setting, partial(_emit, read, attempt, number, with_position))
+            numbers = runtime.spark.range(0, number, 1, number)
+            return numbers.mapInArrow(task, schema.ddl())
         case FrameRead():
             return _frame(runtime, read, with_position=with_position)
 
@@ -115,56 +122,27 @@ def _share_of_cores(
     return frame.coalesce(max(share, -(-read.size_bytes // _TASK_BYTES)))
 
 
-@dataclass(frozen=True)
-class EmitTask:
-    """What a Python worker runs for its share of a batch that emitters emit."""
-
-    read: EmitRead
-    conf: Config
-    attempt: TransactionAttempt
-    tasks: int
-    plan: str | None
-    with_position: bool
-
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Emit the shares whose numbers are the rows."""
-        faults.install(None if self.plan is None else plan_of(self.plan))
-        for batch in batches:
-            for index in batch.column(0).to_pylist():
-                faults.point("processing", txid=self.attempt.txid, partition=index)
-                yield from self._share(index)
-
-    def _share(self, index: int) -> Iterator[pa.RecordBatch]:
-        try:
-            yield from emitted(
-                self.read,
-                self.conf,
-                self.attempt,
-                index,
-                self.tasks,
-                with_position=self.with_position,
-            )
-        except FailedException as error:
-            raise FailedException(f"{FAILED_MARK} {error}") from error
+def _emit(
+    read: EmitRead,
+    attempt: TransactionAttempt,
+    tasks: int,
+    with_position: bool,
+    batches: Iterable[pa.RecordBatch],
+    conf: Config,
+    context: OperationContext,
+) -> Iterator[pa.RecordBatch]:
+    """Emit, on a Python worker, the shares whose numbers are the rows."""
+    for batch in batches:
+        for index in batch.column(0).to_pylist():
+            faults.point("processing", txid=attempt.txid, partition=index)
+            yield from emitted(read, conf, attempt, index, tasks, with_position=with_position)
 
 
-def _emitted(runtime: SparkRuntime, task: EmitTask, tasks: int | None) -> DataFrame:
-    read = task.read
-    schema = _with_position(read.schema, with_position=task.with_position)
+def _emitters(runtime: SparkRuntime, read: EmitRead, tasks: int | None) -> int:
     shares = len(read.partitions)
-    if not shares:
-        return _nothing(runtime, schema)
     tasks = tasks or (runtime.cores if read.is_partitioned else 1) or shares
-    if read.is_partitioned:
-        tasks = min(shares, tasks)  # more would have nothing to do
-    numbers = runtime.spark.range(0, tasks, 1, tasks)
-    emit = EmitTask(read, task.conf, task.attempt, tasks, task.plan, task.with_position)
-    return numbers.mapInArrow(emit, schema.ddl())
-
-
-def _faults() -> str | None:
-    plan = faults.current_plan()
-    return None if plan is None else plan.to_json()
+    # More than there are shares would have nothing to do.
+    return min(shares, tasks) if read.is_partitioned else tasks
 
 
 def _frame(runtime: SparkRuntime, read: FrameRead, *, with_position: bool) -> DataFrame:

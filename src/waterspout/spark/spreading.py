@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from waterspout.spark.tasks import REAL, RouteTask, StripTask, TaskSetting
+from waterspout.spark.tasks import REAL, PartitionTask, TaskSetting, only_real, route
 from waterspout.trident.plan.exchange import Deal, Exchange
 from waterspout.trident.plan.nodes import Repartition, Route
 from waterspout.trident.plan.plan import Shape, StateSpec
@@ -98,14 +99,14 @@ def dealt(frame: DataFrame, n: int, spark: SparkSession, *, every: bool) -> Data
     real = with_unreal(frame, spark, n)
     there = real.repartitionById(n, F.col(PARTITION)).drop(PARTITION)
     schema = ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in fields)
-    return there.mapInArrow(StripTask(), schema)
+    return there.mapInArrow(only_real, schema)
 
 
 def _with_partition(node: Repartition, frame: DataFrame, n: int, setting: TaskSetting) -> DataFrame:
     """Add the column that says to which partition each row goes."""
     if node.route is Route.CUSTOM:
         fields = [f"`{f.name}` {f.dataType.simpleString()}" for f in frame.schema.fields]
-        task = RouteTask(setting, node.grouping, n, node.title)
+        task = PartitionTask(setting, partial(route, node.grouping, n, node.title))
         return frame.mapInArrow(task, ", ".join([*fields, f"`{PARTITION}` int"]))
     return frame.withColumn(PARTITION, _partition(node, n, setting.txid))
 

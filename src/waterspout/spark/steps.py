@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,7 +27,7 @@ from waterspout.state.head import Claim
 from waterspout.transactional.attempt import TransactionAttempt
 from waterspout.trident.isolation.letters import ASIDE, LETTER_MARK
 from waterspout.trident.plan.exchange import Deal, Exchange
-from waterspout.trident.plan.nodes import Node, Source, Update
+from waterspout.trident.plan.nodes import Node, Query, Source, Update
 from waterspout.trident.plan.plan import Plan, StateSpec
 from waterspout.trident.plan.schedule import (
     AskState,
@@ -47,8 +47,6 @@ from waterspout.trident.plan.schedule import (
 )
 from waterspout.trident.runtime.routing import PARTITION
 from waterspout.trident.runtime.states import (
-    QueryStep,
-    UpdateStep,
     open_state,
     run_query,
     run_update,
@@ -206,9 +204,8 @@ class StepRunner:
             table = self._compiler.numbered(self._moved(source, batch)).toArrow()
         else:
             table = self._table(batch.rows[source])
-        query = QueryStep.of(node, spec)
         answered = [
-            self._answered(query, partition, rows, seen_by, claim=batch.claim)
+            self._answered(node, partition, rows, seen_by, claim=batch.claim)
             for partition, rows in batches_by_partition(spec, table)
         ]
         answers = pa.Table.from_batches(answered) if answered else _nothing(node)
@@ -220,18 +217,20 @@ class StepRunner:
 
     def _answered(
         self,
-        query: QueryStep,
+        node: Query,
         partition: int,
         rows: pa.RecordBatch,
         seen_by: Claim | None,
         *,
         claim: Claim | None,
     ) -> pa.RecordBatch:
-        if claim is not None:  # one thread commits; it has a connection for the whole run
-            state = self._state(query.spec, partition, claim)
-            return run_query(query, state, rows, seen_by, self._conf, partition)
-        with closing(open_state(query.spec, self._conf, partition, None)) as state:
-            return run_query(query, state, rows, seen_by, self._conf, partition)
+        spec = self._plan.states[node.state]
+        with ExitStack() as opened:
+            if claim is not None:  # one thread commits; it has a connection for the whole run
+                state = self._state(spec, partition, claim)
+            else:
+                state = opened.enter_context(closing(open_state(spec, self._conf, partition, None)))
+            return run_query(node, spec, state, rows, seen_by, self._conf, partition)
 
     def _write(self, step: WriteState, batch: BatchRows) -> None:
         node, spec = step.node, self._plan.states[step.node.state]
@@ -240,10 +239,16 @@ class StepRunner:
             table = self._table(batch.rows[node.parents[0]])
             zeros = pa.repeat(pa.scalar(0, pa.int32()), table.num_rows)
             self._prepared(node, Collected(table.append_column(PARTITION, zeros)), batch)
-        update = UpdateStep.of(node, spec, want_new=bool(self._plan.children[node]))
+        claim, wanted = batch.claim, bool(self._plan.children[node])
         found = batch.inputs[node]
         if isinstance(found, Kept) and step.by is By.TASKS:
-            batch.rows[node] = self._write_by_tasks(update, found, batch.claim, batch)
+            setting = self._compiler.building(batch.attempt).setting()
+            task = UpdateTask(setting, node.alone(), spec, claim, wanted)
+            written = found.frame.mapInArrow(task, task.schema.ddl())
+            # Computed here, once: whoever reads the new values must not write again.
+            batch.rows[node] = (
+                keep(written, batch.staging) if wanted else Collected(written.toArrow())
+            )
             return
         keys = getattr(node.updating, "keys", ())
         tables = (
@@ -254,20 +259,12 @@ class StepRunner:
         new: list[pa.Table] = []
         for table in tables:
             for partition, rows in _by_partition(table, spec.partitions):
-                state = self._state(spec, partition, batch.claim)
-                made = run_update(update, state, rows, batch.claim, self._conf, partition)
+                state = self._state(spec, partition, claim)
+                made = run_update(
+                    node, spec, state, rows, claim, self._conf, partition, want_new=wanted
+                )
                 new += [] if made is None else [made]
         batch.rows[node] = Collected(pa.concat_tables(new) if new else _nothing(node))
-
-    def _write_by_tasks(
-        self, update: UpdateStep, found: Kept, claim: Claim, batch: BatchRows
-    ) -> Rows:
-        task = UpdateTask(self._compiler.building(batch.attempt).setting(), update, claim)
-        written = found.frame.mapInArrow(task, task.schema.ddl())
-        if update.want_new:
-            # Computed here, once: whoever reads the new values must not write again.
-            return keep(written, batch.staging)
-        return Collected(written.toArrow())
 
     def _moved(self, node: Node, batch: BatchRows) -> DataFrame:
         """Return a node's rows as a frame, on the partitions of its group."""

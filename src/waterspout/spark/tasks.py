@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -17,35 +17,23 @@ from waterspout.config import Config
 from waterspout.errors import FailedException
 from waterspout.schema import Schema
 from waterspout.state.head import Claim
-from waterspout.trident.isolation.running import IsolatedStep, run_isolated
 from waterspout.trident.operations.contracts import OperationContext
-from waterspout.trident.runtime.aggregate import AggregateStep, combine_partials, run_aggregate
-from waterspout.trident.runtime.joins import ReduceStep, run_multi_reduce
+from waterspout.trident.plan.nodes import Query, Update
+from waterspout.trident.plan.plan import StateSpec
 from waterspout.trident.runtime.routing import PARTITION, CustomRoute
-from waterspout.trident.runtime.rows import RowStep, run_steps
-from waterspout.trident.runtime.states import (
-    QueryStep,
-    UpdateStep,
-    asked_partition,
-    open_state,
-    run_query,
-    run_update,
-)
+from waterspout.trident.runtime.states import open_state, run_query, run_update
 
 __all__ = [
     "FAILED_MARK",
     "REAL",
-    "AggregateTask",
-    "IsolatedTask",
-    "QueryTask",
-    "ReduceTask",
-    "RouteTask",
-    "RowsTask",
-    "StripTask",
+    "PartitionTask",
     "TaskSetting",
     "UpdateTask",
+    "ask",
+    "only_real",
     "plan_of",
     "real_rows",
+    "route",
 ]
 
 REAL = "_waterspout_real"
@@ -71,7 +59,12 @@ class TaskSetting:
     txid: int
     partitions: int | None
     plan: str | None = None
-    attempt_id: int = 0
+
+    @classmethod
+    def now(cls, conf: Config, txid: int, partitions: int | None) -> TaskSetting:
+        """Return a setting with the kill points of this moment."""
+        plan = faults.current_plan()
+        return cls(conf, txid, partitions, None if plan is None else plan.to_json())
 
     def enter(self) -> OperationContext:
         """Take over the driver's kill points; say which partition this is."""
@@ -102,116 +95,55 @@ def _marking() -> Iterator[None]:
         raise FailedException(f"{FAILED_MARK} {error}") from error
 
 
-def _marked(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    with _marking():
-        yield from batches
-
-
 @dataclass(frozen=True)
-class RowsTask:
-    """A chain of functions and filters."""
+class PartitionTask:
+    """Runs a function over the batches of a partition."""
 
     setting: TaskSetting
-    steps: tuple[RowStep, ...]
+    run: Callable[[Iterable[pa.RecordBatch], Config, OperationContext], Iterable[pa.RecordBatch]]
+    kill_point: bool = False
+    """Whether a test can have the worker killed as it begins."""
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Run the chain over a partition."""
+        """Give the function the rows that are real."""
         context = self.setting.enter()
-        faults.point("processing", txid=self.setting.txid, partition=context.partition_index)
-        return _marked(run_steps(self.steps, batches, self.setting.conf, context))
+        if self.kill_point:
+            faults.point("processing", txid=self.setting.txid, partition=context.partition_index)
+        with _marking():
+            yield from self.run(only_real(batches), self.setting.conf, context)
 
 
-@dataclass(frozen=True)
-class IsolatedTask:
-    """A chain that puts bad rows aside."""
-
-    setting: TaskSetting
-    steps: tuple[IsolatedStep, ...]
-
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Run the chain over a partition."""
-        context = self.setting.enter()
-        faults.point("processing", txid=self.setting.txid, partition=context.partition_index)
-        return _marked(run_isolated(self.steps, batches, self.setting.conf, context))
+def only_real(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Take out the rows that are not real, behind Spark's back: the partition stays."""
+    return map(real_rows, batches)
 
 
-@dataclass(frozen=True)
-class AggregateTask:
-    """A Python aggregator: over tuples, or over the partial results of a combiner."""
-
-    setting: TaskSetting
-    step: AggregateStep
-    partial: bool
-    combine: bool
-
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Aggregate a partition."""
-        context = self.setting.enter()
-        conf, step = self.setting.conf, self.step
-        real = (real_rows(batch) for batch in batches)
-        if self.combine:
-            return _marked(combine_partials(step, real, conf, context))
-        txid = self.setting.txid
-        return _marked(run_aggregate(step, real, conf, context, txid, partial=self.partial))
+def route(
+    grouping: Any,
+    partitions: int,
+    title: str,
+    batches: Iterable[pa.RecordBatch],
+    conf: Config,
+    context: OperationContext,
+) -> Iterator[pa.RecordBatch]:
+    """Return each row once for every partition that a custom grouping chooses, with its number."""
+    chosen = CustomRoute(grouping, partitions, title)
+    return (chosen.dealt(batch, context.partition_index) for batch in batches)
 
 
-@dataclass(frozen=True)
-class ReduceTask:
-    """A multi-reducer over packed rows."""
-
-    setting: TaskSetting
-    step: ReduceStep
-
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Reduce a partition."""
-        context = self.setting.enter()
-        real = (real_rows(batch) for batch in batches)
-        return _marked(run_multi_reduce(self.step, real, self.setting.conf, context))
-
-
-@dataclass(frozen=True)
-class RouteTask:
-    """A custom grouping: each row once for every partition that it chooses."""
-
-    setting: TaskSetting
-    grouping: Any
-    partitions: int
-    title: str
-
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Add to each row the partition that it goes to."""
-        context = self.setting.enter()
-        route = CustomRoute(self.grouping, self.partitions, self.title)
-        return _marked(route.dealt(batch, context.partition_index) for batch in batches)
-
-
-@dataclass(frozen=True)
-class StripTask:
-    """Takes out the rows that are not real, behind Spark's back: the partition stays."""
-
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Leave the real rows."""
-        return (real_rows(batch) for batch in batches)
-
-
-@dataclass(frozen=True)
-class QueryTask:
-    """A query of a state that executors reach."""
-
-    setting: TaskSetting
-    step: QueryStep
-    claim: Claim | None
-
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Answer a partition, whole."""
-        context = self.setting.enter()
-        partition = asked_partition(self.step.spec, context.partition_index)
-        with closing(open_state(self.step.spec, self.setting.conf, partition, None)) as state:
-            for batch in _whole(batches):
-                with _marking():
-                    yield run_query(
-                        self.step, state, batch, self.claim, self.setting.conf, partition
-                    )
+def ask(
+    node: Query,
+    spec: StateSpec,
+    claim: Claim | None,
+    batches: Iterable[pa.RecordBatch],
+    conf: Config,
+    context: OperationContext,
+) -> Iterator[pa.RecordBatch]:
+    """Answer the queries of a partition, whole, from a state that executors reach."""
+    partition = context.partition_index % spec.partitions
+    with closing(open_state(spec, conf, partition, None)) as state:
+        for batch in _whole(batches):
+            yield run_query(node, spec, state, batch, claim, conf, partition)
 
 
 @dataclass(frozen=True)
@@ -219,28 +151,33 @@ class UpdateTask:
     """The writes of one partition in a commit phase."""
 
     setting: TaskSetting
-    step: UpdateStep
+    node: Update
+    spec: StateSpec
     claim: Claim
+    want_new: bool
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Write a partition and give its new values, if anyone wants them."""
         self.setting.enter()
-        conf = self.setting.conf
         for batch in _whole(batches):
             table = pa.Table.from_batches([batch])
             # As a rule there is one; adaptive execution may give a task several small ones.
             for partition in sorted(pc.unique(table.column(PARTITION)).to_pylist()):
                 rows = real_rows(table.filter(pc.equal(table.column(PARTITION), partition)))
-                opened = open_state(self.step.spec, conf, partition, self.claim.writer)
-                with closing(opened) as state, _marking():
-                    new = run_update(self.step, state, rows, self.claim, conf, partition)
-                if new is not None:
-                    yield from new.to_batches()
+                new = self._write(partition, rows)
+                yield from [] if new is None else new.to_batches()
+
+    def _write(self, partition: int, rows: pa.Table) -> pa.Table | None:
+        spec, claim, conf = self.spec, self.claim, self.setting.conf
+        with closing(open_state(spec, conf, partition, claim.writer)) as state, _marking():
+            return run_update(
+                self.node, spec, state, rows, claim, conf, partition, want_new=self.want_new
+            )
 
     @property
     def schema(self) -> Schema:
         """The new values; one column that stays empty where nobody wants them."""
-        return self.step.schema if self.step.want_new else Schema((("nothing", "boolean"),))
+        return self.node.schema if self.want_new else Schema((("nothing", "boolean"),))
 
 
 def _whole(batches: Iterable[pa.RecordBatch]) -> list[pa.RecordBatch]:

@@ -39,7 +39,7 @@ from waterspout.trident.plan.schedule import (
     schedule,
 )
 from waterspout.trident.runtime.rows import as_tuples
-from waterspout.trident.runtime.states import UpdateStep, open_state, run_update
+from waterspout.trident.runtime.states import open_state, run_update
 
 __all__ = ["InProcessEngine", "SimulatedCrash"]
 
@@ -123,10 +123,12 @@ class InProcessEngine(SteppedEngine[_Tables]):
 
     def _write(self, node: Update, table: pa.Table, claim: Claim) -> Iterator[pa.Table | None]:
         spec = self._plan.states[node.state]
-        step = UpdateStep.of(node, spec, want_new=bool(self._plan.children[node]))
+        wanted = bool(self._plan.children[node])
         for partition, rows in _by_partition(node, table, spec.partitions):
             with closing(open_state(spec, self._conf, partition, claim.writer)) as state:
-                yield run_update(step, state, rows, claim, self._conf, partition)
+                yield run_update(
+                    node, spec, state, rows, claim, self._conf, partition, want_new=wanted
+                )
 
 
 def _by_partition(node: Update, table: pa.Table, partitions: int) -> Iterator[tuple[int, pa.Table]]:
@@ -140,5 +142,5 @@ def _by_partition(node: Update, table: pa.Table, partitions: int) -> Iterator[tu
     ]
     for partition in range(partitions):
         rows = [row for row, owner in enumerate(owners) if owner == partition]
-        if rows or getattr(node.updating, "every_batch", False):
+        if rows or node.every_batch:
             yield partition, table.take(pa.array(rows, pa.int64()))

@@ -37,11 +37,11 @@ from waterspout.trident.plan.nodes import (
     Transform,
 )
 from waterspout.trident.plan.plan import Plan
-from waterspout.trident.runtime.aggregate import aggregate_step, run_aggregate
-from waterspout.trident.runtime.joins import join_tables, pack_tables, reduce_step, run_multi_reduce
+from waterspout.trident.runtime.aggregate import run_aggregate
+from waterspout.trident.runtime.joins import join_tables, pack_tables, run_multi_reduce
 from waterspout.trident.runtime.routing import CustomRoute
 from waterspout.trident.runtime.rows import row_step, run_steps
-from waterspout.trident.runtime.states import QueryStep, open_state, run_query
+from waterspout.trident.runtime.states import open_state, run_query
 
 __all__ = ["LocalBuilding", "LocalLowering", "local_lowering_of", "lowers_locally"]
 
@@ -100,9 +100,7 @@ def _repartitioned(
 
 @lowers_locally(Aggregate)
 def _aggregated(node: Aggregate, parents: Sequence[pa.Table], building: LocalBuilding) -> pa.Table:
-    made = run_aggregate(
-        aggregate_step(node), _batches(parents[0]), building.conf, building.context, building.txid
-    )
+    made = run_aggregate(node, _batches(parents[0]), building.conf, building.context, building.txid)
     return pa.Table.from_batches(list(made), schema=arrow_schema(node.schema))
 
 
@@ -135,18 +133,19 @@ def _joined(node: Join, parents: Sequence[pa.Table], building: LocalBuilding) ->
 @lowers_locally(MultiReduce)
 def _reduced(node: MultiReduce, parents: Sequence[pa.Table], building: LocalBuilding) -> pa.Table:
     packed = pack_tables(node, parents)
-    made = run_multi_reduce(reduce_step(node), packed, building.conf, building.context)
+    made = run_multi_reduce(node, packed, building.conf, building.context)
     return pa.Table.from_batches(list(made), schema=arrow_schema(node.schema))
 
 
 @lowers_locally(Query)
 def _asked(node: Query, parents: Sequence[pa.Table], building: LocalBuilding) -> pa.Table:
-    step = QueryStep.of(node, building.plan.states[node.state])
+    spec = building.plan.states[node.state]
     # A state that is only read has batches of its own, which ours say nothing about.
-    claim = None if step.spec.static else building.claim
-    with closing(open_state(step.spec, building.conf, 0, None)) as state:
+    claim = None if spec.static else building.claim
+    with closing(open_state(spec, building.conf, 0, None)) as state:
         answered = [
-            run_query(step, state, batch, claim, building.conf, 0) for batch in _batches(parents[0])
+            run_query(node, spec, state, batch, claim, building.conf, 0)
+            for batch in _batches(parents[0])
         ]
     return pa.Table.from_batches(answered, schema=arrow_schema(node.schema))
 

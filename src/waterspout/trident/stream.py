@@ -130,7 +130,7 @@ class Stream:
             predicate = as_filter(operation, where)
             failing = _on_error(on_error, predicate, where)
             return self._add(
-                Keep, where=where, schema=self.schema, fields=names, predicate=predicate,
+                Keep, where=where, schema=self.schema, fields=names, operation=predicate,
                 on_error=failing,
             )  # fmt: skip
         output = Schema.parse(out)
@@ -139,7 +139,7 @@ class Stream:
         schema = self.schema.append(output, where=where)
         failing = _on_error(on_error, function, where)
         return self._add(
-            Each, where=where, schema=schema, fields=names, function=function, out=output,
+            Each, where=where, schema=schema, fields=names, operation=function, out=output,
             on_error=failing,
         )  # fmt: skip
 
@@ -181,7 +181,7 @@ class Stream:
         consumer = as_consumer(operation, where)
         failing = _on_error(on_error, consumer, where)
         return self._add(
-            Keep, where=where, schema=self.schema, fields=self.fields, predicate=consumer,
+            Keep, where=where, schema=self.schema, fields=self.fields, operation=consumer,
             on_error=failing,
         )  # fmt: skip
 
@@ -434,7 +434,7 @@ class Stream:
             raise TopologyError(f"{factory!r} is not a StateFactory; a state is made by a recipe")
         if shape is not Shape.OWN:
             factory = factory.bind(keys, values)
-        finisher = updating.aggregator if isinstance(updating, CombineInto) else None
+        finisher = updating.operation if isinstance(updating, CombineInto) else None
         finishes = finisher is not None and finisher.finishes
         name = self._topology.add_state(factory, shape, finisher=finisher if finishes else None)
         update = self._add(
@@ -449,7 +449,7 @@ class Stream:
         output = _fitting(function, output, self.schema, where)
         failing = _on_error(on_error, function, where)
         return self._add(
-            Mapped, where=where, schema=output, fields=self.fields, function=function,
+            Mapped, where=where, schema=output, fields=self.fields, operation=function,
             on_error=failing,
         )  # fmt: skip
 

@@ -5,9 +5,13 @@ from __future__ import annotations
 import pytest
 
 from tests.spark.operations.support import stream_of
-from tests.trident.support import capture, finish
+from tests.trident.support import Capture, Keep, capture, finish
+from waterspout import Config
+from waterspout.schema import Schema
 from waterspout.state import MemoryMapState
 from waterspout.trident import Count, MapGet, Sum, expr
+from waterspout.trident.plan.nodes import UpdateWith
+from waterspout.trident.plan.plan import Shape
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
 
@@ -48,3 +52,20 @@ def test_a_stream_used_in_both_phases_is_computed_once(spark, tmp_path):
 
     assert calls.read_text() == "x" * 7
     assert asked.rows == [(n, None) for n in range(7)]
+
+
+@pytest.mark.parametrize("fits", [True, False], ids=["collected", "kept on the executors"])
+def test_rows_that_only_keep_partitions_from_being_empty_do_not_reach_other_readers(spark, fits):
+    """An update that is called without tuples, too, gets a row that is not real."""
+    topology, numbers = stream_of("n bigint", range(6), size=2)
+    shared = numbers.each("n", lambda n: n, out="m bigint")
+    own, nothing = Capture(), Schema(())
+    updating = UpdateWith(("n", "m"), Keep(), every_batch=True)
+    shared.update(own, Shape.OWN, shared.schema, nothing, nothing, updating)
+    other = capture(shared.filter("m", expr("m is null or m >= 0")), "n", "m")
+
+    # Results go where those of the batches before would have fitted: the first is collected.
+    limit = 10_000 if fits else 1
+    finish(topology, spark, Config(retry_backoff_millis=1, collect_max_rows=limit), timeout=200)
+
+    assert own.rows == other.rows == [(n, n) for n in range(6)]

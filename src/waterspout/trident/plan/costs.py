@@ -11,7 +11,7 @@ from waterspout.trident.plan.nodes import Aggregate, Join
 from waterspout.trident.plan.plan import Phase, Plan
 from waterspout.trident.plan.schedule import Facts, Schedule, Step, schedule
 
-__all__ = ["Case", "Cost", "case_name", "cases", "cost_of", "usual_facts"]
+__all__ = ["Case", "Cost", "case_name", "cases", "cost_of"]
 
 
 class Case(Enum):
@@ -77,18 +77,14 @@ def case_name(plan: Plan, conf: Config, case: Case) -> str:
     return "by tasks, if they do not" if by_tasks else "in chunks, if they do not"
 
 
-def usual_facts(plan: Plan, case: Case, shuffle_partitions: int | None = None) -> Facts:
-    """Return the facts of a batch in a case, in which nobody asks for dead letters."""
-    collected = [n for n in plan.updates if case is Case.COLLECTED or plan.states[n].hidden]
-    return Facts(frozenset(collected), shuffle_partitions=shuffle_partitions)
-
-
 def cost_of(plan: Plan, conf: Config, case: Case, shuffle_partitions: int | None = None) -> Cost:
-    """Return what a batch costs in a case.
+    """Return what a batch costs in a case, if nobody asks for dead letters.
 
     `shuffle_partitions`: what Spark is set to, if that is known.
     """
-    steps = schedule(plan, conf, usual_facts(plan, case, shuffle_partitions))
+    collected = [n for n in plan.updates if case is Case.COLLECTED or plan.states[n].hidden]
+    facts = Facts(frozenset(collected), shuffle_partitions=shuffle_partitions)
+    steps = schedule(plan, conf, facts)
     return Cost(steps, sum(node.broadcasts for node in plan.nodes if isinstance(node, Join)))
 
 

@@ -7,10 +7,10 @@ What planning must know of a kind of node, its class says: a new kind answers th
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from waterspout.schema import Schema
 from waterspout.spouts.base import BatchSpout
@@ -18,7 +18,6 @@ from waterspout.trident.operations.aggregators import Count
 from waterspout.trident.operations.coercion import is_expression
 from waterspout.trident.operations.contracts import (
     CombinerAggregator,
-    Operation,
     QueryFunction,
     ReducerAggregator,
     StateUpdater,
@@ -98,6 +97,10 @@ class Node:
         """Whether its own exchanges bring rows onto as many partitions as it is to have."""
         return False
 
+    def alone(self) -> Self:
+        """Return the node without what comes before it: what tasks need of it is pickled so."""
+        return replace(self, parents=())
+
     def reads(self, wanted: set[str]) -> set[str] | None:
         """Return the fields of its parents that it reads, if `wanted` of its own are read behind.
 
@@ -132,11 +135,19 @@ class RowNode(Node):
     """An operation on row after row. Neighbours in Python share one visit to a worker."""
 
     fields: tuple[str, ...]
+    operation: Any = None
+    """The user's function or filter, or a list of Spark's expressions."""
+
+    on_error: str | None = None
+
+    @property
+    def operations(self) -> Sequence[Any]:
+        given = self.operation
+        return given if isinstance(given, (list, tuple)) else [] if given is None else [given]
 
     @property
     def is_native(self) -> bool:
-        given = self.operations
-        return all(is_expression(one) or type(one) is Split for one in given)
+        return all(is_expression(one) or type(one) is Split for one in self.operations)
 
     keeps_partitions = True
 
@@ -148,13 +159,7 @@ class RowNode(Node):
 class Each(RowNode):
     """A function over some fields whose output is appended."""
 
-    function: Any
     out: Schema
-    on_error: str | None = None
-
-    @property
-    def operations(self) -> Sequence[Any]:
-        return _listed(self.function)
 
     def reads(self, wanted: set[str]) -> set[str] | None:
         if self.is_native:
@@ -166,14 +171,8 @@ class Each(RowNode):
 class Mapped(RowNode):
     """A function over some fields whose output takes the tuple's place."""
 
-    function: Any
-    on_error: str | None = None
     beside: tuple[str, ...] = ()
     """Hidden fields that stay with the tuple."""
-
-    @property
-    def operations(self) -> Sequence[Any]:
-        return _listed(self.function)
 
     def reads(self, wanted: set[str]) -> set[str] | None:
         return None if self.is_native else {*self.fields, *self.beside}
@@ -182,13 +181,6 @@ class Mapped(RowNode):
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Keep(RowNode):
     """A filter over some fields."""
-
-    predicate: Any
-    on_error: str | None = None
-
-    @property
-    def operations(self) -> Sequence[Any]:
-        return _listed(self.predicate)
 
     def reads(self, wanted: set[str]) -> set[str] | None:
         return None if self.is_native else set(self.fields) | wanted
@@ -487,12 +479,7 @@ class CombineInto:
 
     keys: tuple[str, ...]
     values: tuple[str, ...]
-    aggregator: CombinerAggregator[Any]
-
-    @property
-    def operation(self) -> Operation:
-        """The user's operation in the update."""
-        return self.aggregator
+    operation: CombinerAggregator[Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -502,12 +489,7 @@ class ReduceInto:
     keys: tuple[str, ...]
     fields: tuple[str, ...]
     value: str
-    aggregator: ReducerAggregator[Any]
-
-    @property
-    def operation(self) -> Operation:
-        """The user's operation in the update."""
-        return self.aggregator
+    operation: ReducerAggregator[Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -518,13 +500,8 @@ class UpdateWith:
     """
 
     fields: tuple[str, ...]
-    updater: StateUpdater[Any]
+    operation: StateUpdater[Any]
     every_batch: bool = False
-
-    @property
-    def operation(self) -> Operation:
-        """The user's operation in the update."""
-        return self.updater
 
 
 Updating = CombineInto | ReduceInto | UpdateWith
@@ -541,6 +518,11 @@ class Update(Node):
     def operations(self) -> Sequence[Any]:
         return [self.updating.operation]
 
+    @property
+    def every_batch(self) -> bool:
+        """Whether the state is updated without tuples, too."""
+        return isinstance(self.updating, UpdateWith) and self.updating.every_batch
+
     is_native = False
     keeps_partitions = True
 
@@ -548,7 +530,3 @@ class Update(Node):
 @dataclass(frozen=True, eq=False, kw_only=True)
 class NewValues(Node):
     """The new values of an update, as a stream."""
-
-
-def _listed(operation: Any) -> Sequence[Any]:
-    return list(operation) if isinstance(operation, (list, tuple)) else [operation]

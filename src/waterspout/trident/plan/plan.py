@@ -13,7 +13,6 @@ from waterspout.schema import Schema
 from waterspout.spouts.base import SpoutKind
 from waterspout.state.base import StateFactory, StateKind
 from waterspout.trident.operations.contracts import CombinerAggregator
-from waterspout.trident.plan.fields import kept_fields
 from waterspout.trident.plan.nodes import (
     Aggregate,
     Isolated,
@@ -114,8 +113,23 @@ class Plan:
 
     @cached_property
     def kept(self) -> dict[Node, Schema]:
-        """The fields of each node that are read by anybody."""
-        return kept_fields(self.nodes, self.children)
+        """The fields of each node that are read behind it, in their order.
+
+        Only what runs in Python leaves fields out; in the JVM Spark does so by itself.
+        """
+        read: dict[Node, set[str]] = {}
+        for node in reversed(self.nodes):
+            names = node.schema.names
+            wanted: set[str] = set()
+            for child in self.children[node]:
+                found = child.reads(read[child])
+                wanted.update(names if found is None else found)
+            # A row without any field would have no length.
+            read[node] = set(names) if not self.children[node] else wanted or set(names[:1])
+        return {
+            node: Schema(tuple(field for field in node.schema if field[0] in read[node]))
+            for node in self.nodes
+        }
 
     @cached_property
     def widths(self) -> dict[Node, int | None]:

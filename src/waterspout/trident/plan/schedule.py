@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from waterspout.config import Config
-from waterspout.trident.plan.chains import python_chains
 from waterspout.trident.plan.exchange import Deal, Exchange
 from waterspout.trident.plan.nodes import (
     Aggregate,
@@ -21,6 +20,7 @@ from waterspout.trident.plan.nodes import (
     Node,
     Project,
     Query,
+    RowNode,
     Scope,
     SortedOut,
     Source,
@@ -43,6 +43,7 @@ __all__ = [
     "SelectHere",
     "Step",
     "WriteState",
+    "python_chains",
     "schedule",
 ]
 
@@ -181,6 +182,36 @@ class Schedule:
 def schedule(plan: Plan, conf: Config, facts: Facts) -> Schedule:
     """Return what a batch does, if these are the facts."""
     return _Scheduling(plan, conf, facts).schedule()
+
+
+def python_chains(plan: Plan) -> list[list[Node]]:
+    """Return the chains of nodes that share one visit to a Python worker, in their order."""
+    found: list[list[Node]] = []
+    inside: set[Node] = set()
+    for node in reversed(plan.nodes):
+        chain = [] if node in inside else _python_chain(plan, node)
+        if chain:
+            found.append(chain)
+            inside.update(chain)
+    return found[::-1]
+
+
+def _python_chain(plan: Plan, node: Node) -> list[Node]:
+    """Return this node and those before it that fit into one visit.
+
+    Empty if the node itself is no row operation in Python.
+    """
+    chain: list[Node] = []
+    while isinstance(node, RowNode):
+        if node.is_native and not (chain and isinstance(node, Project)):
+            break
+        chain.insert(0, node)
+        node = node.parents[0]
+        if node in plan.shared:  # it is computed once, for all who read it
+            break
+    while chain and isinstance(chain[0], Project):
+        chain.pop(0)  # in the JVM it costs nothing, and less is sent to Python
+    return chain
 
 
 class _Where(Enum):

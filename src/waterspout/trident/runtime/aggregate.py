@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -20,51 +19,21 @@ from waterspout.trident.operations.contracts import (
     ReducerAggregator,
     TridentCollector,
 )
-from waterspout.trident.plan.nodes import Aggregate, Aggregation
+from waterspout.trident.plan.nodes import Aggregate
 from waterspout.trident.runtime.rows import as_tuples, prepared, rows_to_batch
 from waterspout.tuples import TridentTuple
 
 __all__ = [
-    "AggregateStep",
     "Fold",
-    "aggregate_step",
     "combine_partials",
+    "partial_schema",
     "run_aggregate",
     "start_fold",
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class AggregateStep:
-    """Aggregators with what they must know of their node; picklable.
-
-    `partial` is how the results of a first step are carried to the second, if there are two.
-    """
-
-    title: str
-    aggregations: tuple[Aggregation, ...]
-    group: tuple[str, ...]
-    grouped: bool
-    schema: Schema
-    partial: Schema | None
-    finished: bool
-
-
-def aggregate_step(node: Aggregate) -> AggregateStep:
-    """Return a node as a step."""
-    return AggregateStep(
-        node.title,
-        node.aggregations,
-        node.group or (),
-        node.group is not None,
-        node.schema,
-        _partial_schema(node) if node.combines else None,
-        node.finished,
-    )
-
-
 def run_aggregate(
-    step: AggregateStep,
+    node: Aggregate,
     batches: Iterable[pa.RecordBatch],
     conf: Config,
     context: OperationContext,
@@ -77,38 +46,47 @@ def run_aggregate(
     `partial`: this is a first step of combiners, whose results are combined again; a
     partition without tuples then gives nothing.
     """
-    with prepared([one.aggregator for one in step.aggregations], conf, context):
-        groups = _Groups(step, batch_id)
-        if not step.grouped and not partial:
+    with prepared(node.operations, conf, context):
+        groups = _Groups(node, batch_id)
+        if node.group is None and not partial:
             groups.of(())
         for batch in batches:
-            rows = [as_tuples(batch, one.fields) for one in step.aggregations]
-            for number, key in enumerate(as_tuples(batch, step.group)):
+            rows = [as_tuples(batch, one.fields) for one in node.aggregations]
+            for number, key in enumerate(as_tuples(batch, node.group or ())):
                 for fold, tuples in zip(groups.of(key.values), rows, strict=True):
                     fold.take(tuples[number])
-        yield _collect(step, groups, partial=partial)
+        yield _collect(node, groups, partial=partial)
 
 
 def combine_partials(
-    step: AggregateStep,
+    node: Aggregate,
     batches: Iterable[pa.RecordBatch],
     conf: Config,
     context: OperationContext,
 ) -> Iterator[pa.RecordBatch]:
     """Combine the partial results of combiners into one result per group."""
-    assert step.partial is not None
-    with prepared([one.aggregator for one in step.aggregations], conf, context):
-        groups = _Groups(step, None)
-        if not step.grouped:
+    with prepared(node.operations, conf, context):
+        groups = _Groups(node, None)
+        if node.group is None:
             groups.of(())
-        names = iter(step.partial.names[len(step.group) :])
-        columns = [tuple(itertools.islice(names, _width(one))) for one in step.aggregations]
+        names = iter(partial_schema(node).names[len(node.group or ()) :])
+        columns = [tuple(itertools.islice(names, len(one.out))) for one in node.aggregations]
         for batch in batches:
             values = [_values(batch, fields) for fields in columns]
-            for number, key in enumerate(as_tuples(batch, step.group)):
+            for number, key in enumerate(as_tuples(batch, node.group or ())):
                 for fold, found in zip(groups.of(key.values), values, strict=True):
                     fold.combine(found[number])
-        yield _collect(step, groups, partial=False)
+        yield _collect(node, groups, partial=False)
+
+
+def partial_schema(node: Aggregate) -> Schema:
+    """Return the group and, for each combiner, what can still be combined."""
+    fields = list(node.schema.fields[: len(node.group or ())])
+    for number, one in enumerate(node.aggregations):
+        known = one.aggregator.value_types(one.inputs.types)
+        types = one.out.types if known is None else known
+        fields += [(f"_waterspout_{number}_{i}", kind) for i, kind in enumerate(types)]
+    return Schema(tuple(fields))
 
 
 def start_fold(aggregator: Any, batch_id: Any, inputs: Schema) -> Fold:
@@ -203,8 +181,8 @@ class _TableFold(Fold):
 class _Groups:
     """The aggregations of each group, begun when its first tuple comes."""
 
-    def __init__(self, step: AggregateStep, batch_id: Any) -> None:
-        self._step = step
+    def __init__(self, node: Aggregate, batch_id: Any) -> None:
+        self._node = node
         self._batch_id = batch_id
         self._by_name: dict[str, tuple[tuple[Any, ...], list[Any]]] = {}
 
@@ -213,7 +191,7 @@ class _Groups:
         name = encode_key(key) if key else ""
         found = self._by_name.get(name)
         if found is None:
-            ones = self._step.aggregations
+            ones = self._node.aggregations
             folds = [start_fold(p.aggregator, self._batch_id, p.inputs) for p in ones]
             found = self._by_name[name] = (key, folds)
         return found[1]
@@ -223,10 +201,9 @@ class _Groups:
         return self._by_name.values()
 
 
-def _collect(step: AggregateStep, groups: _Groups, *, partial: bool) -> pa.RecordBatch:
-    finished = step.finished and not partial
-    schema = step.partial if partial else step.schema
-    assert schema is not None
+def _collect(node: Aggregate, groups: _Groups, *, partial: bool) -> pa.RecordBatch:
+    finished = node.finished and not partial
+    schema = partial_schema(node) if partial else node.schema
     rows: list[Sequence[Any]] = []
     for key, folds in groups.all():
         made = [fold.finish(finished=finished) for fold in folds]
@@ -236,22 +213,7 @@ def _collect(step: AggregateStep, groups: _Groups, *, partial: bool) -> pa.Recor
             # Each result of each aggregator with each of the others; the last varies fastest.
             for choice in itertools.product(*made):
                 rows.append((*key, *itertools.chain.from_iterable(choice)))
-    return rows_to_batch(rows, schema, step.title)
-
-
-def _partial_schema(node: Aggregate) -> Schema:
-    """Return the group and, for each combiner, what can still be combined."""
-    parent = node.parents[0].schema
-    fields = [(name, parent.type_of(name)) for name in node.group or ()]
-    for number, one in enumerate(node.aggregations):
-        known = one.aggregator.value_types(one.inputs.types)
-        types = one.out.types if known is None else known
-        fields += [(f"_waterspout_{number}_{i}", kind) for i, kind in enumerate(types)]
-    return Schema(tuple(fields))
-
-
-def _width(one: Aggregation) -> int:
-    return len(one.out)
+    return rows_to_batch(rows, schema, node.title)
 
 
 def _values(batch: pa.RecordBatch, fields: Sequence[str]) -> Sequence[Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -24,33 +23,15 @@ from waterspout.tuples import TridentTuple, field_index
 
 __all__ = [
     "STREAM",
-    "ReduceStep",
     "join_tables",
     "pack_tables",
     "packed_name",
     "packed_schema",
-    "reduce_step",
     "run_multi_reduce",
 ]
 
 STREAM = "_stream"
 """The column that says which stream a packed row came from."""
-
-
-@dataclass(frozen=True, slots=True)
-class ReduceStep:
-    """A multi-reducer with what it must know of its node; picklable."""
-
-    title: str
-    reducer: Any
-    fields: tuple[tuple[str, ...], ...]
-    groups: tuple[tuple[str, ...], ...] | None
-    schema: Schema
-
-
-def reduce_step(node: MultiReduce) -> ReduceStep:
-    """Return a node as a step."""
-    return ReduceStep(node.title, node.reducer, node.fields, node.groups, node.schema)
 
 
 def packed_name(stream: int, column: int) -> str:
@@ -87,24 +68,24 @@ def pack_tables(node: MultiReduce, tables: Sequence[pa.Table]) -> list[pa.Record
 
 
 def run_multi_reduce(
-    step: ReduceStep, batches: Iterable[pa.RecordBatch], conf: Config, context: OperationContext
+    node: MultiReduce, batches: Iterable[pa.RecordBatch], conf: Config, context: OperationContext
 ) -> Iterator[pa.RecordBatch]:
     """Reduce the packed rows of a partition."""
-    with prepared([step.reducer], conf, context):
-        reducing = _Reducing(step)
+    with prepared([node.reducer], conf, context):
+        reducing = _Reducing(node)
         for batch in batches:
-            for stream, group, row in _unpacked(step, batch):
+            for stream, group, row in _unpacked(node, batch):
                 reducing.take(stream, group, row)
-        yield rows_to_batch(reducing.finish(), step.schema, step.title)
+        yield rows_to_batch(reducing.finish(), node.schema, node.title)
 
 
 class _Reducing:
     """The values of all groups; a reducer without groups has one, also for no tuples."""
 
-    def __init__(self, step: ReduceStep) -> None:
-        self._reducer = step.reducer
-        self._grouped = step.groups is not None
-        self._index = field_index(step.groups[0] if step.groups else ())
+    def __init__(self, node: MultiReduce) -> None:
+        self._reducer = node.reducer
+        self._grouped = node.groups is not None
+        self._index = field_index(node.groups[0] if node.groups else ())
         self._groups: dict[str, tuple[TridentTuple, Any, TridentCollector]] = {}
         if not self._grouped:
             self._start("", ())
@@ -140,14 +121,14 @@ class _Reducing:
 
 
 def _unpacked(
-    step: ReduceStep, batch: pa.RecordBatch
+    node: MultiReduce, batch: pa.RecordBatch
 ) -> Iterator[tuple[int, tuple[Any, ...], TridentTuple]]:
-    width = len(step.groups[0]) if step.groups else 0
+    width = len(node.groups[0]) if node.groups else 0
     keys = as_tuples(batch, [f"_g{i}" for i in range(width)])
-    indexes = [field_index(names) for names in step.fields]
+    indexes = [field_index(names) for names in node.fields]
     packed = [
         as_tuples(batch, [packed_name(number, i) for i in range(len(names))])
-        for number, names in enumerate(step.fields)
+        for number, names in enumerate(node.fields)
     ]
     for row, stream in enumerate(batch.column(STREAM).to_pylist()):
         values = packed[stream][row].values

@@ -70,15 +70,15 @@ def row_step(node: Node, kept: Schema | None = None) -> RowStep | None:
     """
     names = None if kept is None or len(kept) == len(node.schema) else kept.names
     match node:
-        case Each(fields=fields, function=function, out=out):
-            return RowStep(node.title, function, fields, out, kept=names)
-        case Mapped(fields=fields, function=function, beside=beside):
+        case Each(fields=fields, operation=operation, out=out):
+            return RowStep(node.title, operation, fields, out, kept=names)
+        case Mapped(fields=fields, operation=operation, beside=beside):
             out = node.schema.without(beside)
             return RowStep(
-                node.title, function, fields, out, replaces=True, kept=names, beside=beside
+                node.title, operation, fields, out, replaces=True, kept=names, beside=beside
             )
-        case Keep(fields=fields, predicate=predicate):
-            return RowStep(node.title, predicate, fields, kept=names)
+        case Keep(fields=fields, operation=operation):
+            return RowStep(node.title, operation, fields, kept=names)
         case Project(fields=fields):
             return RowStep(node.title, None, fields if names is None else names)
     return None

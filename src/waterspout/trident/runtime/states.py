@@ -12,7 +12,6 @@ import pyarrow as pa
 from waterspout import faults
 from waterspout.config import Config
 from waterspout.errors import ResultError, TopologyError
-from waterspout.schema import Schema
 from waterspout.serde import encode_key
 from waterspout.state.base import HeadedState, MapState, Snapshottable, State, ValueUpdater
 from waterspout.state.batched import BatchedMap, CombinerValueUpdater
@@ -21,7 +20,6 @@ from waterspout.state.kinds import SnapshottableMap
 from waterspout.trident.operations.contracts import (
     CombinerAggregator,
     OperationContext,
-    QueryFunction,
     ReducerAggregator,
     TridentCollector,
 )
@@ -31,59 +29,18 @@ from waterspout.trident.plan.nodes import (
     ReduceInto,
     Update,
     UpdateWith,
-    Updating,
 )
 from waterspout.trident.plan.plan import Plan, Shape, StateSpec
 from waterspout.trident.runtime.finishing import finishing
-from waterspout.trident.runtime.rows import append_repeated, as_tuples, rows_to_batch
+from waterspout.trident.runtime.rows import append_repeated, as_tuples, prepared, rows_to_batch
 from waterspout.tuples import TridentTuple
 
 __all__ = [
-    "QueryStep",
-    "UpdateStep",
-    "asked_partition",
     "open_headed_states",
     "open_state",
     "run_query",
     "run_update",
 ]
-
-
-@dataclass(frozen=True, slots=True)
-class UpdateStep:
-    """An update with what it must know of its node; picklable."""
-
-    title: str
-    spec: StateSpec
-    updating: Updating
-    schema: Schema
-    want_new: bool
-
-    @property
-    def every_batch(self) -> bool:
-        """Whether it is called without tuples, too."""
-        return isinstance(self.updating, UpdateWith) and self.updating.every_batch
-
-    @classmethod
-    def of(cls, node: Update, spec: StateSpec, *, want_new: bool) -> UpdateStep:
-        """Return a node as a step."""
-        return cls(node.title, spec, node.updating, node.schema, want_new)
-
-
-@dataclass(frozen=True, slots=True)
-class QueryStep:
-    """A query with what it must know of its node; picklable."""
-
-    title: str
-    spec: StateSpec
-    query: QueryFunction[Any, Any]
-    fields: tuple[str, ...]
-    out: Schema
-
-    @classmethod
-    def of(cls, node: Query, spec: StateSpec) -> QueryStep:
-        """Return a node as a step."""
-        return cls(node.title, spec, node.query, node.fields, node.out)
 
 
 def open_state(spec: StateSpec, conf: Config, partition: int, writer: Writer | None) -> State:
@@ -106,49 +63,44 @@ def open_headed_states(plan: Plan, conf: Config) -> dict[str, HeadedState]:
     return states
 
 
-def asked_partition(spec: StateSpec, stream_partition: int) -> int:
-    """Return the partition of a state that is asked from a partition of a stream."""
-    return stream_partition % spec.partitions
-
-
 def run_update(
-    step: UpdateStep,
+    node: Update,
+    spec: StateSpec,
     state: State,
     table: pa.Table,
     claim: Claim,
     conf: Config,
     partition: int,
+    *,
+    want_new: bool,
 ) -> pa.Table | None:
     """Update a state with one partition's rows. Return the new values.
 
     No rows, no call, unless every batch is wanted.
     """
-    if table.num_rows == 0 and not step.every_batch:
+    updating = node.updating
+    if table.num_rows == 0 and not node.every_batch:
         return None
-    used = _as_shape(step, state)
-    txid = claim.attempt.txid
+    used = _as_shape(node, spec, state)
     _begin(used, claim)
     made: Sequence[Sequence[Any]] | None
-    operation = step.updating.operation
-    operation.prepare(conf, OperationContext(partition, step.spec.partitions))
-    try:
-        match step.updating:
+    with prepared(node.operations, conf, OperationContext(partition, spec.partitions)):
+        match updating:
             case CombineInto():
-                made = _combine_into(step.updating, used, table, step.want_new)
+                made = _combine_into(updating, used, table, want_new)
             case ReduceInto():
-                made = _reduce_into(step.updating, used, table)
+                made = _reduce_into(updating, used, table)
             case UpdateWith():
-                made = _update_with(step.updating, used, table, partition, claim)
-    finally:
-        operation.cleanup()
-    used.commit(txid)
-    if not step.want_new or made is None:
+                made = _update_with(updating, used, table, partition, claim)
+    used.commit(claim.attempt.txid)
+    if not want_new or made is None:
         return None
-    return pa.Table.from_batches([rows_to_batch(made, step.schema, step.title)])
+    return pa.Table.from_batches([rows_to_batch(made, node.schema, node.title)])
 
 
 def run_query(
-    step: QueryStep,
+    node: Query,
+    spec: StateSpec,
     state: State,
     batch: pa.RecordBatch,
     claim: Claim | None,
@@ -156,27 +108,26 @@ def run_query(
     partition: int,
 ) -> pa.RecordBatch:
     """Append a state's answers. With a claim, the state is seen as that batch finds it."""
-    used = _snapshot_if_wanted(step, state)
+    used = state
+    if spec.shape is Shape.SNAPSHOT and isinstance(state, BatchedMap):
+        used = SnapshottableMap(state)
     if claim is not None:
         _begin(used, claim)
-    if step.spec.finisher is not None:
-        used = finishing(used, step.spec.finisher)
-    query = step.query
-    query.prepare(conf, OperationContext(partition, step.spec.partitions))
-    try:
-        rows = as_tuples(batch, step.fields)
+    if spec.finisher is not None:
+        used = finishing(used, spec.finisher)
+    query = node.query
+    with prepared([query], conf, OperationContext(partition, spec.partitions)):
+        rows = as_tuples(batch, node.fields)
         answers = list(query.batch_retrieve(used, rows)) if rows else []
         if len(answers) != len(rows):
-            raise ResultError(f"{step.title} gave {len(answers)} answers for {len(rows)} tuples")
+            raise ResultError(f"{node.title} gave {len(answers)} answers for {len(rows)} tuples")
         collector, counts = TridentCollector(), []
         for row, answer in zip(rows, answers, strict=True):
             before = len(collector.rows)
             query.execute(row, answer, collector)
             counts.append(len(collector.rows) - before)
-    finally:
-        query.cleanup()
-    made = rows_to_batch(collector.rows, step.out, step.title)
-    return append_repeated(batch, counts, made, step.out)
+    made = rows_to_batch(collector.rows, node.out, node.title)
+    return append_repeated(batch, counts, made, node.out)
 
 
 def _combine_into(
@@ -187,20 +138,20 @@ def _combine_into(
     partials = list(zip(*columns, strict=True)) if wide else columns[0]
     if isinstance(state, Snapshottable):
         values: Sequence[Any] = [
-            state.update(CombinerValueUpdater(updating.aggregator, partial)) for partial in partials
+            state.update(CombinerValueUpdater(updating.operation, partial)) for partial in partials
         ]
-        last = _finished(updating.aggregator, values[-1:])[0]
+        last = _finished(updating.operation, values[-1:])[0]
         return [tuple(last) if wide else (last,)]
     keys = _keys(table, updating.keys)
     if isinstance(state, BatchedMap):
-        new = state.multi_combine(keys, partials, updating.aggregator, want_new=want_new)
+        new = state.multi_combine(keys, partials, updating.operation, want_new=want_new)
     else:
         assert isinstance(state, MapState)
-        updaters = [CombinerValueUpdater(updating.aggregator, partial) for partial in partials]
+        updaters = [CombinerValueUpdater(updating.operation, partial) for partial in partials]
         new = state.multi_update(keys, updaters)
     if new is None:
         return None
-    finished = _finished(updating.aggregator, new)
+    finished = _finished(updating.operation, new)
     rows: Sequence[Any] = finished if wide else [(value,) for value in finished]
     return [(*key, *row) for key, row in zip(keys, rows, strict=True)]
 
@@ -218,7 +169,7 @@ def _reduce_into(updating: ReduceInto, state: State, table: pa.Table) -> list[tu
     for key, row in zip(_keys(table, updating.keys), rows, strict=True):
         groups.setdefault(encode_key(key), (key, []))[1].append(row)
     keys = [key for key, _ in groups.values()]
-    updaters = [_Reduction(updating.aggregator, tuples) for _, tuples in groups.values()]
+    updaters = [_Reduction(updating.operation, tuples) for _, tuples in groups.values()]
     if isinstance(state, Snapshottable):
         return [(state.update(updaters[0]),)]
     assert isinstance(state, MapState)
@@ -230,13 +181,13 @@ def _update_with(
     updating: UpdateWith, state: State, table: pa.Table, partition: int, claim: Claim
 ) -> list[Sequence[Any]]:
     collector, txid = TridentCollector(), claim.attempt.txid
-    learn = getattr(updating.updater, "begin_batch", None)
+    learn = getattr(updating.operation, "begin_batch", None)
     if learn is not None:
         learn(claim, partition)
     fenced = isinstance(state, BatchedMap)
     if not fenced:
         faults.point("write.before", txid=txid, partition=partition)
-    updating.updater.update_state(state, as_tuples(table, updating.fields), collector)
+    updating.operation.update_state(state, as_tuples(table, updating.fields), collector)
     if not fenced:
         faults.point("write.after", txid=txid, partition=partition)
     return collector.rows
@@ -260,21 +211,15 @@ def _keys(table: pa.Table, names: Sequence[str]) -> list[tuple[Any, ...]]:
     return list(zip(*(table.column(name).to_pylist() for name in names), strict=True))
 
 
-def _as_shape(step: UpdateStep, state: State) -> State:
-    shape = step.spec.shape
+def _as_shape(node: Update, spec: StateSpec, state: State) -> State:
+    shape = spec.shape
     if shape is Shape.SNAPSHOT and isinstance(state, BatchedMap):
         return SnapshottableMap(state)
     wanted = {Shape.MAP: MapState, Shape.SNAPSHOT: Snapshottable, Shape.OWN: State}[shape]
     if not isinstance(state, wanted):
         raise TopologyError(
-            f"{step.title} needs a {wanted.__name__}; its factory made a {type(state).__name__}"
+            f"{node.title} needs a {wanted.__name__}; its factory made a {type(state).__name__}"
         )
-    return state
-
-
-def _snapshot_if_wanted(step: QueryStep, state: State) -> State:
-    if step.spec.shape is Shape.SNAPSHOT and isinstance(state, BatchedMap):
-        return SnapshottableMap(state)
     return state
 
 

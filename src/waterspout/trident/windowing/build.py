@@ -69,7 +69,7 @@ def windows_by_time(plan: Plan) -> list[tuple[int, int]]:
     They end whether tuples come or not.
     """
     updaters = [
-        node.updating.updater
+        node.updating.operation
         for node in plan.nodes
         if isinstance(node, Update) and isinstance(node.updating, UpdateWith)
     ]
