@@ -18,7 +18,6 @@ from waterspout.cli.options import ConfigFile, Settings, Target, read_config
 from waterspout.config import Config
 from waterspout.coordination.batch_clock import CLOCK
 from waterspout.errors import ConfigError
-from waterspout.state.base import HeadedState
 from waterspout.state.batched import BatchedMap
 from waterspout.state.kinds import OpaqueValue
 from waterspout.trident.plan.plan import Plan
@@ -195,7 +194,7 @@ def _choose(plan: Plan, name: str | None) -> str:
 @contextmanager
 def _open(plan: Plan, name: str, conf: Config) -> Iterator[BatchedMap[Any, Any]]:
     with closing(open_state(plan.states[name], conf, 0, None)) as found:
-        if not isinstance(found, BatchedMap) or not isinstance(found, HeadedState):
+        if not isinstance(found, BatchedMap):
             raise ConfigError(f"{name} is not one of waterspout's maps; it cannot be asked by key")
         yield found
 

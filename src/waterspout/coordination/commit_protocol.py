@@ -46,7 +46,7 @@ from waterspout import faults
 from waterspout.coordination.batch_clock import BatchClock
 from waterspout.coordination.store import refuse_changed_graph
 from waterspout.errors import OutsideError
-from waterspout.state.base import HeadedState
+from waterspout.state.batched import BatchedMap
 from waterspout.state.foreach_batch import QueryIdentity, decide
 from waterspout.state.head import Claim, Head, Writer, verify
 from waterspout.transactional.attempt import TransactionAttempt
@@ -88,7 +88,7 @@ class CommitProtocol:
     hears of the writes by an event, a test stops half-way), the steps are called one by one.
     """
 
-    def __init__(self, states: Mapping[str, HeadedState], keeper: MarkKeeper) -> None:
+    def __init__(self, states: Mapping[str, BatchedMap[Any, Any]], keeper: MarkKeeper) -> None:
         self._states = states
         self._keeper = keeper
         self._writer: Writer | None = None
@@ -258,7 +258,7 @@ class HeadKeeper(MarkKeeper):
 
 
 def verify_topology(
-    states: Mapping[str, HeadedState],
+    states: Mapping[str, BatchedMap[Any, Any]],
     ledger: Ledger | None,
     topology: str,
     fingerprint: Mapping[str, Any],

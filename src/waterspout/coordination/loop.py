@@ -54,7 +54,7 @@ from waterspout.errors import BuildError, FailedException, LeaseLostError, Outsi
 from waterspout.safe_repr import described
 from waterspout.spouts.base import BatchPlanner, PlannedSpout, SpoutContext, SpoutKind
 from waterspout.spouts.emitters import EmittedSpout
-from waterspout.state.base import HeadedState
+from waterspout.state.batched import BatchedMap
 from waterspout.state.head import Writer
 from waterspout.transactional.attempt import TransactionAttempt
 from waterspout.transactional.builder import TransactionalTopology
@@ -84,7 +84,7 @@ class BatchSetup:
     topology: str
     fingerprint: Mapping[str, Any]
     spouts: Mapping[str, PlannedSpout]
-    states: Mapping[str, HeadedState]
+    states: Mapping[str, BatchedMap[Any, Any]]
     store: CoordinationStore
     engine: BatchEngine
     config: Config

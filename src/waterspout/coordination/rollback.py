@@ -19,7 +19,8 @@ from waterspout.coordination.commit_protocol import (
 )
 from waterspout.coordination.store import CoordinationStore
 from waterspout.errors import ConfigError
-from waterspout.state.base import HeadedState, StateKind
+from waterspout.state.base import StateKind
+from waterspout.state.batched import BatchedMap
 from waterspout.state.head import Writer
 from waterspout.transactional.attempt import TransactionAttempt
 from waterspout.transactional.ledger import Ledger
@@ -31,7 +32,7 @@ def roll_back(
     topology: str,
     fingerprint: Mapping[str, Any],
     store: CoordinationStore,
-    states: Mapping[str, HeadedState],
+    states: Mapping[str, BatchedMap[Any, Any]],
     kinds: Mapping[str, StateKind | None],
 ) -> int:
     """Take the last committed batch back and return its txid; its spouts go back with it.
@@ -71,7 +72,7 @@ def _is_rolled_back(ledger: Ledger) -> bool:
 
 
 def _refuse_states_without_past(
-    kinds: Mapping[str, StateKind | None], states: Mapping[str, HeadedState]
+    kinds: Mapping[str, StateKind | None], states: Mapping[str, BatchedMap[Any, Any]]
 ) -> None:
     for name, kind in kinds.items():
         if kind is not StateKind.OPAQUE:

@@ -20,7 +20,7 @@ from waterspout.coordination.store import CoordinationStore
 from waterspout.errors import TopologyError
 from waterspout.spark.compiler import Compiler
 from waterspout.spark.session import SparkRuntime
-from waterspout.state.base import HeadedState
+from waterspout.state.batched import BatchedMap
 from waterspout.topology.pickling import require_picklable
 from waterspout.transactional.attempt import TransactionAttempt
 from waterspout.trident.isolation.rewriting import letters_location, with_letters
@@ -47,7 +47,7 @@ class Prepared:
     plan: Plan
     store: CoordinationStore
     folder: Path | None
-    states: dict[str, HeadedState]
+    states: dict[str, BatchedMap[Any, Any]]
 
     def close(self) -> None:
         """Give up the connections."""

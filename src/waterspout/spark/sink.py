@@ -19,7 +19,7 @@ from waterspout.spark.staging import Staging
 from waterspout.spark.steps import BatchRows, StepRunner
 from waterspout.spouts.base import BatchPlanner, BatchSpout, SpoutContext
 from waterspout.spouts.reads import Read
-from waterspout.state.base import HeadedState
+from waterspout.state.batched import BatchedMap
 from waterspout.state.foreach_batch import QueryIdentity, next_writer
 from waterspout.state.head import Writer
 from waterspout.transactional.attempt import TransactionAttempt
@@ -85,7 +85,7 @@ class _LiveTarget:
         spec = self._plan.states[self._update.state]
         self.title = getattr(spec.factory, "title", spec.factory.location() or spec.name)
         state = open_state(spec, conf, 0, None)
-        if not isinstance(state, HeadedState) or not state.is_fenced:
+        if not isinstance(state, BatchedMap) or not state.is_fenced:
             raise TopologyError(
                 f"{self.title} keeps no head, so nobody can tell which batches it holds. "
                 "exactly_once needs one of waterspout's states, or a FencedMap of your own."

@@ -10,14 +10,13 @@ from typing import Any, ClassVar, Generic, TypeVar
 from waterspout.config import Config
 from waterspout.errors import FencedError, StoreError
 from waterspout.schema import Schema
-from waterspout.state.head import Claim, Head, Stamp, Writer, check_stamp
+from waterspout.state.head import Head, Stamp, check_stamp
 
 __all__ = [
     "BackingMap",
     "Combiner",
     "ComparingMap",
     "FencedMap",
-    "HeadedState",
     "Key",
     "Keys",
     "LayeredMap",
@@ -87,39 +86,6 @@ class State(ABC):  # noqa: B024  (both hooks are optional)
 
     def close(self) -> None:  # noqa: B027  (optional hook)
         """Give up connections. Not called if the process dies."""
-
-
-class HeadedState(State):
-    """A state whose store keeps a head and refuses writes of any other attempt."""
-
-    joins_late: ClassVar[bool] = False
-    """Whether the state may be new to a topology that has committed batches without it."""
-
-    @abstractmethod
-    def enroll(self, writer: Writer) -> None:
-        """Say who writes from now on. Called once, where the state was made."""
-
-    @property
-    @abstractmethod
-    def is_fenced(self) -> bool:
-        """Whether the store really checks the head with each write."""
-
-    @property
-    @abstractmethod
-    def undoes_lost_attempts(self) -> bool:
-        """Whether no record of a lost attempt need be told apart once the next has claimed."""
-
-    @abstractmethod
-    def read_head(self) -> Head | None:
-        """Return the head, or None where nothing was ever written."""
-
-    @abstractmethod
-    def claim(self, claim: Claim) -> None:
-        """Move the head to an attempt. Called by the driver before any task writes."""
-
-    @abstractmethod
-    def settle(self, txid: int, attempt: int) -> None:
-        """Note in the head that the batch was marked. Called by the driver, after the mark."""
 
 
 class MapState(State, Generic[V]):

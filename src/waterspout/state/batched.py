@@ -16,7 +16,6 @@ from waterspout.serde import encode_key
 from waterspout.state.base import (
     BackingMap,
     Combiner,
-    HeadedState,
     Key,
     Keys,
     MapState,
@@ -91,7 +90,7 @@ class _Entry(Generic[R]):
     changed: bool = False
 
 
-class BatchedMap(MapState[V], HeadedState, Generic[V, R]):
+class BatchedMap(MapState[V], Generic[V, R]):
     """A map over a backing map of records `R`; subclasses say what a record means.
 
     Within a batch, each key is read once, all its updates are folded in memory, and it is put
@@ -100,6 +99,9 @@ class BatchedMap(MapState[V], HeadedState, Generic[V, R]):
     """
 
     kind: ClassVar[StateKind]
+
+    joins_late: ClassVar[bool] = False
+    """Whether the state may be new to a topology that has committed batches without it."""
 
     def __init__(self, backing: BackingMap[Any], *, name: str = "the state", partition: int = 0):
         self._backing = backing
@@ -286,24 +288,29 @@ class BatchedMap(MapState[V], HeadedState, Generic[V, R]):
         self._backing.close()
 
     def enroll(self, writer: Writer) -> None:
+        """Say who writes from now on. Called once, where the state was made."""
         self._writer = writer
 
     @property
     def is_fenced(self) -> bool:
+        """Whether the store really checks the head with each write."""
         return self._backing.fence is not None
 
     @property
     def undoes_lost_attempts(self) -> bool:
+        """Whether no record of a lost attempt need be told apart once the next has claimed."""
         if self.kind is not StateKind.OPAQUE:
             return True  # its records do not depend on which attempt wrote them
         fence = self._backing.fence
         return fence is not None and fence.undoes_lost_attempts
 
     def read_head(self) -> Head | None:
+        """Return the head, or None where nothing was ever written."""
         fence = self._backing.fence
         return None if fence is None else fence.read_head()
 
     def claim(self, claim: Claim) -> None:
+        """Move the head to an attempt. Called by the driver before any task writes."""
         fence = self._backing.fence
         if fence is None:
             return
@@ -315,6 +322,7 @@ class BatchedMap(MapState[V], HeadedState, Generic[V, R]):
         fence.move_head(head, new)
 
     def settle(self, txid: int, attempt: int) -> None:
+        """Note in the head that the batch was marked. Called by the driver, after the mark."""
         fence = self._backing.fence
         if fence is None:
             return

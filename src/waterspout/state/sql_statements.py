@@ -43,15 +43,18 @@ class TableStatements(ABC):
         self._table = table
         self._kind = kind
         self._layout = layout
-        self._keys = [quoted(name) for name in layout.key_names] + ["_nulls"]
-        self._key_columns = self._keys + [name for name, _ in layout.beside_key]
+        self._keys = [quoted(name) for name in (*layout.key_names, "_nulls")]
+        self._key_columns = self._keys + [quoted(name) for name, _ in layout.beside_key]
         self._values = [quoted(name) for name in layout.value_names]
         self._prevs = [quoted(f"_prev_{name}") for name in layout.value_names]
         self._record_columns = list(self._values)
         if kind is not StateKind.NON_TRANSACTIONAL:
-            self._record_columns += ["_txid", "_attempt"]
+            self._record_columns += [quoted("_txid"), quoted("_attempt")]
         if kind is StateKind.OPAQUE:
             self._record_columns += self._prevs
+        types = {quoted(name): kind for name, kind, _ in self.definition}
+        self._key_types = [types[name] for name in self._key_columns]
+        self.record_types = [types[name] for name in self._record_columns]
 
     @abstractmethod
     def _rows(self, types: Sequence[str], *constants: str) -> str:
@@ -170,20 +173,6 @@ class TableStatements(ABC):
             f"WHERE _txid = {txid:d}",
             f"DELETE FROM {self._table} WHERE _txid = 0 AND {empty}",
         ]
-
-    @property
-    def _key_types(self) -> list[str]:
-        types = [codec.storage for codec in self._layout.key_codecs] + [self.text]
-        return types + [kind for _, kind in self._layout.beside_key]
-
-    @property
-    def record_types(self) -> list[str]:
-        """The types of the columns of a record."""
-        values = [codec.storage for codec in self._layout.value_codecs]
-        if self._kind is StateKind.NON_TRANSACTIONAL:
-            return values
-        stamp = [self.integer] * 2
-        return values + stamp + (values if self._kind is StateKind.OPAQUE else [])
 
     @property
     def _conflict(self) -> str:

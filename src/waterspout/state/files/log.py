@@ -77,7 +77,8 @@ class FileLog:
     """The records of one folder in this process's memory, and the head they belong to.
 
     Not for use without its `lock`. `records` is always what `_files` hold: texts of records by
-    texts of keys. `mine` is the driver for whom this process moved the head last.
+    texts of keys. `mine` is the driver for whom this process moved the head last, `manifest` the
+    head and its files as they were seen last.
     """
 
     def __init__(self, folder: Folder, title: str) -> None:
@@ -89,17 +90,12 @@ class FileLog:
         self._title = title
         self._files: tuple[DataFile, ...] = ()
         self._name: Name | None = None
-        self._manifest: Manifest | None = None
-
-    @property
-    def manifest(self) -> Manifest | None:
-        """The head and its files as they were seen last."""
-        return self._manifest
+        self.manifest: Manifest | None = None
 
     @property
     def is_mine(self) -> bool:
         """Whether the records are loaded, and are those of a driver in this process."""
-        head = None if self._manifest is None else self._manifest.head
+        head = None if self.manifest is None else self.manifest.head
         return head is not None and head.stamp.writer == self.mine
 
     def look(self) -> Manifest | None:
@@ -107,7 +103,7 @@ class FileLog:
         for _ in range(_READ_TRIES):
             newest = self._newest(self._names())
             if newest is None:
-                self._name, self._manifest = None, None
+                self._name, self.manifest = None, None
                 return None
             if newest != self._name:
                 try:
@@ -115,8 +111,8 @@ class FileLog:
                 except FileNotFoundError:
                     continue  # replaced since it was listed
                 manifest = Manifest.from_bytes(raw, where=self._where(newest))
-                self._name, self._manifest = newest, manifest
-            return self._manifest
+                self._name, self.manifest = newest, manifest
+            return self.manifest
         raise self._too_fast()
 
     def load(self) -> Manifest | None:
@@ -200,8 +196,8 @@ class FileLog:
         if self._name is None:
             self._create(shape)
         assert self._name is not None
-        assert self._manifest is not None
-        before = self._manifest
+        assert self.manifest is not None
+        before = self.manifest
         writer = None if head is None else head.stamp.writer
         epoch = 0 if writer is None else writer.epoch
         name = Name("head", epoch, self._name.seq + 1, writer_tag(writer))
@@ -211,13 +207,13 @@ class FileLog:
         line = (secrets.token_hex(4), *before.line)[:_LINE]
         manifest = Manifest(shape, head, snapshot, deltas, line)
         # If this fails, only another look at the folder tells whether the head is there.
-        self._name, self._manifest = None, None
+        self._name, self.manifest = None, None
         self._place(name, manifest)
         names = self._confirm(name, line[0])
         self._apply(changes, "" in changes.values())
         self._files = manifest.files
         if self._name is None:
-            self._name, self._manifest = name, manifest
+            self._name, self.manifest = name, manifest
         self._sweep(names, name, manifest)
 
     def _create(self, shape: StateShape) -> None:
@@ -225,7 +221,7 @@ class FileLog:
         self._folder.create()
         name, manifest = Name("head", 0, 0, _NOBODY), Manifest(shape)
         self._place(name, manifest)
-        self._name, self._manifest = name, manifest
+        self._name, self.manifest = name, manifest
 
     def _place(self, name: Name, manifest: Manifest) -> None:
         temporary = Name("temp", name.epoch, name.seq, secrets.token_hex(8))

@@ -13,7 +13,7 @@ from waterspout import faults
 from waterspout.config import Config
 from waterspout.errors import ResultError, TopologyError
 from waterspout.serde import encode_key
-from waterspout.state.base import HeadedState, MapState, Snapshottable, State, ValueUpdater
+from waterspout.state.base import MapState, Snapshottable, State, ValueUpdater
 from waterspout.state.batched import BatchedMap, CombinerValueUpdater
 from waterspout.state.head import Claim, Writer
 from waterspout.state.kinds import SnapshottableMap
@@ -46,17 +46,17 @@ __all__ = [
 def open_state(spec: StateSpec, conf: Config, partition: int, writer: Writer | None) -> State:
     """Make the live state of one partition."""
     state = spec.factory.make_state(conf, partition, spec.partitions)
-    if writer is not None and isinstance(state, HeadedState):
+    if writer is not None and isinstance(state, BatchedMap):
         state.enroll(writer)
     return state
 
 
-def open_headed_states(plan: Plan, conf: Config) -> dict[str, HeadedState]:
+def open_headed_states(plan: Plan, conf: Config) -> dict[str, BatchedMap[Any, Any]]:
     """Open the states whose heads a driver moves: those that the plan updates and that have one."""
-    states: dict[str, HeadedState] = {}
+    states: dict[str, BatchedMap[Any, Any]] = {}
     for name, spec in plan.states.items():
         state = None if spec.static else open_state(spec, conf, 0, None)
-        if isinstance(state, HeadedState):
+        if isinstance(state, BatchedMap):
             states[name] = state
         elif state is not None:
             state.close()
