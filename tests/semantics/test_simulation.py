@@ -147,7 +147,7 @@ def test_mutant_that_marks_before_it_writes_is_found_out(monkeypatch):
     def eager(self, attempt):
         begin(self, attempt)
         self._commits.mark(attempt)
-        self._coordinator.committed(attempt, self._clock())
+        self.coordinator.committed(attempt, self._clock())
 
     monkeypatch.setattr(BatchLoop, "_begin_commit", eager)
 
