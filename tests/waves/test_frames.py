@@ -61,7 +61,7 @@ def test_tuples_without_values_survive_packing(count):
 
 @given(frames(), st.integers(0, 9))
 def test_a_frame_that_is_cut_keeps_every_tuple_with_its_ids(frame, cut):
-    assert rows(frame.before(cut)) + rows(frame.after(cut)) == rows(frame)
+    assert rows(frame.cut(0, cut)) + rows(frame.cut(cut, len(frame))) == rows(frame)
 
 
 @given(st.lists(frames(), max_size=4))

@@ -133,19 +133,16 @@ class SparkWaves(WaveEngine):
         return self._runtime.cores or 2
 
     def start(self, wave: Wave) -> None:
-        """Queue the wave's job."""
         self._tag = f"waterspout-{self._name}-wave-{wave.header.number}-{wave.header.attempt}"
         self._running = self._pool.submit(lambda: self._guard(wave, self._tag))
 
     def poll(self, wait_s: float) -> WaveDone | WaveFailed | None:
-        """Wait for the job, or to be woken."""
         try:
             return self._ended.get(timeout=wait_s) if wait_s > 0 else self._ended.get_nowait()
         except queue.Empty:
             return None
 
     def wake(self) -> None:
-        """Let `poll` return."""
         self._ended.put(None)
 
     def cancel(self) -> None:
@@ -154,7 +151,6 @@ class SparkWaves(WaveEngine):
             self._runtime.cancel(self._tag)
 
     def close(self) -> None:
-        """End the thread."""
         self._pool.close(self._cancel_wait_s)
 
     def _guard(self, wave: Wave, tag: str) -> None:
@@ -182,13 +178,7 @@ def table_of(rows: list[Row]) -> pa.Table:
 
 def _batch(rows: list[Row]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(
-        [
-            pa.array([row.stage for row in rows], pa.int32()),
-            pa.array([row.shard for row in rows], pa.int32()),
-            pa.array([row.count for row in rows], pa.int64()),
-            pa.array([row.data for row in rows], pa.binary()),
-        ],
-        schema=_SCHEMA,
+        [pa.array([getattr(row, f.name) for row in rows], f.type) for f in _SCHEMA], schema=_SCHEMA
     )
 
 

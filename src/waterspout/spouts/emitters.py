@@ -63,7 +63,7 @@ class EmittedSource(AdaptedSource[Any]):
     def __init__(self, spout: Any, topology: str, spout_id: str, schema: Schema) -> None:
         self._topology = topology
         self._pickled = require_picklable(spout, f"spout {spout_id!r}")
-        self._options = SpoutDeclarer(spout_id, spout, 1).spec(is_spout=True).configuration
+        self._options = SpoutDeclarer(spout_id, spout, 1).spec().configuration
         context = emitting_context(topology, spout_id, ("tx", *schema.names), 0, 1)
         self._planned = EmittedSpout(spout, context, self._options)
         super().__init__(spout, spout_id, schema, self._planned.kind)

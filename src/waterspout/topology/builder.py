@@ -29,6 +29,8 @@ D = TypeVar("D", bound="SpoutDeclarer")
 class SpoutDeclarer:
     """What can be said of a component after it was set."""
 
+    noun = "spout"
+
     def __init__(self, id: str, component: Component, parallelism: int) -> None:
         self._id = id
         self._component = component
@@ -71,9 +73,7 @@ class SpoutDeclarer:
         checked = dict(_checked_option(self._id, key, value) for key, value in own.items())
         return {**checked, **self._configuration}
 
-    def spec(
-        self, *, is_spout: bool | None = None, read_on_executors: bool | None = None
-    ) -> ComponentSpec:
+    def spec(self) -> ComponentSpec:
         """Return the component as a topology has it."""
         try:
             streams = self._component.declared_streams()
@@ -84,14 +84,10 @@ class SpoutDeclarer:
             self._component,
             self._tasks,
             streams,
-            is_spout=not isinstance(self, BoltDeclarer) if is_spout is None else is_spout,
+            is_spout=not isinstance(self, BoltDeclarer),
             inputs=tuple(self._inputs),
             configuration=self._options(),
-            read_on_executors=(
-                isinstance(self._component, LogSpout)
-                if read_on_executors is None
-                else read_on_executors
-            ),
+            read_on_executors=self._component.read_on_executors,
         )
 
 
@@ -100,6 +96,8 @@ class BoltDeclarer(SpoutDeclarer):
 
     Each may be called several times, also for one stream: the bolt then gets it several times.
     """
+
+    noun = "bolt"
 
     def shuffle_grouping(self, source: str, stream: str = DEFAULT_STREAM) -> Self:
         """Deal the tuples evenly."""
@@ -196,7 +194,7 @@ class TopologyBuilder:
                 f"spout {id!r} is a {type(spout).__name__}: a LogSpout has one stream; declare "
                 "its fields as output_fields"
             )
-        return declare(self._declared, id, SpoutDeclarer, spout, parallelism, "spout")
+        return declare(self._declared, id, SpoutDeclarer, spout, parallelism)
 
     def set_bolt(self, id: str, bolt: Bolt | BasicBolt, parallelism: int = 1) -> BoltDeclarer:
         """Add a bolt that runs as `parallelism` tasks; then say what it takes, by groupings."""
@@ -205,15 +203,14 @@ class TopologyBuilder:
                 f"bolt {id!r} is {kind_of(bolt)}; give an object of a class derived from Bolt "
                 "or BasicBolt"
             )
-        return declare(self._declared, id, BoltDeclarer, bolt, parallelism, "bolt")
+        return declare(self._declared, id, BoltDeclarer, bolt, parallelism)
 
     def create_topology(self, name: str = "topology") -> Topology:
         """Return the checked, frozen topology; its name is where positions are kept."""
         specs = {id: declarer.spec() for id, declarer in self._declared.items()}
         topology = Topology(name, specs)
         for spec in specs.values():
-            kind = "spout" if spec.is_spout else "bolt"
-            require_picklable(spec.component, f"{kind} {spec.id!r}")
+            require_picklable(spec.component, spec.title)
             context = topology.context(topology.tasks[spec.id][0])
             spec.component._check_use(context, spec.configuration)
         return topology
@@ -225,7 +222,6 @@ def declare(
     kind: type[D],
     component: Component,
     parallelism: int,
-    noun: str,
 ) -> D:
     """Add a component to those declared, if its id is free and allowed."""
     if not isinstance(id, str) or not id:
@@ -233,9 +229,8 @@ def declare(
     if id.startswith("__"):
         raise TopologyError(f"{id!r} is not a valid component id: '__' is reserved")
     if id in declared:
-        earlier = "bolt" if isinstance(declared[id], BoltDeclarer) else "spout"
-        raise TopologyError(f"a {earlier} has already been declared for id {id!r}")
-    tasks = _positive(parallelism, f"the parallelism of {noun} {id!r}")
+        raise TopologyError(f"a {declared[id].noun} has already been declared for id {id!r}")
+    tasks = _positive(parallelism, f"the parallelism of {kind.noun} {id!r}")
     declarer = declared[id] = kind(id, component, tasks)
     return declarer
 

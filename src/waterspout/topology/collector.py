@@ -195,10 +195,8 @@ class SpoutCollector(Emitter):
         stream: str = "default",
     ) -> None:
         """Emit a tuple of a direct stream to one task."""
-        fitting = self.port.direct_outlet(stream).fit(values)
-        anchor = len(self.messages) if self._tracks(msg_id) else UNANCHORED
-        self.port.emit_direct(task, fitting, stream, anchor)
-        self._track(msg_id, fitting, stream, task)
+        outlet, fitting = self.port.directed(task, values, stream)
+        outlet.send((task,), fitting, self._track(msg_id, fitting, stream, task))
         self._sent(msg_id)
 
     def _sent(self, msg_id: Hashable) -> None:
@@ -206,13 +204,10 @@ class SpoutCollector(Emitter):
         if msg_id is not None and self._ack_at_once is not None:
             self._ack_at_once(msg_id)
 
-    def _tracks(self, msg_id: Hashable) -> bool:
-        return msg_id is not None and self._ack_at_once is None
-
     def _track(
         self, msg_id: Hashable, values: tuple[Any, ...], stream: str, task: int | None = None
     ) -> int:
-        if not self._tracks(msg_id):
+        if msg_id is None or self._ack_at_once is not None:
             return UNANCHORED
         try:
             hash(msg_id)

@@ -62,6 +62,9 @@ class Component:
     configuration: Mapping[str, Any] = {}
     """Options of this component alone, by Storm's keys or your own."""
 
+    read_on_executors: ClassVar[bool] = False
+    """Whether this is a spout whose tuples are emitted on the executors."""
+
     def declared_streams(self) -> dict[str, StreamSchema]:
         """Return the schema of each output stream; an error says what does not fit."""
         declared: dict[str, StreamSchema] = {}

@@ -45,16 +45,3 @@ class TopologyContext:
     def component_output_fields(self, component: str, stream: str = "default") -> Fields:
         """Return the fields of a stream."""
         return self.streams[component][stream]
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return (
-            TopologyContext,
-            (
-                self.topology_name,
-                self.this_component_id,
-                self.this_task_id,
-                dict(self.tasks),
-                {component: dict(streams) for component, streams in self.streams.items()},
-                self.this_sources,
-            ),
-        )

@@ -47,6 +47,11 @@ class ComponentSpec:
     configuration: Mapping[str, Any] = field(default_factory=dict)
     read_on_executors: bool = False
 
+    @property
+    def title(self) -> str:
+        """The component in an error's text."""
+        return f"{'spout' if self.is_spout else 'bolt'} {self.id!r}"
+
 
 @dataclass(frozen=True)
 class Topology:
@@ -142,7 +147,7 @@ def _validate(components: Mapping[str, ComponentSpec]) -> None:
 def _validate_input(
     bolt: ComponentSpec, given: Subscription, components: Mapping[str, ComponentSpec]
 ) -> None:
-    where = f"bolt {bolt.id!r}"
+    where = bolt.title
     source = components.get(given.source)
     if source is None:
         raise TopologyError(
@@ -153,7 +158,8 @@ def _validate_input(
     if schema is None:
         raise TopologyError(
             f"{where} subscribes to stream {given.stream!r} of {given.source!r}, which declares "
-            f"{_listed(source.streams)}{_closest(given.stream, source.streams)}"
+            f"{', '.join(map(repr, source.streams)) or 'no stream at all'}"
+            f"{_closest(given.stream, source.streams)}"
         )
     for name in given.grouping.fields:
         if name not in schema.fields:
@@ -172,10 +178,6 @@ def _validate_input(
             f"{where} takes the direct stream {given.stream!r} of {given.source!r} by "
             f"{given.grouping} grouping; use direct_grouping"
         )
-
-
-def _listed(names: Iterable[str]) -> str:
-    return ", ".join(map(repr, names)) or "no stream at all"
 
 
 def _closest(name: str, known: Iterable[str]) -> str:

@@ -179,9 +179,6 @@ def make_route(
         case GroupingKind.GLOBAL:
             lowest = ordered[:1]
             return lambda values: lowest
-        case GroupingKind.FIELDS if not grouping.fields:
-            lowest = ordered[:1]
-            return lambda values: lowest
         case GroupingKind.FIELDS:
             return _by_fields(grouping.fields, fields, ordered)
         case GroupingKind.PARTIAL_KEY:

@@ -146,6 +146,11 @@ class Port:
 
     def emit_direct(self, task: int, values: object, stream: str, anchor: int) -> None:
         """Put a tuple into the box of the one task that its emitter has named."""
+        outlet, fitting = self.directed(task, values, stream)
+        outlet.send((task,), fitting, anchor)
+
+    def directed(self, task: int, values: object, stream: str) -> tuple[Outlet, tuple[Any, ...]]:
+        """Return a direct stream's outlet and the values that fit it, if this task takes it."""
         outlet = self.direct_outlet(stream)
         fitting = outlet.fit(values)
         takers = outlet.direct_tasks or frozenset()
@@ -155,7 +160,7 @@ class Port:
                 f"task {task} does not take stream {stream!r} of {self.component!r} by direct "
                 f"grouping; these do: {known}"
             )
-        outlet.send((task,), fitting, anchor)
+        return outlet, fitting
 
     def anchor(self, anchors: Tuple | Collection[Tuple] | None) -> int:
         """Return the number of what an emit is anchored to: one tuple, several, or none."""

@@ -33,12 +33,6 @@ class BatchContext(TopologyContext):
         made.__dict__.update(vars(context), resolved=dict(resolved))
         return made
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        # Frozen but for what each phase brings.
-        if name != "resolved":
-            raise AttributeError(f"a context cannot be changed: {name}")
-        object.__setattr__(self, name, value)
-
     def __reduce__(self) -> tuple[object, ...]:
         return (restored_context, ())
 

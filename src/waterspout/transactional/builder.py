@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
 from waterspout.errors import TopologyError
@@ -38,16 +39,15 @@ class TransactionalTopology(Topology):
     def late(self) -> frozenset[str]:
         """Components that finish in the commit phase: committers and what is behind them."""
         late = set(self.committers)
-        grown = True
-        while grown:
-            more = {
-                spec.id
-                for spec in self.bolts
-                if spec.id not in late and any(given.source in late for given in spec.inputs)
-            }
-            grown = bool(more)
-            late |= more
+        for id in self.producers_first().static_order():
+            if any(given.source in late for given in self.components[id].inputs):
+                late.add(id)
         return frozenset(late)
+
+    def producers_first(self) -> TopologicalSorter[str]:
+        """Return the components in an order in which each comes after those it takes from."""
+        bolts = self.bolts
+        return TopologicalSorter({spec.id: [i.source for i in spec.inputs] for spec in bolts})
 
     def fingerprint(self) -> dict[str, Any]:
         """Return what must not change while positions are stored: the spout and the committers."""
@@ -81,7 +81,7 @@ class TransactionalTopologyBuilder:
         self._declared: dict[str, SpoutDeclarer] = {}
         self._committers: set[str] = set()
         tasks = 1 if parallelism is None else parallelism
-        self._spout = declare(self._declared, spout_id, SpoutDeclarer, spout, tasks, "spout")
+        self._spout = declare(self._declared, spout_id, SpoutDeclarer, spout, tasks)
 
     @property
     def spout_declarer(self) -> SpoutDeclarer:
@@ -97,7 +97,7 @@ class TransactionalTopologyBuilder:
             )
         if isinstance(bolt, Committer) and not isinstance(bolt, BatchBolt):
             raise self._no_committer(id, bolt)
-        declarer = declare(self._declared, id, BoltDeclarer, bolt, parallelism, "bolt")
+        declarer = declare(self._declared, id, BoltDeclarer, bolt, parallelism)
         if isinstance(bolt, Committer):
             self._committers.add(id)
         return declarer
@@ -112,18 +112,14 @@ class TransactionalTopologyBuilder:
 
     def build_topology(self) -> TransactionalTopology:
         """Return the checked, frozen topology."""
-        specs: dict[str, ComponentSpec] = {}
-        for name, declarer in self._declared.items():
-            is_spout = declarer is self._spout
-            specs[name] = declarer.spec(is_spout=is_spout, read_on_executors=is_spout)
+        specs = {id: declarer.spec() for id, declarer in self._declared.items()}
         topology = TransactionalTopology(
             self._id, specs, self._spout_id, frozenset(self._committers)
         )
         _refuse_cycles(topology)
         for spec in specs.values():
             _require_attempts(spec)
-            kind = "spout" if spec.is_spout else "bolt"
-            require_picklable(spec.component, f"{kind} {spec.id!r}")
+            require_picklable(spec.component, spec.title)
         return topology
 
     @staticmethod
@@ -135,18 +131,14 @@ class TransactionalTopologyBuilder:
 
 
 def _refuse_cycles(topology: TransactionalTopology) -> None:
-    done: set[str] = {topology.spout_id}
-    waiting = {spec.id: {given.source for given in spec.inputs} for spec in topology.bolts}
-    while waiting:
-        ready = [id for id, sources in waiting.items() if sources <= done]
-        if not ready:
-            raise TopologyError(
-                f"the bolts {', '.join(map(repr, sorted(waiting)))} depend on each other in a "
-                "circle: a batch could never be complete"
-            )
-        done.update(ready)
-        for id in ready:
-            del waiting[id]
+    try:
+        topology.producers_first().prepare()
+    except CycleError as error:
+        circle = sorted(set(error.args[1]))
+        raise TopologyError(
+            f"the bolts {', '.join(map(repr, circle))} depend on each other in a circle: a batch "
+            "could never be complete"
+        ) from None
 
 
 def _require_attempts(spec: ComponentSpec) -> None:

@@ -49,12 +49,11 @@ class BatchCollector(Emitter):
 
     def emit_direct(self, task: int, values: Sequence[Any], stream: str = "default") -> None:
         """Emit a tuple of a direct stream to one task."""
-        outlet = self.port.direct_outlet(stream)
-        fitting = outlet.fit(values)
+        outlet, fitting = self.port.directed(task, values, stream)
         if fitting[0] != self._attempt:
             raise self._foreign(outlet, fitting)
         self.count += 1
-        self.port.emit_direct(task, fitting, stream, UNANCHORED)
+        outlet.send((task,), fitting, UNANCHORED)
 
     def _foreign(self, outlet: Outlet, values: tuple[Any, ...]) -> EmitError:
         return EmitError(

@@ -43,31 +43,24 @@ class BatchPhase(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Emit:
+class _OfAttempt:
+    attempt: TransactionAttempt
+
+
+class Emit(_OfAttempt):
     """Store the attempt with its metadata, then start its processing phase."""
 
-    attempt: TransactionAttempt
 
-
-@dataclass(frozen=True, slots=True)
-class BeginCommit:
+class BeginCommit(_OfAttempt):
     """Record the attempt as begun, then start its commit phase."""
 
-    attempt: TransactionAttempt
 
-
-@dataclass(frozen=True, slots=True)
-class Mark:
+class Mark(_OfAttempt):
     """Mark the batch as committed; then tell states and spouts, and clean up."""
 
-    attempt: TransactionAttempt
 
-
-@dataclass(frozen=True, slots=True)
-class Cancel:
+class Cancel(_OfAttempt):
     """Cancel the attempt's work; report `ended` when none of it runs any more."""
-
-    attempt: TransactionAttempt
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,12 +43,6 @@ class _Memory(Component):
         self.take = take
         self.disabled: set[int] = set()
 
-    def after(self, partition: int, last: Any) -> list[int] | None:
-        """Return the range that comes after `last`: first row, and how many."""
-        start = 0 if last is None else last[0] + last[1]
-        count = min(self.take, len(self.rows[partition]) - start)
-        return [start, count] if count > 0 else None
-
     def span(self, metadata: Any) -> tuple[int, int]:
         """Return where a range begins and ends, for `check_emitter`."""
         start, count = metadata
@@ -57,8 +51,7 @@ class _Memory(Component):
     def get_coordinator(
         self, conf: Mapping[str, Any], context: TopologyContext
     ) -> PartitionCoordinator:
-        """Return who counts the partitions."""
-        return _MemoryCoordinator(self)
+        return _Ranges(self)
 
 
 def _row(row: Any, names: Sequence[str]) -> tuple[Any, ...]:
@@ -72,8 +65,7 @@ class MemoryTransactionalSpout(_Memory, PartitionedTransactionalSpout):
     """Rows that are the same in every attempt at a batch."""
 
     def get_emitter(self, conf: Mapping[str, Any], context: TopologyContext) -> PartitionEmitter:
-        """Return who emits ranges."""
-        return _MemoryEmitter(self)
+        return _Ranges(self)
 
 
 class OpaqueMemoryTransactionalSpout(_Memory, OpaquePartitionedTransactionalSpout):
@@ -87,12 +79,11 @@ class OpaqueMemoryTransactionalSpout(_Memory, OpaquePartitionedTransactionalSpou
             self.disabled.discard(partition)
 
     def get_emitter(self, conf: Mapping[str, Any], context: TopologyContext) -> OpaqueEmitter:
-        """Return who emits ranges."""
-        return _OpaqueMemoryEmitter(self)
+        return _Ranges(self)
 
 
-class _Ranges:
-    """What both emitters do: a range is its first row, and how many."""
+class _Ranges(PartitionCoordinator, PartitionEmitter, OpaqueEmitter):
+    """Coordinator and emitter of both spouts: a range is its first row, and how many."""
 
     def __init__(self, spout: _Memory) -> None:
         self._spout = spout
@@ -102,7 +93,9 @@ class _Ranges:
 
     def next_metadata(self, txid: int, partition: int, last: Any) -> Any:
         spout = self._spout
-        return None if partition in spout.disabled else spout.after(partition, last)
+        start = 0 if last is None else last[0] + last[1]
+        count = min(spout.take, len(spout.rows[partition]) - start)
+        return [start, count] if count > 0 and partition not in spout.disabled else None
 
     def emit_partition_batch(
         self, attempt: TransactionAttempt, collector: BatchCollector, partition: int, metadata: Any
@@ -111,15 +104,3 @@ class _Ranges:
         for row in self._spout.rows[partition][start : start + count]:
             collector.emit([attempt, *row])
         return metadata
-
-
-class _MemoryCoordinator(_Ranges, PartitionCoordinator):
-    pass
-
-
-class _MemoryEmitter(_Ranges, PartitionEmitter):
-    pass
-
-
-class _OpaqueMemoryEmitter(_Ranges, OpaqueEmitter):
-    pass

@@ -65,7 +65,6 @@ class BatchHeader(ShardHeader):
     resolved: Mapping[int, int] = field(default_factory=dict)
 
     def life_cycle(self, shard: Shard, worker: Worker) -> LifeCycle:
-        """Return the life of bolts in one phase of one attempt."""
         return _PerAttempt(shard, self)
 
 
@@ -81,7 +80,6 @@ class _PerAttempt(LifeCycle):
         self._executed = 0
 
     def run_task(self, task: int, frames: list[Frame], given: ShardInput) -> None:
-        """Let a task do what it has to do in this phase."""
         header = self._header
         component = self._shard.topology.component_of[task]
         if component == header.spout_id:
@@ -91,7 +89,6 @@ class _PerAttempt(LifeCycle):
             self._run_bolt(task, component, frames, given.states.get(task))
 
     def rows(self) -> Iterator[Row]:
-        """Return what goes to the commit phase and to the driver."""
         shard, header = self._shard, self._header
         if shard.stage == 0 and not header.commit:
             yield from self._visits()
@@ -141,7 +138,11 @@ class _PerAttempt(LifeCycle):
         context = BatchContext.of(self._shard.topology.context(task), header.resolved)
         if half_done is None:
             bolt = self._shard.make(component)
-            _prepare(bolt, self._shard.conf_of(component), context, collector, header.attempt)
+            conf = self._shard.conf_of(component)
+            if isinstance(bolt, BasicBolt):
+                bolt.prepare(conf, context)
+            else:
+                bolt.prepare(conf, context, collector, header.attempt)
         else:
             with restoring(collector, context):
                 bolt = unpack(half_done.data)
@@ -177,15 +178,6 @@ class _PerAttempt(LifeCycle):
         frames = seal(task, port.outlets.values(), Anchors(None), _NO_IDS).frames
         behind = self._shard.send(task, frames)
         assert not behind, "a batch has no way back"
-
-
-def _prepare(
-    bolt: Any, conf: Mapping[str, Any], context: BatchContext, collector: Any, attempt: Any
-) -> None:
-    if isinstance(bolt, BasicBolt):
-        bolt.prepare(conf, context)
-    else:
-        bolt.prepare(conf, context, collector, attempt)
 
 
 def _pickled(bolt: Any, component: str) -> bytes:

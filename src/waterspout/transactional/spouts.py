@@ -93,6 +93,8 @@ class BatchEmitter(_SourceEmitter, ABC):
 class TransactionalSpout(Component, ABC):
     """A source that knows batches; its coordinator says what is in each."""
 
+    read_on_executors = True
+
     @abstractmethod
     def get_coordinator(
         self, conf: Mapping[str, Any], context: TopologyContext
@@ -149,6 +151,8 @@ class PartitionEmitter(_SourceEmitter, ABC):
 class PartitionedTransactionalSpout(Component, ABC):
     """A partitioned source that gives the same batch again: the metadata of a txid is fixed."""
 
+    read_on_executors = True
+
     @abstractmethod
     def get_coordinator(
         self, conf: Mapping[str, Any], context: TopologyContext
@@ -183,6 +187,8 @@ class OpaqueEmitter(_SourceEmitter, ABC):
 
 class OpaquePartitionedTransactionalSpout(Component, ABC):
     """A partitioned source whose batches may differ between attempts; nothing is skipped."""
+
+    read_on_executors = True
 
     @abstractmethod
     def get_coordinator(

@@ -167,7 +167,7 @@ class BoltTask:
                 intake.ack_rest(base, base + done)
             base += done
             if done < len(frame) or (number + 1 < len(frames) and time.monotonic() >= deadline):
-                rest = [frame.after(done)] if done < len(frame) else []
+                rest = [frame.cut(done, len(frame))] if done < len(frame) else []
                 left = [*rest, *frames[number + 1 :]]
                 intake.cut(base)
                 break

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -40,25 +40,15 @@ class Frame:
     def __len__(self) -> int:
         return len(self.values)
 
-    def after(self, done: int) -> Frame:
-        """Return what is left after the first `done` tuples."""
-        return self._cut(done, len(self))
-
-    def before(self, end: int) -> Frame:
-        """Return the first `end` tuples."""
-        return self._cut(0, end)
-
-    def _cut(self, start: int, end: int) -> Frame:
+    def cut(self, start: int, end: int) -> Frame:
+        """Return the tuples from `start` to before `end`."""
         shared = {i - start: ids for i, ids in (self.shared or {}).items() if start <= i < end}
-        return Frame(
-            self.source,
-            self.stream,
-            self.target,
-            self.values[start:end],
-            None if self.roots is None else self.roots[start:end],
-            None if self.edges is None else self.edges[start:end],
-            shared or None,
-            self.born,
+        return replace(
+            self,
+            values=self.values[start:end],
+            roots=None if self.roots is None else self.roots[start:end],
+            edges=None if self.edges is None else self.edges[start:end],
+            shared=shared or None,
         )
 
     def __getstate__(self) -> tuple[Any, ...]:
@@ -108,7 +98,7 @@ def halves(frames: Iterable[Frame]) -> tuple[list[Frame], list[Frame]]:
         taken = min(room, len(frame))
         room -= taken
         if taken:
-            first.append(frame.before(taken))
+            first.append(frame.cut(0, taken))
         if taken < len(frame):
-            second.append(frame.after(taken))
+            second.append(frame.cut(taken, len(frame)))
     return first, second

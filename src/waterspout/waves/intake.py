@@ -7,11 +7,12 @@ over, tuples that the bolt still holds are kept by index in dicts: few of many, 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from waterspout.acking.xor import NO_ROOT, Ids, no_ids
+from waterspout.acking.xor import NO_ROOT, Ids
 from waterspout.errors import AckError
 from waterspout.topology.ports import ACKED, FAILED, OPEN
 from waterspout.tuples import Origin, Tuple
@@ -30,16 +31,14 @@ class _Untracked:
         pass
 
 
+@dataclass(slots=True)
 class Outcome:
     """Ids of the tuples that a bolt has acked and failed since it was asked last."""
 
-    __slots__ = ("acked_edges", "acked_roots", "failed")
-
-    def __init__(self) -> None:
-        self.acked_roots: list[Ids] = []
-        self.acked_edges: list[Ids] = []
-        self.failed: list[tuple[int, int]] = []
-        """Root, and the index of the tuple that failed."""
+    acked_roots: list[Ids] = field(default_factory=list)
+    acked_edges: list[Ids] = field(default_factory=list)
+    failed: list[tuple[int, int]] = field(default_factory=list)
+    """Root, and the index of the tuple that failed."""
 
 
 class Intake:
@@ -162,6 +161,4 @@ def _note_shared(ids: dict[int, int], code: int, index: int, into: Outcome) -> N
 
 
 def _or_zeros(ids: Ids | None, count: int) -> Ids:
-    if ids is not None:
-        return ids
-    return np.zeros(count, np.uint64) if count else no_ids()
+    return np.zeros(count, np.uint64) if ids is None else ids

@@ -195,7 +195,6 @@ class LogTask(SpoutTask):
         return self.failed(Failure(_NO_TREE, component, why))
 
     def failed(self, failure: Failure) -> DeadLetter | None:
-        """Take note of a failed tree; return a letter if the message has failed too often."""
         message = self._pending.get(failure.root)
         try:
             return super().failed(failure)

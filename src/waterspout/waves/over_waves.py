@@ -42,7 +42,6 @@ class WaveHeader(ShardHeader):
     """Nothing is executed; bolts are told that the run ends."""
 
     def life_cycle(self, shard: Shard, worker: Worker) -> LifeCycle:
-        """Return the life of bolts in a wave, or in the one that ends the run."""
         return (_EndOfRun if self.closing else _OverWaves)(shard, self, worker)
 
 
@@ -81,7 +80,6 @@ class _OverWaves(LifeCycle):
         self._result = ShardResult()
 
     def run_task(self, task: int, frames: list[Frame], given: ShardInput) -> None:
-        """Read what a spout is to read here; execute what a bolt has got."""
         for read in given.reads:
             if read.task == task:
                 self._read(read)
@@ -89,7 +87,6 @@ class _OverWaves(LifeCycle):
             self._execute(task, frames, given.states.get(task))
 
     def rows(self) -> Iterator[Row]:
-        """Return the result for the driver, with one combined report on the trees."""
         result = self._result
         roots, values = combine(self._roots, self._values)
         result.report = TreeReport(roots, values, _array(self._failed), _array(self._resets))
@@ -158,7 +155,6 @@ class _EndOfRun(_OverWaves):
     """The run ends: bolts that have ever run give up what they hold."""
 
     def run_task(self, task: int, frames: list[Frame], given: ShardInput) -> None:
-        """Let the bolt clean up."""
         state = given.states.get(task)
         if state is None:
             return

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from waterspout.acking.xor import Ids, draw, no_ids
-from waterspout.errors import EmitError, SpoutCrash
+from waterspout.errors import SpoutCrash
 from waterspout.letters import DeadLetter, stored_form
 from waterspout.safe_repr import described, shown
 from waterspout.topology.collector import SpoutCollector
@@ -125,14 +125,13 @@ class SpoutTask(ABC):
         """Send a dead letter through again; EmitError if it does not fit any more."""
         collector = self._collector
         port, task = collector.port, letter.task
-        outlet = port.outlet(letter.stream) if task is None else port.direct_outlet(letter.stream)
-        fitting = outlet.fit(letter.values or ())
         if task is None:
+            outlet = port.outlet(letter.stream)
+            fitting = outlet.fit(letter.values or ())
             targets = outlet.route(fitting)
-        elif task in (outlet.direct_tasks or ()):
-            targets = (task,)
         else:
-            raise EmitError(f"task {task} does not take stream {letter.stream!r} now")
+            outlet, fitting = port.directed(task, letter.values or (), letter.stream)
+            targets = (task,)
         collector.messages.append((ReplayId(letter), fitting, letter.stream, task))
         outlet.send(targets, fitting, len(collector.messages) - 1 if self._tracked else UNANCHORED)
         collector.emitted += 1
@@ -301,7 +300,6 @@ class PulledSpout(SpoutTask):
         self._spout = self._spec.component if first else unpack(pickled)
 
     def open(self) -> None:
-        """Open the spout."""
         self._call("open", self._conf, self._topology.context(self.task), self._collector)
 
     def restart(self) -> None:
@@ -338,5 +336,4 @@ class PulledSpout(SpoutTask):
         return bool(self._call("is_drained"))
 
     def activate(self, active: bool) -> None:
-        """Pass it on."""
         self._call("activate" if active else "deactivate")

@@ -70,7 +70,6 @@ class WindowedBolt(Bolt):
         context: TopologyContext,
         collector: OutputCollector | WindowCollector,
     ) -> None:
-        """Get ready; called on an executor, before the first window."""
         self.collector = collector  # type: ignore[assignment]
 
     def with_window(
