@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from waterspout.acking import AckLedger, Trees
+from waterspout.acking.tracker import AckLedger, Trees
 
 
 def ids(*numbers: int):

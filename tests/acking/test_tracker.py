@@ -8,7 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from waterspout.acking import AckTracker, TreeReport, Trees
+from waterspout.acking.tracker import AckTracker, TreeReport, Trees
 
 
 def ids(*numbers: int):

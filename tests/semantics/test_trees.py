@@ -9,7 +9,7 @@ import pytest
 
 from tests.semantics.shadow import ShadowBolt, World, shadow_topology, worlds
 from tests.waves.driving import COLLAPSED, SPREAD, Driven
-from waterspout.acking import AckTracker, TreeReport
+from waterspout.acking.tracker import AckTracker, TreeReport
 from waterspout.acking.xor import combine, draw, generator
 from waterspout.testing import FeederSpout
 from waterspout.testing.waves import InProcessWaves
@@ -286,7 +286,7 @@ def test_the_shadow_itself_notices_an_early_ack():
 
 def test_the_shadow_notices_ids_that_are_not_random(monkeypatch):
     alike = lambda ids, count: np.ones(count, np.uint64)  # noqa: E731
-    monkeypatch.setattr("waterspout.waves.sealing.draw", alike)
+    monkeypatch.setattr("waterspout.waves.outlets.draw", alike)
 
     with pytest.raises(AssertionError, match="acked early"):
         shadow_run(1, 100, keep_alive=True)

@@ -21,7 +21,7 @@ from waterspout.errors import EmitError
 from waterspout.testing import FeederSpout
 from waterspout.topology import CustomGrouping, Direct, Spout, TopologyBuilder
 from waterspout.topology.grouping import stable_hash
-from waterspout.waves.routing import make_outlets
+from waterspout.waves.outlets import make_outlets
 
 
 class Colour(StrEnum):

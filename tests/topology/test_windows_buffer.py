@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from waterspout.topology.windowing import Seconds, Tuples, TupleWindow, Watermark, WindowBuffer
+from waterspout.topology.windowing.buffer import TupleWindow, WindowBuffer
+from waterspout.topology.windowing.settings import Seconds, Tuples
+from waterspout.topology.windowing.task import Watermark
 
 
 class Played:

@@ -16,7 +16,7 @@ from waterspout.transactional import (
     TransactionalTopologyBuilder,
     TransactionAttempt,
 )
-from waterspout.waves.routing import make_outlets
+from waterspout.waves.outlets import make_outlets
 
 ATTEMPT = TransactionAttempt(3, 1)
 

@@ -20,7 +20,6 @@ from waterspout.transactional import (
     MemoryTransactionalSpout,
     TransactionalTopologyBuilder,
     TransactionAttempt,
-    phases,
     runtime,
 )
 from waterspout.waves.bolts import Worker
@@ -459,8 +458,8 @@ def test_a_collapsed_batch_is_one_shard():
 
     shape = collapsed(topology.outline())
 
-    assert [(row.stage, row.shard) for row in phases.first_rows(shape)] == [(0, 0)]
-    assert phases.commit_stages(shape, topology.late) == [0]
+    assert [(row.stage, row.shard) for row in runtime.first_rows(shape)] == [(0, 0)]
+    assert runtime.commit_stages(shape, topology.late) == [0]
 
 
 @pytest.mark.parametrize("tasks", [1, 2, 4])
@@ -469,7 +468,7 @@ def test_a_batch_begins_with_one_row_for_each_shard_of_its_first_stage(tasks):
     builder.set_bolt("b", NotedCommitter(), 5).global_grouping("spout")
     shape = spread(builder.build_topology().outline(), 4)
 
-    assert [(row.stage, row.shard) for row in phases.first_rows(shape)] == [
+    assert [(row.stage, row.shard) for row in runtime.first_rows(shape)] == [
         (0, shard) for shard in range(tasks)
     ]
     assert [stage.shards for stage in shape.stages] == [tasks, 4]
@@ -484,6 +483,6 @@ def test_there_is_nothing_to_do_in_a_commit_without_committers():
     builder.set_bolt("b", Noted()).shuffle_grouping("spout")
     topology = builder.build_topology()
 
-    assert phases.commit_stages(spread(topology.outline(), 2), topology.late) == []
+    assert runtime.commit_stages(spread(topology.outline(), 2), topology.late) == []
     run(builder)
     assert LOG[-1][0] == "finish"

@@ -26,7 +26,7 @@ from waterspout.state import StateKind
 from waterspout.state.sqlite import SQLiteState
 from waterspout.testing import LocalRun, MemoryLog, SimulatedCrash
 from waterspout.testing.engine import InProcessEngine
-from waterspout.topology.windowing import Seconds
+from waterspout.topology import Seconds
 from waterspout.trident import ReducerAggregator, TridentTopology
 from waterspout.trident.windowing.config import (
     SlidingCountWindow,

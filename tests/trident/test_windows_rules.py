@@ -15,7 +15,7 @@ from tests.trident.windows_support import Driven, Ids, Listed, Spans, counted, l
 from waterspout.arrow import arrow_type
 from waterspout.errors import DamagedStoreError, TopologyError
 from waterspout.state.sqlite import SQLiteState
-from waterspout.topology.windowing import Seconds, Tuples
+from waterspout.topology import Seconds, Tuples
 from waterspout.trident.windowing import buffer, chunks
 from waterspout.trident.windowing.buffer import KEYS, VALUES
 from waterspout.trident.windowing.config import (

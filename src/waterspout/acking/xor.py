@@ -41,11 +41,9 @@ def no_ids() -> Ids:
 
 def combine(roots: Sequence[Ids], values: Sequence[Ids]) -> tuple[Ids, Ids]:
     """Return each root once, ascending, with the XOR of its values; what is zero is left out."""
-    if not roots:
+    if not any(map(len, roots)):
         return no_ids(), no_ids()
     all_roots, all_values = np.concatenate(roots), np.concatenate(values)
-    if not len(all_roots):
-        return no_ids(), no_ids()
     order = np.argsort(all_roots, kind="stable")
     all_roots, all_values = all_roots[order], all_values[order]
     starts = np.flatnonzero(np.r_[True, all_roots[1:] != all_roots[:-1]])

@@ -15,7 +15,7 @@ from typing import Any, ParamSpec, TypeVar
 import numpy as np
 
 from waterspout import faults
-from waterspout.acking import AckTracker, TreeReport, Trees
+from waterspout.acking.tracker import AckTracker, TreeReport, Trees
 from waterspout.acking.xor import combine, generator, no_ids
 from waterspout.config import Config
 from waterspout.coordination.dead_letters import DeadLetters

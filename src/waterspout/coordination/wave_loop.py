@@ -16,7 +16,7 @@ import secrets
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 from waterspout import faults
 from waterspout.config import Config
@@ -297,11 +297,7 @@ class WaveLoop(DrivenLoop):
 
     def _report(self, notes: Iterable[ErrorNote]) -> None:
         for note in notes:
-            self.events.publish(
-                ErrorReported(
-                    self.name, note.component, note.task, note.error, note.traceback, note.count
-                )
-            )
+            self.events.publish(ErrorReported(self.name, **asdict(note)))
 
     def _fail(self, error: BaseException) -> None:
         """Run the wave again, after a pause: its inputs are still here, no state has changed."""

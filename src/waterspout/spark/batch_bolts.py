@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import NamedTuple
 
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
@@ -22,18 +21,17 @@ from waterspout.state.head import Claim
 from waterspout.transactional.attempt import TransactionAttempt
 from waterspout.transactional.builder import TransactionalTopology
 from waterspout.transactional.ledger import Metadata
-from waterspout.transactional.phases import PhasePlan, Phases, executed, first_rows, raise_failed
-from waterspout.transactional.runtime import FAILED
+from waterspout.transactional.runtime import (
+    FAILED,
+    PhasePlan,
+    Phases,
+    executed,
+    first_rows,
+    raise_failed,
+)
 from waterspout.waves.shards import DRIVER, Row
 
 __all__ = ["BatchBoltEngine"]
-
-
-class _Staged(NamedTuple):
-    """Half-done bolts on the executors, and the phase that has left them."""
-
-    frame: DataFrame
-    phase: PhasePlan
 
 
 class BatchBoltEngine(PhaseEngine):
@@ -67,7 +65,7 @@ class BatchBoltEngine(PhaseEngine):
         raise_failed(rows)
         count = executed(rows) if unseen else int(seen["executed"] or 0)
         self._phases.processed(count)
-        work.results["staged"] = _Staged(kept, phase)
+        work.results["staged"] = (kept, phase)
         took = time.monotonic() - began
         return Processed(attempt, processing_s=took, executed_tuples=count)
 
@@ -75,11 +73,11 @@ class BatchBoltEngine(PhaseEngine):
         """Let committers finish, and what is behind them."""
         began = time.monotonic()
         move_heads()
-        staged: _Staged = work.results["staged"]
-        phase = self._phases.commit(staged.phase, claim.resolved)
+        staged, processing = work.results["staged"]
+        phase = self._phases.commit(processing, claim.resolved)
         rows: list[Row] = []
         if phase.stages:
-            frame = staged.frame.where(F.col("stage") >= 0)
+            frame = staged.where(F.col("stage") >= 0)
             frame = self._through(frame, phase, phase.shape.stages[-1].shards)
             rows = list(rows_of(frame.toArrow().to_batches()))
             raise_failed(rows)

@@ -158,17 +158,14 @@ class SparkWaves(WaveEngine):
         description = f"{self._name} wave {wave.header.number}"
         try:
             with self._runtime.tagged(tag, description, "waves"):
-                rows = self._run(wave)
+                frame = self._runtime.spark.createDataFrame(table_of(wave.rows()))
+                stages = wave.shape.stages
+                numbers, shards = range(len(stages)), stages[0].shards
+                frame = self._stages.through(frame, wave.shape, wave.header, numbers, shards)
+                rows = rows_of(frame.toArrow().to_batches())
             self._ended.put(WaveDone(results_of(rows), time.monotonic() - began))
         except BaseException as error:
             self._ended.put(WaveFailed(translate(error, self._runtime)))
-
-    def _run(self, wave: Wave) -> Iterator[Row]:
-        frame = self._runtime.spark.createDataFrame(table_of(wave.rows()))
-        shape = wave.shape
-        numbers = range(len(shape.stages))
-        frame = self._stages.through(frame, shape, wave.header, numbers, shape.stages[0].shards)
-        return rows_of(frame.toArrow().to_batches())
 
 
 def table_of(rows: list[Row]) -> pa.Table:

@@ -16,7 +16,7 @@ from waterspout.spouts.reads import POSITION, EmitRead
 from waterspout.topology.context import TopologyContext
 from waterspout.topology.ports import Outlet, Port
 from waterspout.transactional.attempt import TransactionAttempt
-from waterspout.transactional.collector import BatchCollector
+from waterspout.transactional.bolts import BatchCollector
 from waterspout.transactional.runtime import emit_partition
 from waterspout.tuples import Fields
 from waterspout.waves.frames import unpack

@@ -24,7 +24,7 @@ from waterspout.topology.builder import SpoutDeclarer
 from waterspout.topology.context import TopologyContext
 from waterspout.topology.pickling import require_picklable
 from waterspout.transactional.attempt import TransactionAttempt
-from waterspout.transactional.collector import BatchCollector
+from waterspout.transactional.bolts import BatchCollector
 from waterspout.transactional.spouts import (
     OpaquePartitionedTransactionalSpout,
     TransactionalSpout,

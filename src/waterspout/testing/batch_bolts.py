@@ -19,7 +19,7 @@ from waterspout.testing.stepping import SteppedEngine, Steps
 from waterspout.transactional.attempt import TransactionAttempt
 from waterspout.transactional.builder import TransactionalTopology
 from waterspout.transactional.ledger import Metadata
-from waterspout.transactional.phases import PhasePlan, Phases, executed, first_rows, raise_failed
+from waterspout.transactional.runtime import PhasePlan, Phases, executed, first_rows, raise_failed
 from waterspout.waves.bolts import Worker
 from waterspout.waves.shards import Row, run_stage
 

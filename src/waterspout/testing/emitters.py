@@ -15,12 +15,12 @@ from waterspout.spouts.emitters import EmittedSpout
 from waterspout.topology.pickling import require_picklable
 from waterspout.topology.ports import Port
 from waterspout.transactional.attempt import TransactionAttempt
+from waterspout.transactional.bolts import BatchCollector
 from waterspout.transactional.builder import TransactionalTopology, TransactionalTopologyBuilder
-from waterspout.transactional.collector import BatchCollector
 from waterspout.transactional.runtime import emit_partition
 from waterspout.transactional.spouts import AnyTransactionalSpout, TransactionalSpout
 from waterspout.waves.frames import unpack
-from waterspout.waves.routing import make_outlets
+from waterspout.waves.outlets import make_outlets
 
 __all__ = ["check_emitter"]
 

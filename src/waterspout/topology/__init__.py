@@ -6,7 +6,9 @@ from waterspout.topology.component import BasicBolt, Bolt, Direct, LogSpout, Spo
 from waterspout.topology.context import TopologyContext
 from waterspout.topology.graph import Topology
 from waterspout.topology.grouping import CustomGrouping
-from waterspout.topology.windowing import Seconds, Tuples, TupleWindow, WindowedBolt
+from waterspout.topology.windowing.bolt import WindowedBolt
+from waterspout.topology.windowing.buffer import TupleWindow
+from waterspout.topology.windowing.settings import Seconds, Tuples
 from waterspout.tuples import Fields, Tuple
 
 __all__ = [

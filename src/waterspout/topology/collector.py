@@ -2,7 +2,7 @@
 
 The hot path of a topology: everything here runs once for each tuple. So an emit only notes the
 values and, as a number, what they are anchored to; ids are drawn and combined for a whole wave at
-once when it is sealed (`waterspout.waves.sealing`). The steps of an emit are written out in each
+once when it is sealed (`waterspout.waves.outlets`). The steps of an emit are written out in each
 collector: a function for them would cost a tenth of its time.
 """
 
@@ -128,7 +128,7 @@ class OutputCollector(Emitter):
 
     def reset_timeout(self, tuple: Tuple) -> None:
         """Let the time of this tuple's messages begin anew when the wave is over."""
-        self.port.reset_timeout(tuple)
+        tuple._origin.intake.reset(tuple)
 
 
 class BasicCollector(Emitter):
@@ -160,7 +160,7 @@ class BasicCollector(Emitter):
 
     def reset_timeout(self, tuple: Tuple) -> None:
         """Let the time of this tuple's messages begin anew when the wave is over."""
-        self.port.reset_timeout(tuple)
+        tuple._origin.intake.reset(tuple)
 
 
 class SpoutCollector(Emitter):

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import copy
 import hashlib
-import math
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -125,9 +124,10 @@ def _canonical(value: Any) -> Any:
     if isinstance(value, int):
         return int(value)
     if isinstance(value, float | Decimal | Fraction):
-        if not _is_finite(value):
-            return float(value)
-        exact = Fraction(value)
+        try:
+            exact = Fraction(value)
+        except (ValueError, OverflowError):
+            return float(value)  # infinite, or not a number
         if exact.denominator == 1:
             return exact.numerator
         return ("fraction", str(exact))
@@ -135,12 +135,6 @@ def _canonical(value: Any) -> Any:
         return [_canonical(inner) for inner in value]
     item = getattr(value, "item", None)  # a numpy scalar
     return _canonical(item()) if callable(item) and getattr(value, "shape", None) == () else value
-
-
-def _is_finite(value: float | Decimal | Fraction) -> bool:
-    if isinstance(value, Decimal):
-        return value.is_finite()  # to math, one that is larger than any float is infinite
-    return isinstance(value, Fraction) or math.isfinite(value)
 
 
 def turn_of(number: int) -> int:
@@ -218,12 +212,9 @@ def _by_fields(names: Fields, fields: Fields, tasks: tuple[int, ...]) -> Route:
     positions = [fields.position(name) for name in names]
     if len(positions) == 1:
         (position,) = positions
-        known = _by_position.get(tasks)
-        if known is None:
-            known = _by_position[tasks] = _Remembered(
-                lambda value: (tasks[stable_hash((value,)) % len(tasks)],)
-            )
-        remembered = known
+        remembered = _by_position.setdefault(
+            tasks, _Remembered(lambda value: (tasks[stable_hash((value,)) % len(tasks)],))
+        )
 
         def by_one(values: tuple[Any, ...]) -> tuple[int, ...]:
             try:

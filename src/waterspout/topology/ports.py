@@ -10,6 +10,7 @@ entry of `specials`, the ids of several anchors, or of one kept from an earlier 
 from __future__ import annotations
 
 import logging
+from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from typing import Any
 
@@ -38,12 +39,6 @@ class Box:
         self.anchors: list[int] = []
 
 
-class _Boxes(dict[int, Box]):
-    def __missing__(self, task: int) -> Box:
-        box = self[task] = Box()
-        return box
-
-
 class Outlet:
     """One output stream of one task: how its tuples must look, and where they go."""
 
@@ -62,7 +57,7 @@ class Outlet:
         self.route = route
         self.direct_tasks = direct_tasks
         """Who takes this stream by direct grouping; None: it is not a direct stream."""
-        self.boxes: _Boxes = _Boxes()
+        self.boxes: defaultdict[int, Box] = defaultdict(Box)
 
     def send(self, targets: Sequence[int], values: tuple[Any, ...], anchor: int) -> None:
         """Put a tuple into the boxes of its targets."""
@@ -209,10 +204,6 @@ class Port:
         self.mark("fail", FAILED, given)
         if why is not None:
             given._origin.intake.reasons[given._index] = why
-
-    def reset_timeout(self, given: Tuple) -> None:
-        """Note that the time of a tuple's messages begins anew when the wave is over."""
-        given._origin.intake.reset(given)
 
     def report_error(self, error: BaseException) -> None:
         """Show an error to people; to the log, where nobody else listens."""

@@ -1,9 +1,8 @@
 """Ordered batches: transactional topologies, and the coordinator that decides over them."""
 
 from waterspout.transactional.attempt import TransactionAttempt
-from waterspout.transactional.bolts import BatchBolt, BatchContext, Committer
+from waterspout.transactional.bolts import BatchBolt, BatchCollector, BatchContext, Committer
 from waterspout.transactional.builder import TransactionalTopology, TransactionalTopologyBuilder
-from waterspout.transactional.collector import BatchCollector
 from waterspout.transactional.memory import (
     MemoryTransactionalSpout,
     OpaqueMemoryTransactionalSpout,

@@ -1,21 +1,88 @@
-"""`BatchBolt` and `Committer`: what users write for transactional topologies."""
+"""`BatchBolt` and `Committer`, which users write for transactional topologies; their collector."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
-from waterspout.topology.collector import restored_context
+from waterspout.errors import EmitError
+from waterspout.topology.collector import Emitter, restored_context
 from waterspout.topology.component import Component
 from waterspout.topology.context import TopologyContext
+from waterspout.topology.ports import UNANCHORED, Outlet, Port
 from waterspout.transactional.attempt import TransactionAttempt
-from waterspout.transactional.collector import BatchCollector
 from waterspout.tuples import Tuple
 
-__all__ = ["BatchBolt", "BatchContext", "Committer"]
+__all__ = ["BatchBolt", "BatchCollector", "BatchContext", "Committer"]
 
 
+class BatchCollector(Emitter):
+    """The way out of batch bolts and emitters, for one task and attempt.
+
+    Tuples carry their attempt, as their first value, instead of anchors.
+    """
+
+    __slots__ = ("_attempt", "count")
+
+    def __init__(self, port: Port, attempt: TransactionAttempt | None) -> None:
+        super().__init__(port)
+        self._attempt = attempt
+        self.count = 0
+        """Tuples emitted so far."""
+
+    @classmethod
+    def counting(cls) -> BatchCollector:
+        """Return a collector that only counts."""
+        return _CountingCollector(Port("", {}), None)
+
+    def emit(self, values: Sequence[Any], stream: str = "default") -> tuple[int, ...]:
+        """Emit a tuple `[attempt, ...]`; return the tasks that get it."""
+        port = self.port
+        outlet = port.plain.get(stream)
+        if outlet is None:
+            outlet = port.outlet(stream)
+        row: Any = tuple(values) if values.__class__ is list else values
+        if row.__class__ is not tuple or len(row) != outlet.size:
+            row = outlet.fit(row)
+        if row[0] is not self._attempt and row[0] != self._attempt:
+            raise self._foreign(outlet, row)
+        self.count += 1
+        targets = outlet.route(row)
+        boxes = outlet.boxes
+        for task in targets:
+            boxes[task].values.append(row)
+        return targets
+
+    def emit_direct(self, task: int, values: Sequence[Any], stream: str = "default") -> None:
+        """Emit a tuple of a direct stream to one task."""
+        outlet, fitting = self.port.directed(task, values, stream)
+        if fitting[0] != self._attempt:
+            raise self._foreign(outlet, fitting)
+        self.count += 1
+        outlet.send((task,), fitting, UNANCHORED)
+
+    def _foreign(self, outlet: Outlet, values: tuple[Any, ...]) -> EmitError:
+        return EmitError(
+            f"{self.port.component!r} emitted {values[0]!r} as the first value on stream "
+            f"{outlet.stream!r}; it must be the transaction attempt {self._attempt} (the id that "
+            "prepare() got, or the first field of the input)"
+        )
+
+
+class _CountingCollector(BatchCollector):
+    __slots__ = ()
+
+    def emit(self, values: Sequence[Any], stream: str = "default") -> tuple[int, ...]:
+        self.count += 1
+        return ()
+
+    def emit_direct(self, task: int, values: Sequence[Any], stream: str = "default") -> None:
+        self.count += 1
+
+
+@dataclass(frozen=True)
 class BatchContext(TopologyContext):
     """What a task knows about its topology, and what a committer may have to know.
 
@@ -24,14 +91,7 @@ class BatchContext(TopologyContext):
     maps of `waterspout.state` take it as an argument of `begin_commit`.
     """
 
-    resolved: Mapping[int, int]
-
-    @classmethod
-    def of(cls, context: TopologyContext, resolved: Mapping[int, int]) -> BatchContext:
-        """Return the context of a task for one phase."""
-        made = object.__new__(cls)
-        made.__dict__.update(vars(context), resolved=dict(resolved))
-        return made
+    resolved: Mapping[int, int] = field(default_factory=dict)
 
     def __reduce__(self) -> tuple[object, ...]:
         return (restored_context, ())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from waterspout.config import Config
 from waterspout.transactional.builder import TransactionalTopology
-from waterspout.transactional.phases import commit_stages
+from waterspout.transactional.runtime import commit_stages
 from waterspout.transactional.spouts import OpaquePartitionedTransactionalSpout
 from waterspout.waves.explain import describe_component, describe_stages
 from waterspout.waves.shape import spread

@@ -8,7 +8,7 @@ a topology that is stopped.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -168,9 +168,9 @@ class Ledger:
                 committed_metadata=_optional(_metadata, document["committed_metadata"]),
                 earlier_attempt=_optional(_number, document["earlier_attempt"]),
                 earlier_metadata=_optional(_metadata, document["earlier_metadata"]),
-                emitted=_unique(_emitted(entry) for entry in _of(list, document["emitted"])),
+                emitted=_by_txid(document["emitted"], _emitted),
                 begun=tuple(_number(a) for a in _of(list, document["begun"])),
-                resolved=_unique(_resolved(entry) for entry in _of(list, document["resolved"])),
+                resolved=_by_txid(document["resolved"], _number),
                 positions=_of(dict, document.get("positions", {})),
             )
             ledger._refuse_contradictions()
@@ -221,20 +221,14 @@ def _optional(read: Callable[[Any], T], value: Any) -> T | None:
     return None if value is None else read(value)
 
 
-def _emitted(entry: Any) -> tuple[int, EmittedBatch]:
-    txid, attempt, metadata = entry
-    return _number(txid), EmittedBatch(_number(attempt), _metadata(metadata))
+def _emitted(attempt: Any, metadata: Any) -> EmittedBatch:
+    return EmittedBatch(_number(attempt), _metadata(metadata))
 
 
-def _resolved(entry: Any) -> tuple[int, int]:
-    txid, attempt = entry
-    return _number(txid), _number(attempt)
-
-
-def _unique(pairs: Iterable[tuple[int, T]]) -> dict[int, T]:
+def _by_txid(entries: Any, read: Callable[..., T]) -> dict[int, T]:
     found: dict[int, T] = {}
-    for txid, value in pairs:
+    for txid, *rest in _of(list, entries):
         if txid in found:
             raise ValueError(f"batch {txid} is there twice")
-        found[txid] = value
+        found[_number(txid)] = read(*rest)
     return found

@@ -9,7 +9,7 @@ from waterspout.errors import TopologyError
 from waterspout.topology.component import Component
 from waterspout.topology.context import TopologyContext
 from waterspout.transactional.attempt import TransactionAttempt
-from waterspout.transactional.collector import BatchCollector
+from waterspout.transactional.bolts import BatchCollector
 from waterspout.transactional.spouts import (
     OpaqueEmitter,
     OpaquePartitionedTransactionalSpout,

@@ -134,10 +134,6 @@ class BoltTask:
                 f"{error}. If prepare() can make it again, name it: transient = ({name!r},)",
             ) from error
 
-    def close(self) -> None:
-        """Let the bolt give up what it holds."""
-        self.bolt.cleanup()
-
     def run(
         self,
         frames: Sequence[Frame],

@@ -17,7 +17,12 @@ def explain(topology: Topology, conf: Config, workers: int) -> str:
     large = spread(topology, workers)
     lines += ["", f"a wave of up to {conf.wave_collapse_tuples:,} tuples: 1 job, 1 stage, 1 task"]
     if collapsed(topology).stages != large.stages:
-        lines += _stages(large, workers)
+        count = len(large.stages)
+        lines.append(
+            f"a larger one: 1 job, {count} stage{'s' if count > 1 else ''}, {max(0, count - 1)} "
+            f"shuffle{'s' if count != 2 else ''}, on {workers} workers"
+        )
+        lines += describe_stages(large)
     lines += ["", *_guarantee(conf)]
     return "\n".join(lines)
 
@@ -44,15 +49,6 @@ def describe_component(topology: Topology, spec: ComponentSpec) -> list[str]:
             f"{' to ' + takers if takers else ', which nobody takes'}"
         )
     return lines
-
-
-def _stages(shape: WaveShape, workers: int) -> list[str]:
-    count = len(shape.stages)
-    lines = [
-        f"a larger one: 1 job, {count} stage{'s' if count > 1 else ''}, {max(0, count - 1)} "
-        f"shuffle{'s' if count != 2 else ''}, on {workers} workers"
-    ]
-    return lines + describe_stages(shape)
 
 
 def describe_stages(shape: WaveShape) -> list[str]:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from waterspout.acking.xor import Ids
+from waterspout.acking.xor import Ids, no_ids
 
 __all__ = ["Frame", "anchored", "halves", "pack", "unpack"]
 
@@ -78,13 +78,11 @@ def unpack(data: bytes) -> Any:
 
 def anchored(frame: Frame) -> tuple[Ids, Ids]:
     """Return the roots and edges of a frame, all of them, shared ones included."""
-    roots = [] if frame.roots is None else [frame.roots]
-    edges = [] if frame.edges is None else [frame.edges]
+    roots = [no_ids() if frame.roots is None else frame.roots]
+    edges = [no_ids() if frame.edges is None else frame.edges]
     for ids in (frame.shared or {}).values():
         roots.append(np.fromiter(ids.keys(), np.uint64, len(ids)))
         edges.append(np.fromiter(ids.values(), np.uint64, len(ids)))
-    if not roots:
-        return np.empty(0, np.uint64), np.empty(0, np.uint64)
     return np.concatenate(roots), np.concatenate(edges)
 
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from waterspout.acking.xor import Ids, draw, no_ids
 from waterspout.topology.ports import UNANCHORED, Outlet
-from waterspout.waves.sealing import Anchors, Sealed, first_values, seal
+from waterspout.waves.outlets import Anchors, Sealed, first_values, seal
 
 __all__ = ["LogRange", "LogRead", "OpenedLog", "halved", "read_log"]
 

@@ -14,7 +14,7 @@ from waterspout.acking.xor import Ids, combine, generator, no_ids
 from waterspout.waves.bolts import BoltTask, ErrorNote, Failure, Worker
 from waterspout.waves.frames import Frame, pack, unpack
 from waterspout.waves.logs import LogRead, OpenedLog, read_log
-from waterspout.waves.sealing import Anchors, seal
+from waterspout.waves.outlets import Anchors, seal
 from waterspout.waves.shards import (
     DRIVER,
     LifeCycle,
@@ -160,7 +160,7 @@ class _EndOfRun(_OverWaves):
             return
         bolt = self._take(task, state)
         try:
-            bolt.close()
+            bolt.bolt.cleanup()
         except Exception as error:
             bolt.errors.add(error)
             self._result.errors.extend(bolt.errors.notes.values())

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from waterspout.topology.graph import ComponentSpec, Topology
+from waterspout.topology.graph import Topology
 
 __all__ = ["Slot", "Stage", "WaveShape", "collapsed", "spread"]
 
@@ -127,7 +127,8 @@ def _in_order(topology: Topology) -> list[str]:
     seen: set[str] = set()
     for start in [*topology.spouts, *topology.bolts]:
         _visit(start.id, consumers, seen, finished)
-    return [c for c in reversed(finished) if _runs_on_executors(topology.components[c])]
+    pulled = {spec.id for spec in topology.spouts if not spec.read_on_executors}
+    return [component for component in reversed(finished) if component not in pulled]
 
 
 def _visit(
@@ -148,7 +149,3 @@ def _visit(
         else:
             finished.append(component)
             path.pop()
-
-
-def _runs_on_executors(spec: ComponentSpec) -> bool:
-    return not spec.is_spout or spec.read_on_executors

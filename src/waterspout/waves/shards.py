@@ -22,7 +22,7 @@ from waterspout.waves.bolts import Worker
 from waterspout.waves.frames import Frame, pack, unpack
 from waterspout.waves.intake import Intake
 from waterspout.waves.logs import LogRead
-from waterspout.waves.routing import make_outlets
+from waterspout.waves.outlets import make_outlets
 from waterspout.waves.shape import WaveShape
 
 __all__ = [

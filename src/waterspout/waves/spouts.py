@@ -21,11 +21,10 @@ from waterspout.letters import DeadLetter, stored_form
 from waterspout.safe_repr import described, shown
 from waterspout.topology.collector import SpoutCollector
 from waterspout.topology.graph import Topology
-from waterspout.topology.ports import UNANCHORED, Outlet, Port
+from waterspout.topology.ports import UNANCHORED, Port
 from waterspout.waves.bolts import Failure
 from waterspout.waves.frames import Frame, unpack
-from waterspout.waves.routing import make_outlets
-from waterspout.waves.sealing import Anchors, first_values, seal
+from waterspout.waves.outlets import Anchors, first_values, make_outlets, seal
 
 __all__ = ["Emission", "Message", "PulledSpout", "ReplayId", "SpoutTask", "TaskSettings"]
 
@@ -246,10 +245,8 @@ class SpoutTask(ABC):
         return message.values
 
     def _port(self) -> Port:
-        return Port(self.component, self._outlets(), report=self._report)
-
-    def _outlets(self) -> dict[str, Outlet]:
-        return make_outlets(self._topology, self.task, self._turn)
+        outlets = make_outlets(self._topology, self.task, self._turn)
+        return Port(self.component, outlets, report=self._report)
 
     def _ack(self, message: Message) -> None:
         self._failing.pop(message.id, None)

@@ -14,6 +14,7 @@ from __future__ import annotations
 from bisect import bisect_right, insort
 from collections.abc import Iterator
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Generic, TypeVar
 
 from waterspout.topology.windowing.settings import Measure, Seconds, Tuples
@@ -24,6 +25,9 @@ T = TypeVar("T")
 
 # Deleting from the front of a list costs its whole length, so several items go at once.
 _DROP_MIN = 64
+
+# Of an event: when it was, and its number among those of that time.
+_timestamp, _key = itemgetter(0), itemgetter(0, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,11 +233,3 @@ class WindowBuffer(Generic[T]):
 
 def _round_up(ts: int, slide: int) -> int:
     return -(-ts // slide) * slide
-
-
-def _key(event: tuple[int, int, object]) -> tuple[int, int]:
-    return event[:2]
-
-
-def _timestamp(event: tuple[int, int, object]) -> int:
-    return event[0]

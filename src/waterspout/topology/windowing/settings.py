@@ -16,8 +16,6 @@ __all__ = ["TICKS", "Measure", "Seconds", "Tuples", "WindowSettings", "duration"
 
 TICKS = "topology.tick.tuple.freq.secs"
 
-_WATERMARK_S = 1.0
-
 # How late a window by time may be executed while no tuple comes.
 _LOOK_S = 1.0
 
@@ -58,20 +56,18 @@ class Seconds:
 
 Measure = Tuples | Seconds
 
+_BETWEEN_LOOKS = Seconds(1)
+
 
 def measure(given: Any, what: str) -> Measure:
     """Return what a window is measured by; a bare number is refused, as it could mean either."""
     if isinstance(given, Tuples):
         return given
-    return _duration(given, what, "Tuples(30), Seconds(5) or a timedelta")
+    return duration(given, what, "Tuples(30), Seconds(5) or a timedelta")
 
 
-def duration(given: Any, what: str) -> Seconds:
-    """Return a duration."""
-    return _duration(given, what, "Seconds(5) or a timedelta")
-
-
-def _duration(given: Any, what: str, expected: str) -> Seconds:
+def duration(given: Any, what: str, expected: str = "Seconds(5) or a timedelta") -> Seconds:
+    """Return a duration; the texts are for the error."""
     if isinstance(given, dt.timedelta):
         return Seconds(given.total_seconds())
     if not isinstance(given, Seconds):
@@ -97,25 +93,15 @@ class WindowSettings:
         return self.timestamp_field is not None or self.extractor is not None
 
     @property
-    def lag_millis(self) -> int:
-        """How far timestamps may be out of order."""
-        return 0 if self.lag is None else self.lag.millis
-
-    @property
-    def watermark_millis(self) -> int:
+    def between_looks(self) -> Seconds:
         """The time between two looks at the watermark."""
-        return round(self.watermark_s * 1000)
-
-    @property
-    def watermark_s(self) -> float:
-        """The same in seconds."""
-        return _WATERMARK_S if self.watermark_interval is None else self.watermark_interval.seconds
+        return self.watermark_interval or _BETWEEN_LOOKS
 
     @property
     def tick_s(self) -> float | None:
         """How often the bolt must be told that time passes; None: time does not matter."""
         if self.by_event_time:
-            return self.watermark_s
+            return self.between_looks.seconds
         paced_by = self.slide if isinstance(self.slide, Seconds) else self.length
         return min(_LOOK_S, paced_by.seconds) if isinstance(paced_by, Seconds) else None
 
@@ -181,7 +167,9 @@ class WindowSettings:
         """Refuse a window that outlasts the trees of its tuples, as Storm does."""
         timeout = conf.get("topology.message.timeout.secs")
         times = [m.seconds for m in (self.length, self.slide) if isinstance(m, Seconds)]
-        if timeout is None or not times or not _has_timeouts(conf):
+        if timeout is None or not times or not _is_tracked(conf):
+            return
+        if not conf.get("topology.enable.message.timeouts", True):
             return
         if sum(times) > timeout:
             raise TopologyError(
@@ -203,7 +191,3 @@ class WindowSettings:
 
 def _is_tracked(conf: Mapping[str, Any]) -> bool:
     return bool(conf.get("topology.acker.executors", 1))
-
-
-def _has_timeouts(conf: Mapping[str, Any]) -> bool:
-    return _is_tracked(conf) and bool(conf.get("topology.enable.message.timeouts", True))

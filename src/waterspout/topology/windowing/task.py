@@ -44,24 +44,21 @@ class Watermark:
     """
 
     def __init__(self, streams: Iterable[Hashable], lag: int) -> None:
-        self._latest: dict[Hashable, int | None] = dict.fromkeys(streams)
+        self._awaited = set(streams)
+        self._latest: dict[Hashable, int] = {}
         self._lag = lag
 
     def note(self, stream: Hashable, ts: int) -> None:
         """Take note of a timestamp; one that is older than others changes nothing."""
-        latest = self._latest.get(stream)
-        if latest is None or ts > latest:
-            self._latest[stream] = ts
+        self._awaited.discard(stream)
+        self._latest[stream] = max(ts, self._latest.get(stream, ts))
 
     @property
     def value(self) -> int | None:
         """Where event time stands; None until something has come on every stream."""
-        least: int | None = None
-        for latest in self._latest.values():
-            if latest is None:
-                return None
-            least = latest if least is None else min(least, latest)
-        return None if least is None else least - self._lag
+        if self._awaited or not self._latest:
+            return None
+        return min(self._latest.values()) - self._lag
 
 
 class WindowCollector:
@@ -140,7 +137,9 @@ class WindowTask:
         self.collector = WindowCollector(out)
         self._buffer: WindowBuffer[Tuple] = WindowBuffer(settings.length, settings.slide)
         self._slides_by_time = isinstance(settings.slide, Seconds)
-        self._watermark = Watermark(context.this_sources, settings.lag_millis)
+        self._watermark = Watermark(
+            context.this_sources, 0 if settings.lag is None else settings.lag.millis
+        )
         self._reached: int | None = None
         self._now = self._looked_at = _millis(now)
         late = settings.late_stream
@@ -168,7 +167,7 @@ class WindowTask:
                 self._run(execute, self._now)
         elif self._settings.by_event_time:
             self._receive_dated(given)
-            if self._now - self._looked_at >= self._settings.watermark_millis:
+            if self._now - self._looked_at >= self._settings.between_looks.millis:
                 self._look(execute)
         elif self._slides_by_time:
             # Windows that ended before now; one that ends just now may still get this tuple.

@@ -8,7 +8,7 @@ import pytest
 from waterspout.acking.xor import combine, generator
 from waterspout.topology.ports import Outlet
 from waterspout.waves.frames import anchored
-from waterspout.waves.sealing import Anchors, seal
+from waterspout.waves.outlets import Anchors, seal
 
 
 def ids(*numbers: int):
