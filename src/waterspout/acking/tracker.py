@@ -28,7 +28,6 @@ class Trees:
 
     @classmethod
     def none(cls) -> Trees:
-        """No tree at all."""
         return cls(no_ids(), np.empty(0, np.int32))
 
     def __len__(self) -> int:

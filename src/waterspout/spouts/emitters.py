@@ -23,12 +23,10 @@ from waterspout.spouts.reads import EmitRead, Read
 from waterspout.topology.builder import SpoutDeclarer
 from waterspout.topology.context import TopologyContext
 from waterspout.topology.pickling import require_picklable
-from waterspout.transactional.attempt import TransactionAttempt
-from waterspout.transactional.bolts import BatchCollector
 from waterspout.transactional.spouts import (
     OpaquePartitionedTransactionalSpout,
     TransactionalSpout,
-    pinned,
+    learned,
 )
 
 __all__ = ["EmittedSource", "EmittedSpout"]
@@ -146,12 +144,10 @@ class _ByPartition(_EmitterPlanner):
         try:
             if choose is not None:
                 return choose(txid, partition, last)
-            nowhere = BatchCollector.counting()
-            attempt = TransactionAttempt(txid, 0)
-            metadata = self._emitter.emit_partition_batch(attempt, nowhere, partition, last)
+            emit = self._emitter.emit_partition_batch
+            return learned(emit, self._emitter, txid, partition, last)
         except (FailedException, SourceError) as error:
             if not self._opaque:
                 raise
             log.warning("partition %d of %r gives nothing: %s", partition, self._name, error)
             return None
-        return pinned(metadata, nowhere.count, type(self._emitter).__name__)

@@ -12,20 +12,9 @@ from waterspout.topology.component import BasicBolt
 from waterspout.topology.graph import ComponentSpec, Topology
 from waterspout.topology.pickling import require_picklable
 from waterspout.transactional.bolts import BatchBolt, Committer
-from waterspout.transactional.spouts import (
-    AnyTransactionalSpout,
-    OpaquePartitionedTransactionalSpout,
-    PartitionedTransactionalSpout,
-    TransactionalSpout,
-)
+from waterspout.transactional.spouts import AnyTransactionalSpout
 
 __all__ = ["TransactionalTopology", "TransactionalTopologyBuilder"]
-
-_SPOUTS = (
-    TransactionalSpout,
-    PartitionedTransactionalSpout,
-    OpaquePartitionedTransactionalSpout,
-)
 
 
 @dataclass(frozen=True)
@@ -71,7 +60,7 @@ class TransactionalTopologyBuilder:
         spout: AnyTransactionalSpout,
         parallelism: int | None = None,
     ) -> None:
-        if not isinstance(spout, _SPOUTS):
+        if not isinstance(spout, AnyTransactionalSpout):
             raise TopologyError(
                 f"spout {spout_id!r} is {kind_of(spout)}; give a TransactionalSpout, a "
                 "PartitionedTransactionalSpout or an OpaquePartitionedTransactionalSpout"

@@ -139,7 +139,6 @@ class Ledger:
         return self.emitted[txid - 1].metadata
 
     def to_json(self) -> dict[str, Any]:
-        """Return the ledger as JSON values."""
         return {
             "topology": self.topology,
             "fingerprint": dict(self.fingerprint),

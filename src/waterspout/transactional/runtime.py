@@ -106,7 +106,6 @@ class Phases:
         }
 
     def processing(self, attempt: TransactionAttempt, metadata: Mapping[str, Any]) -> PhasePlan:
-        """Return the processing phase of an attempt."""
         small = self._largest is not None and self._largest <= self._collapse_tuples
         shape = self._collapsed if small else self._spread
         header = BatchHeader(
@@ -212,9 +211,17 @@ class _PerAttempt(LifeCycle):
         context = self._shard.topology.context(task)
         collector = self._collector(task, component)
         faults.point("processing", txid=self._header.attempt.txid, partition=self._shard.number)
+        attempt, metadata = self._header.attempt, self._header.metadata
         with closing(spout.get_emitter(self._shard.conf_of(component), context)) as emitter:
-            _emit_share(spout, emitter, self._header, context.this_task_index,
-                        len(context.tasks[component]), collector)  # fmt: skip
+            if isinstance(spout, TransactionalSpout):
+                emitter.emit_batch(attempt, metadata, collector)
+                mine = range(0)
+            else:
+                mine = range(context.this_task_index, len(metadata), len(context.tasks[component]))
+            for partition in mine:
+                last, pinned = metadata[partition]
+                if pinned is not None:
+                    emit_partition(spout, emitter, attempt, partition, last, pinned, collector)
         self._send(task, collector.port)
 
     def _run_bolt(
@@ -243,7 +250,10 @@ class _PerAttempt(LifeCycle):
                 bolt.finish_batch()
             faults.point("write.after", txid=header.attempt.txid, component=component)
         else:
-            pickled = _pickled(bolt, component)
+            try:
+                pickled = pack(bolt)
+            except Exception:  # this way is slower, and able to pickle functions by value
+                pickled = require_picklable(bolt, f"bolt {component!r} between the phases")
             self._half_done[task] = TaskState(str(header.attempt), pickled)
         self._send(task, collector.port)
 
@@ -268,27 +278,6 @@ class _PerAttempt(LifeCycle):
         frames = seal(task, port.outlets.values(), Anchors(None), _NO_IDS).frames
         behind = self._shard.send(task, frames)
         assert not behind, "a batch has no way back"
-
-
-def _pickled(bolt: Any, component: str) -> bytes:
-    try:
-        return pack(bolt)
-    except Exception:  # this way is slower, and able to pickle functions and classes by value
-        return require_picklable(bolt, f"bolt {component!r} between the phases")
-
-
-def _emit_share(
-    spout: Any, emitter: Any, header: BatchHeader, index: int, tasks: int, collector: BatchCollector
-) -> None:
-    """Emit one task's share of a batch: all of its metadata, or its partitions."""
-    attempt, metadata = header.attempt, header.metadata
-    if isinstance(spout, TransactionalSpout):
-        emitter.emit_batch(attempt, metadata, collector)
-        return
-    for partition in range(index, len(metadata), tasks):
-        last, pinned = metadata[partition]
-        if pinned is not None:
-            emit_partition(spout, emitter, attempt, partition, last, pinned, collector)
 
 
 def emit_partition(

@@ -12,7 +12,7 @@ chosen for each attempt anew, from where the last committed batch ended.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 from waterspout.errors import TopologyError
@@ -32,18 +32,23 @@ __all__ = [
     "PartitionedTransactionalSpout",
     "SourceCoordinator",
     "TransactionalSpout",
-    "pinned",
+    "learned",
 ]
 
 
-def pinned(metadata: Any, count: int, emitter: str) -> Any:
-    """Return the metadata of an emitter that was run to learn it; None if it emitted nothing."""
-    if count and metadata is None:
+def learned(emit: Callable[..., Any], emitter: object, txid: int, partition: int, last: Any) -> Any:
+    """Run an emitter's method to learn what comes after `last`; None if it emits nothing.
+
+    What it emits is thrown away.
+    """
+    nowhere = BatchCollector.counting()
+    metadata = emit(TransactionAttempt(txid, 0), nowhere, partition, last)
+    if nowhere.count and metadata is None:
         raise TopologyError(
-            f"{emitter} emitted {count} tuples and returned None as their metadata: they could not "
-            "be emitted again. Return what pins them."
+            f"{type(emitter).__name__} emitted {nowhere.count} tuples and returned None as their "
+            "metadata: they could not be emitted again. Return what pins them."
         )
-    return metadata if count else None
+    return metadata if nowhere.count else None
 
 
 class SourceCoordinator:
@@ -127,10 +132,7 @@ class PartitionEmitter(_SourceEmitter, ABC):
 
         Called in the driver, also to see whether there is anything: more than once for a txid.
         """
-        nowhere = BatchCollector.counting()
-        attempt = TransactionAttempt(txid, 0)
-        metadata = self.emit_partition_batch_new(attempt, nowhere, partition, last)
-        return pinned(metadata, nowhere.count, type(self).__name__)
+        return learned(self.emit_partition_batch_new, self, txid, partition, last)
 
     def emit_partition_batch_new(
         self, attempt: TransactionAttempt, collector: BatchCollector, partition: int, last: Any

@@ -103,7 +103,6 @@ class BoltTask:
         self.executed = 0
 
     def start(self) -> None:
-        """Make the bolt for the first time."""
         self.bolt = self._make()
         self._new_collector()
         self._prepare()
@@ -266,7 +265,6 @@ class LiveTasks:
         return found[1] if found is not None and found[0] == version else None
 
     def put(self, run: str, task: int, version: str, bolt: BoltTask) -> None:
-        """Keep a bolt for the next wave."""
         self._runs.setdefault(run, {})[task] = (version, bolt)
         self._runs.move_to_end(run)
         while len(self._runs) > _RUNS_MAX:
