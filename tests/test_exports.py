@@ -108,6 +108,10 @@ SURFACE = {
             SpoutCrash StaleBatchError StateMismatchError StoreError TooManyBadRowsError
             TopologyError UserCodeError WaterspoutError WorkerLostError
         """,
+        "waterspout.faults": """
+            BATCH_POINTS ENVIRONMENT_VARIABLE Fault FaultPlan InjectedError POINTS WAVE_POINTS
+            current_plan install point
+        """,
         "waterspout.testing": """
             AckFailTracker Batches Fault FaultPlan FaultProxy FeederSpout FixedBatchSpout
             LocalBatches LocalRun LocalWaves MemoryLog SimulatedCrash StateConformance
@@ -123,9 +127,6 @@ INTERNAL_PACKAGES = (
     *("trident/isolation", "trident/operations", "trident/plan", "trident/runtime"),
     "trident/windowing",
 )
-
-# True once every other module that is not in SURFACE has a name with an underscore.
-PRIVATE_BY_NAME = False
 
 # Parameters that may be of any type, by name.
 OF_ANY_TYPE = {
