@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from waterspout import Config
-from waterspout.schema import Schema
+from waterspout._schema import Schema
 from waterspout.state import StoreState
-from waterspout.state.batched import BatchedMap
-from waterspout.state.head import Claim, Writer
-from waterspout.testing.batches import Add
+from waterspout.state._batched import BatchedMap
+from waterspout.state._head import Claim, Writer
+from waterspout.testing._batches import Add
 from waterspout.transactional import TransactionAttempt
 from waterspout.trident import Count
 

@@ -18,11 +18,11 @@ class Mutant:
     tests: tuple[str, ...]
 
 
-COORDINATOR = "transactional/coordinator.py"
-LEDGER = "transactional/ledger.py"
-HEAD = "state/head.py"
+COORDINATOR = "transactional/_coordinator.py"
+LEDGER = "transactional/_ledger.py"
+HEAD = "state/_head.py"
 PROTOCOL = "coordination/commit_protocol.py"
-FOREACH_BATCH = "state/foreach_batch.py"
+FOREACH_BATCH = "state/_foreach_batch.py"
 LEASE = "coordination/lease.py"
 
 MUTANTS = (
@@ -112,56 +112,56 @@ MUTANTS = (
     ),
     Mutant(
         "fence of SQLite: nobody looks at the head",
-        "state/sqlite/state.py",
+        "state/sqlite/_state.py",
         "check_stamp(head, rows.stamp, state=self._name)",
         "pass",
         ("tests/contracts/test_backing_map.py", "tests/state/test_sqlite_commit.py"),
     ),
     Mutant(
         "fence of SQLite: a crash of the machine may lose a commit",
-        "state/sqlite/state.py",
+        "state/sqlite/_state.py",
         "PRAGMA synchronous=FULL",
         "PRAGMA synchronous=NORMAL",
         ("tests/state/test_sqlite.py", "tests/state/test_sqlite_faults.py"),
     ),
     Mutant(
         "fence of PostgreSQL: the head may move during a write",
-        "state/postgres/map.py",
+        "state/postgres/_map.py",
         "check_stamp(found, stamp, state=self._name)",
         "pass",
         ("tests/contracts/test_postgres.py", "tests/state/test_postgres.py"),
     ),
     Mutant(
         "fence of Redis: the script lets any attempt write",
-        "state/redis/scripts.py",
+        "state/redis/_scripts.py",
         "or (ARGV[2] ~= '' and header[2] ~= ARGV[2])",
         "",
         ("tests/contracts/test_redis.py", "tests/state/test_redis.py"),
     ),
     Mutant(
         "fence of files: nobody looks at the head",
-        "state/files/state.py",
+        "state/files/_state.py",
         "check_stamp(head, stamp, state=self._title)",
         "pass",
         ("tests/contracts/test_file_state.py",),
     ),
     Mutant(
         "fence of comparing stores: a lost comparison counts as written",
-        "state/base.py",
+        "state/_base.py",
         "if repr(record) != repr(value):",
         "if False:",
         ("tests/contracts/test_backing_map.py", "tests/contracts/test_memcached.py"),
     ),
     Mutant(
         "fence of Memcached: the token is not compared",
-        "state/memcached/state.py",
+        "state/memcached/_state.py",
         'Command("cas", slot.name, slot.before + data, seen.token, expire)',
         'Command("set", slot.name, slot.before + data, None, expire)',
         ("tests/contracts/test_memcached.py", "tests/state/test_memcached.py"),
     ),
     Mutant(
         "fence of Cassandra (single writer): nobody looks at the head",
-        "state/cassandra/state.py",
+        "state/cassandra/_state.py",
         "check_stamp(self.read_head(), stamp, state=self.title)",
         "pass",
         ("tests/contracts/test_cassandra.py", "tests/state/test_cassandra.py"),
@@ -224,7 +224,7 @@ MUTANTS = (
     ),
     Mutant(
         "cache: records of a lost attempt stay",
-        "state/cache.py",
+        "state/_cache.py",
         "return new.committed or new.stamp == expected.stamp or "
         "new.stamp.txid > expected.stamp.txid",
         "return True",
@@ -232,7 +232,7 @@ MUTANTS = (
     ),
     Mutant(
         "cache: keys whose write failed stay",
-        "state/cache.py",
+        "state/_cache.py",
         "        except BaseException:\n            self._cache.drop(names)\n            raise\n",
         "        except BaseException:\n            raise\n",
         ("tests/state/test_cache.py", "tests/contracts/test_backing_map.py"),

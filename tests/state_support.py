@@ -7,9 +7,9 @@ from typing import Any
 
 from hypothesis import HealthCheck, settings
 
-from waterspout.serde import encode_key
-from waterspout.state.base import BackingMap, FencedMap
-from waterspout.testing.batches import (
+from waterspout._serde import encode_key
+from waterspout.state._base import BackingMap, FencedMap
+from waterspout.testing._batches import (
     OWNER,
     Add,
     Batches,

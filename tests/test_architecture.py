@@ -22,8 +22,8 @@ MODULES = sorted(ROOT.rglob("*.py"))
 
 # A part of the library may import itself and what stands before it.
 ORDER = (
-    *("errors", "safe_repr", "tuples", "schema", "arrow", "backoff", "config", "serde", "letters"),
-    *("faults", "addresses", "own_files", "connections"),
+    *("errors", "_safe_repr", "_tuples", "_schema", "_arrow", "_backoff", "_config", "_serde"),
+    *("_letters", "faults", "_addresses", "_own_files", "_connections"),
     *("topology", "acking", "waves"),
     "transactional",
     "state",
@@ -31,18 +31,18 @@ ORDER = (
     "trident",
     "coordination",
     *("events", "spark"),
-    "run",
+    "_run",
     *("sinks", "drpc", "metrics", "ui", "cli"),
     "testing",
 )
 # What travels to Spark's workers is pickled by the copy of cloudpickle that they have.
-MAY_IMPORT_CLOUDPICKLE = ROOT / "topology" / "pickling.py"
+MAY_IMPORT_CLOUDPICKLE = ROOT / "topology" / "_pickling.py"
 
 # Frames travel only through Spark's own channels, between our driver and our workers.
 MAY_UNPICKLE = ROOT / "waves" / "frames.py"
 
 # These tie the parts together, on demand.
-MAY_IMPORT_ANYTHING = {"__init__", "__main__", "run", "cli"}
+MAY_IMPORT_ANYTHING = {"__init__", "__main__", "_run", "cli"}
 
 # Each can run code of whoever wrote the bytes. Spark's own protocol needs them; we do not.
 UNSAFE_CALLS = {
@@ -229,8 +229,8 @@ def test_importing_the_library_needs_no_spark_and_starts_nothing() -> None:
     [
         ("import waterspout.spark.session", {"waterspout.spark.session"}),
         ("from waterspout import errors", {"waterspout.errors"}),
-        ("from waterspout.state import base", {"waterspout.state.base"}),
-        ("from . import kinds", {"waterspout.state.kinds"}),
+        ("from waterspout.state import _base", {"waterspout.state._base"}),
+        ("from . import _kinds", {"waterspout.state._kinds"}),
         ("from ..spark import session", {"waterspout.spark.session"}),
         ("def f():\n    import pyspark.sql", {"pyspark.sql"}),
         ("if TYPE_CHECKING:\n    from pyspark.sql import DataFrame", {"pyspark.sql.DataFrame"}),

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from waterspout.config import Config
+from waterspout._config import Config
 from waterspout.errors import ConfigError
 
 DEFAULTS = {

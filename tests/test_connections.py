@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from waterspout.connections import Connections, PerProcess
+from waterspout._connections import Connections, PerProcess
 
 
 class Link:

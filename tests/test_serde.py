@@ -24,9 +24,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from waterspout import serde
-from waterspout.errors import SerdeError
-from waterspout.serde import (
+from waterspout import _serde as serde
+from waterspout._serde import (
     MAX_DEPTH,
     MAX_SIZE,
     checksum,
@@ -36,6 +35,7 @@ from waterspout.serde import (
     encode_value,
     normalize_key,
 )
+from waterspout.errors import SerdeError
 
 NAN, INF = float("nan"), float("inf")
 PARIS = ZoneInfo("Europe/Paris")
@@ -884,7 +884,7 @@ def test_nothing_is_ever_unpickled(tmp_path, tag):
 
 
 def test_a_set_has_one_text_whatever_the_hash_seed():
-    program = "from waterspout.serde import encode_value; print(encode_value(set('waterspout')))"
+    program = "from waterspout._serde import encode_value; print(encode_value(set('waterspout')))"
     texts = {
         subprocess.run(
             [sys.executable, "-c", program],

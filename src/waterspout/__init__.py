@@ -1,9 +1,9 @@
 """Exactly-once streams for PySpark: Storm's guarantees on Spark's engine."""
 
-from waterspout.config import Config
+from waterspout._config import Config
+from waterspout._letters import DeadLetter
+from waterspout._run import Run, runs, submit
 from waterspout.errors import FailedException
-from waterspout.letters import DeadLetter
-from waterspout.run import Run, runs, submit
 from waterspout.topology import BasicBolt, Bolt, Direct, Fields, Spout, TopologyBuilder, Tuple
 
 __all__ = [

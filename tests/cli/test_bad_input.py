@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import WORD_COUNT, Outcome, listing
-from waterspout.config import Config
-from waterspout.schema import Schema
-from waterspout.state.head import Claim, Writer
+from waterspout._config import Config
+from waterspout._schema import Schema
+from waterspout.state._head import Claim, Writer
 from waterspout.state.sqlite import SQLiteState
-from waterspout.transactional.attempt import TransactionAttempt
+from waterspout.transactional._attempt import TransactionAttempt
 
 COMMANDS = ["check", "run"]
 

@@ -15,10 +15,10 @@ from dataclasses import replace
 import pytest
 
 from tests.cli.conftest import CORE_WORD_COUNT, listing
+from waterspout._letters import DeadLetter
 from waterspout.cli.loading import load_topology
 from waterspout.coordination.dead_letters import DeadLetters
 from waterspout.coordination.embedded import EmbeddedStore
-from waterspout.letters import DeadLetter
 from waterspout.testing import LocalWaves
 
 LETTER = DeadLetter(

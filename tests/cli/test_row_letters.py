@@ -9,12 +9,12 @@ from dataclasses import replace
 import pytest
 
 from tests.cli.conftest import WORD_COUNT
+from waterspout._letters import DeadLetter
+from waterspout._schema import Schema
+from waterspout._serde import decode_value, encode_value
 from waterspout.coordination.embedded import EmbeddedStore
-from waterspout.letters import DeadLetter
-from waterspout.schema import Schema
-from waterspout.serde import decode_value, encode_value
-from waterspout.state.head import Claim, Writer
-from waterspout.transactional.attempt import TransactionAttempt
+from waterspout.state._head import Claim, Writer
+from waterspout.transactional._attempt import TransactionAttempt
 from waterspout.trident.isolation.store import LettersLocation
 
 LETTER = DeadLetter(

@@ -7,12 +7,12 @@ from itertools import count
 import pytest
 
 from tests.state_support import Add
+from waterspout._schema import Schema
 from waterspout.errors import StoreError
-from waterspout.schema import Schema
-from waterspout.state.base import ComparingMap
-from waterspout.state.cache import CachedMap
-from waterspout.state.kinds import OpaqueMap
-from waterspout.state.memory import MemoryMap
+from waterspout.state._base import ComparingMap
+from waterspout.state._cache import CachedMap
+from waterspout.state._kinds import OpaqueMap
+from waterspout.state._memory import MemoryMap
 from waterspout.state.sqlite import SQLiteState
 from waterspout.testing import StateConformance
 

@@ -7,7 +7,8 @@ import uuid
 import pytest
 
 from waterspout.state.cassandra import CassandraState
-from waterspout.state.cassandra.session import Statement
+from waterspout.state.cassandra._session import Statement
+from waterspout.testing._proxy import FaultProxy
 from waterspout.testing.conformance import StateConformance
 from waterspout.testing.conformance.contract import ContractSuite
 from waterspout.testing.conformance.heads import HeadSuite
@@ -17,7 +18,6 @@ from waterspout.testing.conformance.network import NetworkSuite
 from waterspout.testing.conformance.outside import OutsideSuite
 from waterspout.testing.conformance.semantics import SemanticsSuite
 from waterspout.testing.conformance.zombies import ZombieSuite
-from waterspout.testing.proxy import FaultProxy
 
 pytestmark = pytest.mark.usefixtures("cassandra_sessions")
 

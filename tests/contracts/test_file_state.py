@@ -7,11 +7,11 @@ from itertools import count
 import pytest
 from pyarrow.fs import LocalFileSystem, SubTreeFileSystem, _MockFileSystem
 
-from waterspout.state.columns import Layout
+from waterspout.state._columns import Layout
+from waterspout.state._store import ANY_VALUE
 from waterspout.state.files import FileState
-from waterspout.state.files.locations import ArrowFolder, LocalFolder
-from waterspout.state.files.state import FileMap
-from waterspout.state.store import ANY_VALUE
+from waterspout.state.files._locations import ArrowFolder, LocalFolder
+from waterspout.state.files._state import FileMap
 from waterspout.testing import StateConformance
 
 LAYOUT = Layout(None, ANY_VALUE)

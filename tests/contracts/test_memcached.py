@@ -7,12 +7,12 @@ from itertools import count
 import pytest
 
 from tests.services.servers import MemcachedServer
-from waterspout.state.cache import CachedMap
+from waterspout.state._cache import CachedMap
 from waterspout.state.memcached import MemcachedState
+from waterspout.testing._proxy import FaultProxy
 from waterspout.testing.conformance import StateConformance
 from waterspout.testing.conformance.hooks import StoreHooks
 from waterspout.testing.conformance.network import NetworkSuite
-from waterspout.testing.proxy import FaultProxy
 
 NUMBERS = count()
 

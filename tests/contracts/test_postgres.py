@@ -9,14 +9,14 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from waterspout.schema import Schema
-from waterspout.state.cache import CachedMap
+from waterspout._schema import Schema
+from waterspout.state._cache import CachedMap
 from waterspout.state.postgres import PostgresState
-from waterspout.state.postgres.connections import close_idle
+from waterspout.state.postgres._connections import close_idle
+from waterspout.testing._proxy import FaultProxy
 from waterspout.testing.conformance import StateConformance
 from waterspout.testing.conformance.hooks import StoreHooks
 from waterspout.testing.conformance.network import NetworkSuite
-from waterspout.testing.proxy import FaultProxy
 
 NUMBERS = count()
 

@@ -8,17 +8,17 @@ from uuid import uuid4
 
 import pytest
 
+from waterspout._schema import Schema
 from waterspout.errors import StaleBatchError
-from waterspout.schema import Schema
-from waterspout.state.base import StateKind
-from waterspout.state.kinds import make_map
+from waterspout.state._base import StateKind
+from waterspout.state._kinds import make_map
 from waterspout.state.redis import RedisState
-from waterspout.testing.batches import Batches, committed
+from waterspout.testing._batches import Batches, committed
+from waterspout.testing._proxy import FaultProxy
 from waterspout.testing.conformance import StateConformance
 from waterspout.testing.conformance.hooks import StoreHooks
 from waterspout.testing.conformance.network import NetworkSuite
 from waterspout.testing.conformance.zombies import ZombieSuite
-from waterspout.testing.proxy import FaultProxy
 from waterspout.trident import Sum
 
 WORDS, NUMBERS = Schema.parse("word string"), Schema.parse("n bigint")

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from waterspout.coordination.embedded import EmbeddedStore
-from waterspout.transactional.attempt import TransactionAttempt
-from waterspout.transactional.ledger import Ledger
+from waterspout.transactional._attempt import TransactionAttempt
+from waterspout.transactional._ledger import Ledger
 
 ROOT = Path(__file__).parents[2]
 TOPOLOGY = "word-count"

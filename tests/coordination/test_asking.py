@@ -6,7 +6,7 @@ import pytest
 
 from waterspout import Config, FailedException
 from waterspout.errors import SourceError, TopologyError
-from waterspout.spouts.base import BatchPlanner
+from waterspout.spouts._base import BatchPlanner
 from waterspout.state import MemoryMapState
 from waterspout.testing import FixedBatchSpout, LocalRun
 from waterspout.trident import Count, TridentTopology

@@ -16,12 +16,12 @@ from waterspout.coordination.rollback import roll_back
 from waterspout.coordination.store import MemoryCoordinationStore, SharedMemory
 from waterspout.errors import FencedError, StateMismatchError, StoreError
 from waterspout.state import MemoryMapState, StateKind
-from waterspout.state.foreach_batch import QueryIdentity, next_writer
-from waterspout.state.head import Writer
+from waterspout.state._foreach_batch import QueryIdentity, next_writer
+from waterspout.state._head import Writer
 from waterspout.testing import FixedBatchSpout, LocalRun
-from waterspout.testing.batches import Add, Batches
-from waterspout.transactional.attempt import TransactionAttempt
-from waterspout.transactional.ledger import Ledger
+from waterspout.testing._batches import Add, Batches
+from waterspout.transactional._attempt import TransactionAttempt
+from waterspout.transactional._ledger import Ledger
 from waterspout.trident import Count, TridentTopology
 from waterspout.trident.runtime.states import open_state
 
@@ -160,7 +160,7 @@ def test_the_loop_passes_every_kill_point_of_the_protocol(factory, recorder):
 def test_nobody_else_in_the_library_takes_a_step_of_the_protocol():
     step = re.compile(r'point\(\s*"(commit|head|mark|settle)\.|\bstate\.(claim|settle|enroll)\(')
     # Tasks open states of their own, and enroll these; Redis opens one to repair its record.
-    may = {"coordination/commit_protocol.py", "trident/runtime/states.py", "state/redis/state.py"}
+    may = {"coordination/commit_protocol.py", "trident/runtime/states.py", "state/redis/_state.py"}
     root = Path(waterspout.__file__).parent
 
     modules = {str(path.relative_to(root)): path.read_text() for path in root.rglob("*.py")}

@@ -10,6 +10,7 @@ import pytest
 
 from tests.waves.driving import Do, Driven, Fails, Record, forget_all, seen
 from waterspout import faults
+from waterspout._letters import DeadLetter, stored_form
 from waterspout.coordination.dead_letters import DeadLetters
 from waterspout.errors import (
     DamagedStoreError,
@@ -19,7 +20,6 @@ from waterspout.errors import (
     NewerFormatError,
 )
 from waterspout.faults import Fault, FaultPlan, InjectedError
-from waterspout.letters import DeadLetter, stored_form
 from waterspout.testing import FeederSpout
 from waterspout.topology import Direct, Spout, TopologyBuilder
 

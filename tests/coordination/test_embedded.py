@@ -32,6 +32,7 @@ from tests.coordination.drivers import (
     realistic_ledger,
 )
 from tests.soaking import stepped
+from waterspout._serde import checksum
 from waterspout.coordination import embedded
 from waterspout.coordination.embedded import EmbeddedStore
 from waterspout.errors import (
@@ -43,9 +44,8 @@ from waterspout.errors import (
     StoreError,
     TopologyError,
 )
-from waterspout.serde import checksum
-from waterspout.transactional.attempt import TransactionAttempt
-from waterspout.transactional.ledger import Ledger
+from waterspout.transactional._attempt import TransactionAttempt
+from waterspout.transactional._ledger import Ledger
 
 FILE = "coordination.db"
 

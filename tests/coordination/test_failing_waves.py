@@ -11,7 +11,7 @@ import pytest
 from tests.waves.driving import Driven, Fails, ListLog, Record, forget_all, seen, seen_log
 from waterspout.errors import BoltCrash, WorkerLostError
 from waterspout.testing import FeederSpout
-from waterspout.testing.waves import InProcessWaves
+from waterspout.testing._waves import InProcessWaves
 from waterspout.topology import Spout, TopologyBuilder
 from waterspout.waves.engine import Wave, WaveDone, WaveFailed
 

@@ -10,8 +10,8 @@ from waterspout.coordination.store import (
     refuse_changed_graph,
 )
 from waterspout.errors import ForeignStoreError, LeaseLostError
-from waterspout.transactional.attempt import TransactionAttempt
-from waterspout.transactional.ledger import EmittedBatch, Ledger
+from waterspout.transactional._attempt import TransactionAttempt
+from waterspout.transactional._ledger import EmittedBatch, Ledger
 
 FINGERPRINT = {"spouts": {"s": "opaque"}, "states": {"counts": "memory"}}
 FIRST = TransactionAttempt(1, 0)

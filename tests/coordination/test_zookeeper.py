@@ -51,14 +51,14 @@ from waterspout.errors import (
     TopologyError,
 )
 from waterspout.spark.preflight import prepare
-from waterspout.spouts.base import SpoutKind
+from waterspout.spouts._base import SpoutKind
 from waterspout.spouts.files import FileSpout
 from waterspout.state import MemoryMapState, StateKind
 from waterspout.state.sqlite import SQLiteState
 from waterspout.testing import FixedBatchSpout, LocalRun, SimulatedCrash
-from waterspout.testing.proxy import FaultProxy
-from waterspout.transactional.attempt import TransactionAttempt
-from waterspout.transactional.ledger import EmittedBatch, Ledger
+from waterspout.testing._proxy import FaultProxy
+from waterspout.transactional._attempt import TransactionAttempt
+from waterspout.transactional._ledger import EmittedBatch, Ledger
 from waterspout.trident import Count, TridentTopology
 
 FIRST = TransactionAttempt(1, 0)

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 from waterspout import FailedException
 from waterspout.topology import Bolt, Direct, Spout, Topology, TopologyBuilder
-from waterspout.topology.component import DEFAULT_STREAM
+from waterspout.topology._component import DEFAULT_STREAM
 
 TICK = {"topology.tick.tuple.freq.secs": 1}
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from waterspout.spouts.base import BatchSpout, SpoutKind
+from waterspout.spouts._base import BatchSpout, SpoutKind
 from waterspout.state import StateFactory
 from waterspout.testing import MemoryLog
 from waterspout.trident import Columns, Count, Sum, TridentState, TridentTopology

@@ -15,14 +15,14 @@ from typing import Any
 from waterspout import Config, FailedException, faults
 from waterspout.coordination.events import BatchCommitted, BatchEmitted, Event
 from waterspout.coordination.store import MemoryCoordinationStore, SharedMemory
-from waterspout.spouts.base import SpoutKind
+from waterspout.spouts._base import SpoutKind
 from waterspout.state import MemoryMapState, StateFactory, StateKind
-from waterspout.state.base import BackingMap, ComparingMap
-from waterspout.state.batched import BatchedMap
-from waterspout.state.kinds import make_map
-from waterspout.state.memory import MemoryMap
+from waterspout.state._base import BackingMap, ComparingMap
+from waterspout.state._batched import BatchedMap
+from waterspout.state._kinds import make_map
+from waterspout.state._memory import MemoryMap
 from waterspout.testing import LocalRun, MemoryLog, SimulatedCrash
-from waterspout.testing.engine import InProcessEngine
+from waterspout.testing._engine import InProcessEngine
 from waterspout.trident import CombinerAggregator, TridentTopology
 
 KEYS = "abcdef"

@@ -15,7 +15,7 @@ from tests.semantics.simulation import (
 from tests.soaking import stepped
 from waterspout import Config, faults
 from waterspout.faults import BATCH_POINTS
-from waterspout.spouts.base import SpoutKind
+from waterspout.spouts._base import SpoutKind
 from waterspout.state import StateKind
 from waterspout.testing import MemoryLog, SimulatedCrash
 

@@ -9,12 +9,12 @@ import pytest
 
 from tests.semantics.simulation import Ids
 from waterspout import Config, FailedException, faults
+from waterspout._letters import Asked
 from waterspout.coordination.rollback import roll_back
 from waterspout.coordination.store import MemoryCoordinationStore, SharedMemory
 from waterspout.errors import StateMismatchError
 from waterspout.faults import BATCH_POINTS
-from waterspout.letters import Asked
-from waterspout.spouts.base import SpoutKind
+from waterspout.spouts._base import SpoutKind
 from waterspout.state import MemoryMapState
 from waterspout.testing import LocalRun, MemoryLog, SimulatedCrash
 from waterspout.trident import TridentTopology

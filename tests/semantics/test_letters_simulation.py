@@ -16,7 +16,7 @@ import pytest
 from tests.semantics.simulation import Dice, Ids, UnreliableMap, UnreliableState
 from waterspout import Config, faults
 from waterspout.coordination.store import MemoryCoordinationStore, SharedMemory
-from waterspout.spouts.base import SpoutKind
+from waterspout.spouts._base import SpoutKind
 from waterspout.testing import LocalRun, MemoryLog, SimulatedCrash
 from waterspout.trident import TridentTopology
 from waterspout.trident.isolation.store import LettersLocation

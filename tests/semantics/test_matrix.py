@@ -10,10 +10,10 @@ import pytest
 
 from tests.trident.support import finish
 from waterspout import Config, faults
+from waterspout._schema import Schema
 from waterspout.faults import Fault, FaultPlan
-from waterspout.schema import Schema
-from waterspout.spouts.base import BatchPlanner, BatchSpout, SpoutKind
-from waterspout.spouts.reads import RowsRead
+from waterspout.spouts._base import BatchPlanner, BatchSpout, SpoutKind
+from waterspout.spouts._reads import RowsRead
 from waterspout.state import MemoryMapState, StateKind
 from waterspout.testing import MemoryLog
 from waterspout.trident import Sum, TridentTopology

@@ -7,14 +7,14 @@ import logging
 import pytest
 
 from tests.semantics.simulation import LateMap, UnreliableMap, make_world, run_schedule
+from waterspout._serde import encode_key
 from waterspout.coordination.commit_protocol import LedgerKeeper
 from waterspout.coordination.loop import BatchLoop
 from waterspout.errors import StateMismatchError
-from waterspout.serde import encode_key
-from waterspout.spouts.base import SpoutKind
+from waterspout.spouts._base import SpoutKind
 from waterspout.state import CachedMap, OpaqueValue, StateKind
-from waterspout.transactional import coordinator
-from waterspout.transactional.coordinator import Coordinator
+from waterspout.transactional import _coordinator as coordinator
+from waterspout.transactional._coordinator import Coordinator
 
 YES = [
     (SpoutKind.TRANSACTIONAL, StateKind.TRANSACTIONAL),

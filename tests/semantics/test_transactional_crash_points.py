@@ -17,7 +17,7 @@ from tests.semantics.transactional_simulation import (
 )
 from waterspout.faults import BATCH_POINTS
 from waterspout.testing import SimulatedCrash
-from waterspout.testing.batch_bolts import LostWorker
+from waterspout.testing._batch_bolts import LostWorker
 
 ROWS = [[("a", 0), ("b", 1), ("a", 2)], [("b", 3), ("c", 4)]]
 

@@ -13,10 +13,12 @@ from tests.semantics.transactional_simulation import (
     make_world,
     run_schedule,
 )
-from waterspout.spouts.emitters import _ByPartition
-from waterspout.transactional import TransactionalTopology, coordinator, runtime
-from waterspout.transactional.coordinator import Coordinator
-from waterspout.transactional.ledger import Ledger
+from waterspout.spouts._emitters import _ByPartition
+from waterspout.transactional import TransactionalTopology
+from waterspout.transactional import _coordinator as coordinator
+from waterspout.transactional import _runtime as runtime
+from waterspout.transactional._coordinator import Coordinator
+from waterspout.transactional._ledger import Ledger
 
 KINDS = pytest.mark.parametrize("opaque", [False, True], ids=["transactional", "opaque"])
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from waterspout import Config, FailedException
 from waterspout.coordination.events import BatchCommitted, BatchEmitted, BatchFailed
 from waterspout.state import OpaqueMap, OpaqueValue
-from waterspout.state.base import ValueUpdater
-from waterspout.state.memory import MemoryMap
-from waterspout.testing.batch_bolts import LocalBatches
+from waterspout.state._base import ValueUpdater
+from waterspout.state._memory import MemoryMap
+from waterspout.testing._batch_bolts import LocalBatches
 from waterspout.transactional import (
     BatchBolt,
     BatchCoordinator,

@@ -12,7 +12,7 @@ from tests.waves.driving import COLLAPSED, SPREAD, Driven
 from waterspout.acking.tracker import AckTracker, TreeReport
 from waterspout.acking.xor import combine, draw, generator
 from waterspout.testing import FeederSpout
-from waterspout.testing.waves import InProcessWaves
+from waterspout.testing._waves import InProcessWaves
 from waterspout.topology import BasicBolt, Bolt, TopologyBuilder
 from waterspout.waves.engine import Wave, WaveDone, WaveFailed
 

@@ -13,7 +13,7 @@ from tests.semantics.test_crash_points import CrashAt
 from waterspout import Config, faults
 from waterspout.coordination.store import MemoryCoordinationStore, SharedMemory
 from waterspout.faults import BATCH_POINTS
-from waterspout.spouts.base import SpoutKind
+from waterspout.spouts._base import SpoutKind
 from waterspout.state import StateKind
 from waterspout.testing import LocalRun, SimulatedCrash
 

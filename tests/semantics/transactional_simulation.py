@@ -19,9 +19,9 @@ from waterspout import BasicBolt, Config, FailedException, faults
 from waterspout.coordination.events import BatchCommitted, BatchEmitted, Event
 from waterspout.coordination.store import MemoryCoordinationStore, SharedMemory
 from waterspout.state import OpaqueMap, OpaqueValue
-from waterspout.state.base import BackingMap, ValueUpdater
+from waterspout.state._base import BackingMap, ValueUpdater
 from waterspout.testing import SimulatedCrash
-from waterspout.testing.batch_bolts import InProcessBatchBolts, LocalBatches, LostWorker
+from waterspout.testing._batch_bolts import InProcessBatchBolts, LocalBatches, LostWorker
 from waterspout.transactional import (
     BatchBolt,
     Committer,

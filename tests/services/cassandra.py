@@ -20,7 +20,7 @@ from tests.services.servers import (
     await_condition,
     free_port,
 )
-from waterspout.state.cassandra.session import close_all
+from waterspout.state.cassandra._session import close_all
 
 START_TIMEOUT_S = 120.0
 JAVAS = (11, 17)

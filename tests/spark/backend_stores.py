@@ -12,8 +12,8 @@ from typing import Any
 from uuid import uuid4
 
 from tests.services.servers import MemcachedServer, PostgresServer, RedisServer, Server
-from waterspout.state.store import StoreState
-from waterspout.testing.proxy import FaultProxy
+from waterspout.state._store import StoreState
+from waterspout.testing._proxy import FaultProxy
 
 SELECT = "SELECT k, total FROM tally"
 ZEROS = b"00000"  # in every value that is written, and in no key
@@ -74,7 +74,7 @@ def postgres_store(server: PostgresServer) -> Iterator[Store]:
     from psycopg.conninfo import make_conninfo
 
     from waterspout.state.postgres import PostgresState
-    from waterspout.state.postgres.connections import close_idle
+    from waterspout.state.postgres._connections import close_idle
 
     direct = server.fresh_database()
 

@@ -12,12 +12,12 @@ from typing import Any
 from tests.spark.backend_stores import Store
 from tests.trident.support import wait_for
 from waterspout import Config, Run, submit
+from waterspout._schema import Schema
 from waterspout.errors import RunFailedError
 from waterspout.faults import Fault, FaultPlan, InjectedError
-from waterspout.schema import Schema
-from waterspout.spouts.base import BatchPlanner, BatchSpout, SpoutContext, SpoutKind
-from waterspout.spouts.reads import RangeRead, Read
-from waterspout.testing.proxy import FaultProxy
+from waterspout.spouts._base import BatchPlanner, BatchSpout, SpoutContext, SpoutKind
+from waterspout.spouts._reads import RangeRead, Read
+from waterspout.testing._proxy import FaultProxy
 from waterspout.trident import Sum, TridentTopology, expr
 
 # As the embedded session has it: a task that fails so often fails its batch.

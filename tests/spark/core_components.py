@@ -9,7 +9,7 @@ from collections import Counter
 from pathlib import Path
 
 from waterspout import BasicBolt, Bolt, FailedException
-from waterspout.topology.component import LogSpout
+from waterspout.topology._component import LogSpout
 
 
 class Split(Bolt):

@@ -15,7 +15,7 @@ from waterspout.spark.session import SparkRuntime
 from waterspout.state import MemoryMapState, StateKind
 from waterspout.state.sqlite import SQLiteState
 from waterspout.testing import FixedBatchSpout
-from waterspout.transactional.attempt import TransactionAttempt
+from waterspout.transactional._attempt import TransactionAttempt
 from waterspout.trident import (
     CombinerAggregator,
     Count,

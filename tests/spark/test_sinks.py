@@ -19,9 +19,9 @@ from pyspark.errors import StreamingQueryException
 from tests.soaking import soaked
 from tests.spark.sink_child import query, sink_of
 from waterspout import Config, faults, submit
+from waterspout._schema import Schema
 from waterspout.errors import SourceError
 from waterspout.faults import ENVIRONMENT_VARIABLE, Fault, FaultPlan, InjectedError
-from waterspout.schema import Schema
 from waterspout.sinks import adopt, exactly_once
 from waterspout.spouts.files import FileSpout
 from waterspout.state.postgres import PostgresState

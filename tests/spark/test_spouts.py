@@ -20,7 +20,7 @@ from waterspout.spouts.files import FileSpout
 from waterspout.spouts.rate import RateSpout
 from waterspout.state.sqlite import SQLiteState
 from waterspout.testing import FixedBatchSpout
-from waterspout.testing.tables import read_table
+from waterspout.testing._tables import read_table
 from waterspout.trident import Count, TridentTopology
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(120)]

@@ -12,8 +12,8 @@ import pytest
 
 from tests.trident.support import capture, finish
 from waterspout import Config, faults
+from waterspout._schema import Schema
 from waterspout.faults import Fault, FaultPlan
-from waterspout.schema import Schema
 from waterspout.state import MemoryMapState, State, StateFactory
 from waterspout.state.sqlite import SQLiteState
 from waterspout.testing import FixedBatchSpout

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from pyspark.sql import functions as F
 
 from tests.trident.support import capture, finish
-from waterspout.schema import Schema
+from waterspout._schema import Schema
+from waterspout._tuples import field_index
 from waterspout.spark.native import native_aggregates, native_finish
 from waterspout.state import MemoryMapState
 from waterspout.testing import FixedBatchSpout
@@ -31,7 +32,6 @@ from waterspout.trident import (
     pandas_aggregator,
     pandas_function,
 )
-from waterspout.tuples import field_index
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 

@@ -13,15 +13,15 @@ import pytest
 from tests.soaking import soaked
 from tests.trident.support import capture, finish, put, wait_for
 from waterspout import Config, FailedException, faults, submit
+from waterspout._schema import Schema
 from waterspout.errors import RunFailedError
 from waterspout.faults import Fault, FaultPlan
-from waterspout.schema import Schema
 from waterspout.spark.reads import read_frame
 from waterspout.spark.session import SparkRuntime
 from waterspout.spouts import DataFrameSpout, EmittingSpout, SpoutKind
+from waterspout.spouts._reads import POSITION, FilesRead, FrameRead, RangeRead, RowsRead
+from waterspout.spouts._sources import source_of
 from waterspout.spouts.files import FileSpout
-from waterspout.spouts.reads import POSITION, FilesRead, FrameRead, RangeRead, RowsRead
-from waterspout.spouts.sources import source_of
 from waterspout.state.sqlite import SQLiteState
 from waterspout.testing import FeederSpout
 from waterspout.transactional import (

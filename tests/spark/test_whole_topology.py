@@ -10,7 +10,7 @@ from waterspout import Config, faults, submit
 from waterspout.coordination.embedded import EmbeddedStore
 from waterspout.errors import RunFailedError
 from waterspout.faults import BATCH_POINTS, Fault, FaultPlan
-from waterspout.spouts.base import SpoutKind
+from waterspout.spouts._base import SpoutKind
 from waterspout.state.sqlite import SQLiteState
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]

@@ -11,9 +11,9 @@ from tests.soaking import soaked
 from waterspout import Config, FailedException, faults, submit
 from waterspout.errors import RunFailedError
 from waterspout.faults import Fault, FaultPlan
-from waterspout.spouts.base import SpoutKind
+from waterspout.spouts._base import SpoutKind
 from waterspout.state.sqlite import SQLiteState
-from waterspout.state.sqlite.state import SQLiteStatements
+from waterspout.state.sqlite._state import SQLiteStatements
 from waterspout.testing import FixedBatchSpout, MemoryLog
 from waterspout.trident import Count, Function, TridentTopology
 

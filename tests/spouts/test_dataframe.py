@@ -7,9 +7,9 @@ import pytest
 from waterspout import Config
 from waterspout.errors import TopologyError
 from waterspout.spouts import DataFrameSpout, SpoutKind
-from waterspout.spouts.base import SpoutContext
-from waterspout.spouts.sources import source_of
-from waterspout.testing.tables import read_table
+from waterspout.spouts._base import SpoutContext
+from waterspout.spouts._sources import source_of
+from waterspout.testing._tables import read_table
 
 
 class Table(DataFrameSpout):

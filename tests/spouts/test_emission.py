@@ -9,13 +9,13 @@ import pytest
 from tests.trident.spout_kinds import Opaque, Partitioned, Whole, fill, forget
 from waterspout import Config, FailedException
 from waterspout.errors import EmitError
-from waterspout.spouts import emission
-from waterspout.spouts.emission import emitted
-from waterspout.spouts.reads import POSITION
-from waterspout.spouts.sources import source_of
-from waterspout.testing.tables import read_table
+from waterspout.spouts import _emission as emission
+from waterspout.spouts._emission import emitted
+from waterspout.spouts._reads import POSITION
+from waterspout.spouts._sources import source_of
+from waterspout.testing._tables import read_table
 from waterspout.transactional import TransactionAttempt
-from waterspout.transactional.spouts import (
+from waterspout.transactional._spouts import (
     OpaqueEmitter,
     OpaquePartitionedTransactionalSpout,
     PartitionEmitter,

@@ -10,8 +10,8 @@ from tests.trident.spout_kinds import AT_ONCE, Batches, calls, fill, forget, run
 from tests.trident.support import capture
 from waterspout.errors import EmitError, SourceError
 from waterspout.spouts import EmittingSpout
-from waterspout.spouts.base import SpoutContext
-from waterspout.spouts.sources import source_of
+from waterspout.spouts._base import SpoutContext
+from waterspout.spouts._sources import source_of
 from waterspout.testing import LocalRun
 from waterspout.trident import TridentTopology
 

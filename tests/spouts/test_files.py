@@ -12,7 +12,7 @@ from pyarrow import orc
 from tests.trident.support import capture, put, wait_for
 from waterspout import Config
 from waterspout.errors import SourceError, TopologyError
-from waterspout.spouts.base import SpoutContext
+from waterspout.spouts._base import SpoutContext
 from waterspout.spouts.files import FileSpout
 from waterspout.testing import run_in_process
 from waterspout.trident import TridentTopology

@@ -9,7 +9,7 @@ import pytest
 
 from waterspout import Config
 from waterspout.errors import SourceError, TopologyError
-from waterspout.spouts.base import SpoutContext
+from waterspout.spouts._base import SpoutContext
 from waterspout.testing import FixedBatchSpout
 
 

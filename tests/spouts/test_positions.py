@@ -6,11 +6,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from waterspout.schema import Schema
-from waterspout.spouts.base import SpoutContext
-from waterspout.spouts.reads import POSITION, FilesRead, RangeRead, RowsRead
+from waterspout._schema import Schema
+from waterspout.spouts._base import SpoutContext
+from waterspout.spouts._reads import POSITION, FilesRead, RangeRead, RowsRead
 from waterspout.testing import FixedBatchSpout, MemoryLog
-from waterspout.testing.tables import read_table
+from waterspout.testing._tables import read_table
 
 WORDS = Schema.parse("word string")
 

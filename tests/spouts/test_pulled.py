@@ -19,8 +19,8 @@ from tests.trident.spout_kinds import (
 from tests.trident.support import capture
 from waterspout import Spout
 from waterspout.errors import EmitError, SourceError, SpoutCrash
-from waterspout.spouts.base import SpoutContext
-from waterspout.spouts.sources import source_of
+from waterspout.spouts._base import SpoutContext
+from waterspout.spouts._sources import source_of
 from waterspout.testing import FeederSpout, LocalRun
 from waterspout.trident import TridentTopology
 

@@ -19,7 +19,7 @@ import pytest
 from tests.services.servers import await_condition, free_port
 from waterspout.errors import ConfigError, MissingDependencyError, SourceError, TopologyError
 from waterspout.spouts.rabbitmq import RabbitMQSpout
-from waterspout.topology.context import TopologyContext
+from waterspout.topology._context import TopologyContext
 
 TIMEOUT_S = 30.0
 SECRET = "hunter2-s3cret"

@@ -6,7 +6,7 @@ import pytest
 
 from waterspout import Config
 from waterspout.errors import TopologyError
-from waterspout.spouts.base import SpoutContext
+from waterspout.spouts._base import SpoutContext
 from waterspout.spouts.rate import RateSpout
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from waterspout.state.base import Combiner
+from waterspout.state._base import Combiner
 
 
 @dataclass(frozen=True)

@@ -22,12 +22,12 @@ from typing import Any
 
 from tests.state_support import OWNER, Batches
 from waterspout import faults
-from waterspout.config import Config
-from waterspout.schema import Schema
-from waterspout.state.base import StateKind
-from waterspout.state.batched import BatchedMap
+from waterspout._config import Config
+from waterspout._schema import Schema
+from waterspout.state._base import StateKind
+from waterspout.state._batched import BatchedMap
 from waterspout.state.sqlite import SQLiteState
-from waterspout.transactional.ledger import Ledger
+from waterspout.transactional._ledger import Ledger
 from waterspout.trident import Sum
 
 LAST_TXID = 3

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tests.state_support import OWNER, Add
-from waterspout.state.head import Writer
-from waterspout.state.kinds import OpaqueMap
+from waterspout.state._head import Writer
+from waterspout.state._kinds import OpaqueMap
 
 
 class Task:

@@ -7,9 +7,9 @@ from contextlib import closing
 
 import pytest
 
-from waterspout.config import Config
-from waterspout.schema import Schema
-from waterspout.state.base import StateKind
+from waterspout._config import Config
+from waterspout._schema import Schema
+from waterspout.state._base import StateKind
 from waterspout.state.sqlite import SQLiteState
 
 

@@ -22,12 +22,12 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from waterspout.config import Config
-from waterspout.state.batched import BatchedMap
+from waterspout._config import Config
+from waterspout.state._batched import BatchedMap
 from waterspout.state.files import FileState
-from waterspout.state.files import locations as file_locations
-from waterspout.testing.batches import OWNER, Batches
-from waterspout.transactional.ledger import Ledger
+from waterspout.state.files import _locations as file_locations
+from waterspout.testing._batches import OWNER, Batches
+from waterspout.transactional._ledger import Ledger
 
 SNAPSHOT_EVERY = 2  # so that three batches pass through deltas, a merge and a snapshot
 

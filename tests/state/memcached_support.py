@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from tests.state_support import OWNER
-from waterspout.state.head import Head, Stamp, Writer
-from waterspout.state.kinds import OpaqueValue
+from waterspout.state._head import Head, Stamp, Writer
+from waterspout.state._kinds import OpaqueValue
 from waterspout.state.memcached import MemcachedState
-from waterspout.state.memcached import wire as memcached_wire
-from waterspout.state.memcached.wire import Server
+from waterspout.state.memcached import _wire as memcached_wire
+from waterspout.state.memcached._wire import Server
 
 A, B = ("a",), ("b",)
 WRITER = Writer(OWNER, 1)

@@ -7,10 +7,10 @@ from typing import Any
 
 import psycopg
 
-from waterspout.config import Config
-from waterspout.schema import Schema
-from waterspout.state.base import StateKind
-from waterspout.state.batched import BatchedMap
+from waterspout._config import Config
+from waterspout._schema import Schema
+from waterspout.state._base import StateKind
+from waterspout.state._batched import BatchedMap
 from waterspout.state.postgres import PostgresState
 
 WORD_COUNT = "SELECT word, count FROM word_counts ORDER BY word"

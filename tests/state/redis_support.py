@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from uuid import uuid4
 
-from waterspout.config import Config
-from waterspout.schema import Schema
-from waterspout.state.base import StateKind
-from waterspout.state.head import Head, Stamp, Writer
+from waterspout._config import Config
+from waterspout._schema import Schema
+from waterspout.state._base import StateKind
+from waterspout.state._head import Head, Stamp, Writer
 from waterspout.state.redis import RedisState
-from waterspout.testing.batches import OWNER, Batches
+from waterspout.testing._batches import OWNER, Batches
 
 WORDS, NUMBERS = Schema.parse("word string"), Schema.parse("n bigint")
 OTHERS = Schema.parse("m bigint")

@@ -15,15 +15,15 @@ from tests.state_support import (
     fence_of,
     pairs_of,
 )
+from waterspout._schema import Schema
 from waterspout.errors import ConfigError, FencedError, StoreError
-from waterspout.schema import Schema
-from waterspout.state.cache import CachedMap, RecordCache, cache_at
-from waterspout.state.head import Stamp, Writer
-from waterspout.state.kinds import OpaqueMap, OpaqueValue, TransactionalMap, TransactionalValue
-from waterspout.state.memory import MemoryMap
+from waterspout.state._cache import CachedMap, RecordCache, cache_at
+from waterspout.state._head import Stamp, Writer
+from waterspout.state._kinds import OpaqueMap, OpaqueValue, TransactionalMap, TransactionalValue
+from waterspout.state._memory import MemoryMap
 from waterspout.state.sqlite import SQLiteState
+from waterspout.testing._faulty import FaultyMap, WriteFault
 from waterspout.testing.conformance.hooks import at
-from waterspout.testing.faulty import FaultyMap, WriteFault
 from waterspout.trident import Sum
 
 A, B, C, D = ("a",), ("b",), ("c",), ("d",)

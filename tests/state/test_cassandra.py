@@ -12,7 +12,9 @@ import pytest
 
 from tests.state.comparing_support import Task, pause_after_the_head
 from tests.state_support import Add, Batches
-from waterspout.config import Config
+from waterspout._config import Config
+from waterspout._schema import Schema
+from waterspout._serde import checksum
 from waterspout.errors import (
     ConfigError,
     DamagedStoreError,
@@ -23,14 +25,12 @@ from waterspout.errors import (
     StateMismatchError,
     StoreError,
 )
-from waterspout.schema import Schema
-from waterspout.serde import checksum
-from waterspout.state.base import StateKind
+from waterspout.state._base import StateKind
+from waterspout.state._kinds import OpaqueMap, OpaqueValue
 from waterspout.state.cassandra import CassandraState
-from waterspout.state.cassandra import state as module
-from waterspout.state.cassandra.session import CassandraClient, close_all
-from waterspout.state.kinds import OpaqueMap, OpaqueValue
-from waterspout.testing.proxy import FaultProxy
+from waterspout.state.cassandra import _state as module
+from waterspout.state.cassandra._session import CassandraClient, close_all
+from waterspout.testing._proxy import FaultProxy
 
 A, B = ("a",), ("b",)
 LONG = ("k" * 100_000,)
@@ -479,7 +479,7 @@ def test_without_the_driver_the_extra_is_named(monkeypatch):
 CHILD = """
 import os, sys
 from waterspout.state.cassandra import CassandraState
-from waterspout.state.kinds import OpaqueValue
+from waterspout.state._kinds import OpaqueValue
 port, keyspace, table = sys.argv[1:]
 make = lambda: CassandraState.opaque(
     ("127.0.0.1", int(port)), keyspace=keyspace, table=table, mode="single_writer"

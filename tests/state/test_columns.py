@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.state_support import examples
+from waterspout._schema import Schema
+from waterspout._serde import encode_key
 from waterspout.errors import SerdeError, TopologyError
-from waterspout.schema import Schema
-from waterspout.serde import encode_key
-from waterspout.state.columns import Layout
+from waterspout.state._columns import Layout
 
 ANY = Schema((("value", None),))
 

@@ -29,15 +29,15 @@ from waterspout.errors import (
     StoreError,
     WaterspoutError,
 )
-from waterspout.state.base import StateKind
-from waterspout.state.columns import Layout
+from waterspout.state._base import StateKind
+from waterspout.state._columns import Layout
+from waterspout.state._head import Head, Stamp, Writer
+from waterspout.state._kinds import OpaqueMap, OpaqueValue
+from waterspout.state._store import ANY_VALUE
 from waterspout.state.files import FileState
-from waterspout.state.files.locations import ArrowFolder, Folder, LocalFolder
-from waterspout.state.files.state import FileMap
-from waterspout.state.head import Head, Stamp, Writer
-from waterspout.state.kinds import OpaqueMap, OpaqueValue
-from waterspout.state.store import ANY_VALUE
-from waterspout.transactional.ledger import Ledger
+from waterspout.state.files._locations import ArrowFolder, Folder, LocalFolder
+from waterspout.state.files._state import FileMap
+from waterspout.transactional._ledger import Ledger
 
 ROOT = Path(__file__).parents[2]
 LAYOUT = Layout(None, ANY_VALUE)

@@ -18,7 +18,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.state_support import OWNER, Add, Batches, examples
-from waterspout.config import Config
+from waterspout._config import Config
+from waterspout._schema import Schema
 from waterspout.errors import (
     ConfigError,
     DamagedStoreError,
@@ -27,16 +28,15 @@ from waterspout.errors import (
     NewerFormatError,
     StoreError,
 )
-from waterspout.schema import Schema
-from waterspout.state.base import StateKind
+from waterspout.state._base import StateKind
+from waterspout.state._head import Head, Stamp, Writer
+from waterspout.state._kinds import OpaqueMap, OpaqueValue
 from waterspout.state.files import FileState
-from waterspout.state.files import log as file_log
-from waterspout.state.files.format import Manifest, Name, StateShape, _digest, _ending
-from waterspout.state.files.locations import LocalFolder, local_path, open_folder
-from waterspout.state.files.log import first_to_merge
-from waterspout.state.files.state import FileMap
-from waterspout.state.head import Head, Stamp, Writer
-from waterspout.state.kinds import OpaqueMap, OpaqueValue
+from waterspout.state.files import _log as file_log
+from waterspout.state.files._format import Manifest, Name, StateShape, _digest, _ending
+from waterspout.state.files._locations import LocalFolder, local_path, open_folder
+from waterspout.state.files._log import first_to_merge
+from waterspout.state.files._state import FileMap
 
 A, B = ("a",), ("b",)
 ROOT = Path(__file__).parents[2]
@@ -453,8 +453,8 @@ def test_a_real_other_process_reads_and_amends(folder):
     script = (
         "import sys\n"
         "from tests.state_support import Add\n"
-        "from waterspout.config import Config\n"
-        "from waterspout.state.files.state import FileState\n"
+        "from waterspout._config import Config\n"
+        "from waterspout.state.files._state import FileState\n"
         "state = FileState.opaque(sys.argv[1]).make_state(Config(), 0, 1)\n"
         "print(state.multi_get([('x',)]), state.multi_update([('x',)], [Add(10)]))\n"
     )
@@ -518,7 +518,7 @@ def test_files_that_never_stay_are_given_up_on(folder, fast):
 def test_where_names_are_no_fence_only_the_drivers_process_writes_outside_of_batches(tmp_path):
     from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
-    from waterspout.state.files.locations import ArrowFolder
+    from waterspout.state.files._locations import ArrowFolder
 
     def process(name):
         filesystem = SubTreeFileSystem(str(tmp_path), LocalFileSystem())

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from waterspout.errors import ForeignStoreError, StateMismatchError
-from waterspout.state.foreach_batch import QueryIdentity, decide
-from waterspout.state.head import Claim, Head, Stamp, Writer
-from waterspout.transactional.attempt import TransactionAttempt
+from waterspout.state._foreach_batch import QueryIdentity, decide
+from waterspout.state._head import Claim, Head, Stamp, Writer
+from waterspout.transactional._attempt import TransactionAttempt
 
 ME = QueryIdentity("sink counts", "query-1")
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.state_support import OWNER, examples
 from waterspout.errors import ConfigError, FencedError, ForeignStoreError, StateMismatchError
-from waterspout.state.head import (
+from waterspout.state._head import (
     Claim,
     Head,
     Stamp,
@@ -20,8 +20,8 @@ from waterspout.state.head import (
     settled,
     verify,
 )
-from waterspout.state.memory import MemoryMap
-from waterspout.transactional.attempt import TransactionAttempt
+from waterspout.state._memory import MemoryMap
+from waterspout.transactional._attempt import TransactionAttempt
 
 STATE = "the counts"
 

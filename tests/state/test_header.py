@@ -8,13 +8,13 @@ from dataclasses import replace
 import pytest
 
 from waterspout.errors import DamagedStoreError, ForeignStoreError, NewerFormatError
-from waterspout.state.base import StateKind
-from waterspout.state.files.format import DataFile, Manifest, StateShape
-from waterspout.state.head import Head, Stamp, Writer
-from waterspout.state.header import ROW, StoreHeader
-from waterspout.state.memcached.state import MemcachedMap, _Placed
-from waterspout.state.memcached.wire import Item, Server
-from waterspout.state.redis.header import SUMMED, Headers
+from waterspout.state._base import StateKind
+from waterspout.state._head import Head, Stamp, Writer
+from waterspout.state._header import ROW, StoreHeader
+from waterspout.state.files._format import DataFile, Manifest, StateShape
+from waterspout.state.memcached._state import MemcachedMap, _Placed
+from waterspout.state.memcached._wire import Item, Server
+from waterspout.state.redis._header import SUMMED, Headers
 
 HEAD = Head(Stamp(Writer("words", 2, "h", "l"), 3, 1), committed=True, resolved={1: 1})
 COLUMNS = "word string -> n bigint"

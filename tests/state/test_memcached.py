@@ -24,7 +24,8 @@ from tests.state.memcached_support import (
     wire,
 )
 from tests.state_support import Add, Batches
-from waterspout.config import Config
+from waterspout._config import Config
+from waterspout._schema import Schema
 from waterspout.errors import (
     ConfigError,
     DamagedStoreError,
@@ -34,12 +35,11 @@ from waterspout.errors import (
     SerdeError,
     StoreError,
 )
-from waterspout.schema import Schema
-from waterspout.state.base import StateKind
-from waterspout.state.kinds import OpaqueMap
+from waterspout.state._base import StateKind
+from waterspout.state._kinds import OpaqueMap
 from waterspout.state.memcached import MemcachedState
-from waterspout.state.memcached import wire as memcached_wire
-from waterspout.testing.proxy import FaultProxy
+from waterspout.state.memcached import _wire as memcached_wire
+from waterspout.testing._proxy import FaultProxy
 
 
 @pytest.fixture
@@ -176,7 +176,7 @@ def test_a_thousand_keys_are_read_in_one_round_trip_and_written_in_another(serve
 
 
 def test_memory_for_tokens_is_bounded(server, monkeypatch):
-    monkeypatch.setattr("waterspout.state.memcached.state._TOKENS_MAX", 10)
+    monkeypatch.setattr("waterspout.state.memcached._state._TOKENS_MAX", 10)
     backing = factory(server).backing()
     keys = [(n,) for n in range(25)]
     backing.multi_put(keys, [record(n) for n in range(25)])
@@ -347,7 +347,7 @@ def test_without_pymemcache_the_extra_is_named(monkeypatch):
 CHILD = """
 import os, sys
 from waterspout.state.memcached import MemcachedState
-from waterspout.state.kinds import OpaqueValue
+from waterspout.state._kinds import OpaqueValue
 backing = MemcachedState.opaque(("127.0.0.1", int(sys.argv[1])), prefix="counts").backing()
 backing.multi_put([("n",)], [OpaqueValue(1, 0, 0, None)])
 pid = os.fork()

@@ -17,18 +17,18 @@ from tests.state.memcached_support import (
     record,
 )
 from tests.state_support import OWNER, Add, Batches
-from waterspout.config import Config
+from waterspout._config import Config
 from waterspout.errors import (
     FencedError,
     ForeignStoreError,
     StateMismatchError,
     StoreError,
 )
-from waterspout.state.head import verify
-from waterspout.state.kinds import OpaqueMap
+from waterspout.state._head import verify
+from waterspout.state._kinds import OpaqueMap
 from waterspout.state.memcached import MemcachedState
-from waterspout.state.memcached.wire import Server
-from waterspout.testing.proxy import FaultProxy
+from waterspout.state.memcached._wire import Server
+from waterspout.testing._proxy import FaultProxy
 
 
 @pytest.fixture

@@ -8,12 +8,12 @@ import threading
 import pytest
 
 from tests.state_support import OWNER, Batches
-from waterspout.config import Config
+from waterspout._config import Config
 from waterspout.errors import FencedError
-from waterspout.state.base import StateKind
-from waterspout.state.head import Head, Stamp, Writer
-from waterspout.state.kinds import NonTransactionalMap, OpaqueMap, TransactionalMap
-from waterspout.state.memory import MemoryMap, MemoryMapState
+from waterspout.state._base import StateKind
+from waterspout.state._head import Head, Stamp, Writer
+from waterspout.state._kinds import NonTransactionalMap, OpaqueMap, TransactionalMap
+from waterspout.state._memory import MemoryMap, MemoryMapState
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tests.state_support import Add, Batches, SpyMap, committed
-from waterspout.state.kinds import NonTransactionalMap
-from waterspout.state.memory import MemoryMap
+from waterspout.state._kinds import NonTransactionalMap
+from waterspout.state._memory import MemoryMap
 
 
 def test_only_the_value_is_stored():

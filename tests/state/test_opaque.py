@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.state_support import Add, Batches, SpyMap, committed, examples
+from waterspout._schema import Schema
 from waterspout.errors import ConfigError, StaleBatchError
-from waterspout.schema import Schema
-from waterspout.state.base import ValueUpdater
-from waterspout.state.kinds import OpaqueMap, OpaqueValue
-from waterspout.state.memory import MemoryMap
+from waterspout.state._base import ValueUpdater
+from waterspout.state._kinds import OpaqueMap, OpaqueValue
+from waterspout.state._memory import MemoryMap
 from waterspout.state.sqlite import SQLiteState
 
 SEED = OpaqueValue(txid=2, attempt=0, value=4, prev=1)

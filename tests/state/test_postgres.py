@@ -33,14 +33,14 @@ from waterspout.errors import (
     StoreError,
     TopologyError,
 )
-from waterspout.state.base import StateKind
-from waterspout.state.head import Claim
-from waterspout.state.kinds import make_map
-from waterspout.state.memory import MemoryMap
+from waterspout.state._base import StateKind
+from waterspout.state._head import Claim
+from waterspout.state._kinds import make_map
+from waterspout.state._memory import MemoryMap
 from waterspout.state.postgres import PostgresState
-from waterspout.state.postgres.columns import PostgresLayout, array_of
-from waterspout.state.postgres.connections import close_idle
-from waterspout.transactional.attempt import TransactionAttempt
+from waterspout.state.postgres._columns import PostgresLayout, array_of
+from waterspout.state.postgres._connections import close_idle
+from waterspout.transactional._attempt import TransactionAttempt
 from waterspout.trident import Max, Min, Sum
 
 OPAQUE, TRANSACTIONAL, PLAIN = (

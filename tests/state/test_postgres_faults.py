@@ -18,13 +18,13 @@ from tests.services.servers import PostgresServer, await_condition
 from tests.state.postgres_support import Database
 from tests.state_support import OWNER, Add, Batches
 from waterspout.errors import FencedError, StoreError
-from waterspout.state.base import StateKind
-from waterspout.state.head import Head, Stamp, Writer
-from waterspout.state.kinds import OpaqueValue
-from waterspout.state.postgres import connections as postgres_connections
-from waterspout.state.postgres.connections import close_idle
-from waterspout.state.postgres.map import PostgresMap
-from waterspout.testing.proxy import FaultProxy
+from waterspout.state._base import StateKind
+from waterspout.state._head import Head, Stamp, Writer
+from waterspout.state._kinds import OpaqueValue
+from waterspout.state.postgres import _connections as postgres_connections
+from waterspout.state.postgres._connections import close_idle
+from waterspout.state.postgres._map import PostgresMap
+from waterspout.testing._proxy import FaultProxy
 from waterspout.trident import Sum
 
 pytestmark = pytest.mark.services

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.state_support import examples
+from waterspout._serde import decode_bare_list, decode_value, encode_value
 from waterspout.errors import SerdeError
-from waterspout.serde import decode_bare_list, decode_value, encode_value
 from waterspout.state import OpaqueValue, StateKind, TransactionalValue
-from waterspout.state.records import decode_record, encode_record
+from waterspout.state._records import decode_record, encode_record
 
 values = st.none() | st.booleans() | st.integers() | st.text() | st.floats(allow_nan=False)
 values = st.recursive(values, lambda v: st.lists(v, max_size=3) | st.lists(v).map(tuple))

@@ -17,7 +17,7 @@ import redis
 from tests.services.fixtures import provided
 from tests.services.servers import RedisServer
 from tests.state.redis_support import NUMBERS, OTHERS, WORDS, at, counting, driver, read
-from waterspout.config import Config
+from waterspout._config import Config
 from waterspout.errors import (
     ConfigError,
     DamagedStoreError,
@@ -29,11 +29,11 @@ from waterspout.errors import (
     StoreError,
     TopologyError,
 )
-from waterspout.state.base import StateKind
-from waterspout.state.kinds import OpaqueValue
+from waterspout.state._base import StateKind
+from waterspout.state._kinds import OpaqueValue
 from waterspout.state.redis import RedisState
-from waterspout.testing.batches import Add
-from waterspout.testing.proxy import FaultProxy
+from waterspout.testing._batches import Add
+from waterspout.testing._proxy import FaultProxy
 from waterspout.trident import Sum
 
 pytestmark = pytest.mark.services

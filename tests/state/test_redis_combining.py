@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 from tests.state.redis_support import WORDS, counting, driver
 from tests.state_support import examples
+from waterspout._schema import Schema
 from waterspout.errors import (
     StaleBatchError,
 )
-from waterspout.schema import Schema
-from waterspout.state.base import StateKind
-from waterspout.state.kinds import OpaqueValue
-from waterspout.state.records import encode_record
+from waterspout.state._base import StateKind
+from waterspout.state._kinds import OpaqueValue
+from waterspout.state._records import encode_record
 from waterspout.state.redis import RedisState
 from waterspout.trident import Max, Min, Sum
 

@@ -9,15 +9,15 @@ import pytest
 import redis
 
 from tests.state.redis_support import at, counting, driver
-from waterspout.config import Config
+from waterspout._config import Config
 from waterspout.errors import (
     FencedError,
     ForeignStoreError,
     StateMismatchError,
 )
-from waterspout.state.head import Head
-from waterspout.state.kinds import OpaqueValue
-from waterspout.state.redis import scripts as redis_scripts
+from waterspout.state._head import Head
+from waterspout.state._kinds import OpaqueValue
+from waterspout.state.redis import _scripts as redis_scripts
 
 pytestmark = pytest.mark.services
 

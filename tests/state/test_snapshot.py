@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.state_support import Add, SpyMap
-from waterspout.state.kinds import (
+from waterspout.state._kinds import (
     NonTransactionalMap,
     OpaqueMap,
     OpaqueValue,

@@ -18,11 +18,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.state_support import Add, Batches, committed, examples, pairs_of
-from waterspout.config import Config
+from waterspout._config import Config
+from waterspout._schema import Schema
 from waterspout.errors import SerdeError, StaleBatchError, TopologyError
-from waterspout.schema import Schema
-from waterspout.state.base import StateKind
-from waterspout.state.kinds import (
+from waterspout.state._base import StateKind
+from waterspout.state._kinds import (
     NonTransactionalMap,
     OpaqueMap,
     OpaqueValue,

@@ -20,11 +20,11 @@ from tests.state_support import (
     pairs_of,
 )
 from waterspout.errors import FencedError, SerdeError, StaleBatchError, StoreError
-from waterspout.state.base import Combiner, StateKind
-from waterspout.state.head import Claim, Head, Stamp, Writer
-from waterspout.state.kinds import OpaqueValue, make_map
-from waterspout.state.memory import MemoryMap
-from waterspout.transactional.attempt import TransactionAttempt
+from waterspout.state._base import Combiner, StateKind
+from waterspout.state._head import Claim, Head, Stamp, Writer
+from waterspout.state._kinds import OpaqueValue, make_map
+from waterspout.state._memory import MemoryMap
+from waterspout.transactional._attempt import TransactionAttempt
 from waterspout.trident import Max, Min, Sum
 
 unused = count()

@@ -16,7 +16,8 @@ import pytest
 from tests.soaking import soaked
 from tests.state.commit_child import LAST_TXID, commit_the_rest, load_ledger, partials
 from tests.state_support import Add, Batches, committed, pairs_of
-from waterspout.config import Config
+from waterspout._config import Config
+from waterspout._schema import Schema
 from waterspout.errors import (
     DamagedStoreError,
     FencedError,
@@ -27,9 +28,8 @@ from waterspout.errors import (
     StoreError,
 )
 from waterspout.faults import ENVIRONMENT_VARIABLE, Fault, FaultPlan
-from waterspout.schema import Schema
-from waterspout.state.base import StateKind
-from waterspout.state.head import Stamp
+from waterspout.state._base import StateKind
+from waterspout.state._head import Stamp
 from waterspout.state.sqlite import SQLiteState
 from waterspout.trident import Sum
 

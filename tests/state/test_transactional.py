@@ -6,8 +6,8 @@ import pytest
 
 from tests.state_support import Add, Batches, SpyMap, StoreDown, committed
 from waterspout.errors import StaleBatchError
-from waterspout.state.kinds import TransactionalMap, TransactionalValue
-from waterspout.state.memory import MemoryMap
+from waterspout.state._kinds import TransactionalMap, TransactionalValue
+from waterspout.state._memory import MemoryMap
 
 
 def test_seed_man_dog_apple_man_is_counted_dog_skipped_apple_left_alone():

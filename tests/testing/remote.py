@@ -10,8 +10,8 @@ import threading
 from itertools import count
 
 from waterspout.errors import FencedError, StoreError, WaterspoutError
-from waterspout.state.base import FencedMap
-from waterspout.state.memory import MemoryMap
+from waterspout.state._base import FencedMap
+from waterspout.state._memory import MemoryMap
 
 
 class MapServer:

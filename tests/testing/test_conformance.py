@@ -14,13 +14,13 @@ import pytest
 from hypothesis import Phase, settings
 
 from tests.testing.remote import Blunt, Clinging, Deaf, MapServer, RemoteMap, Stubborn
+from waterspout._schema import Schema
+from waterspout._serde import encode_key
 from waterspout.errors import FencedError, StoreError
-from waterspout.schema import Schema
-from waterspout.serde import encode_key
-from waterspout.state.base import BackingMap, ComparingMap
-from waterspout.state.cache import CachedMap
-from waterspout.state.head import check_stamp
-from waterspout.state.memory import MemoryMap
+from waterspout.state._base import BackingMap, ComparingMap
+from waterspout.state._cache import CachedMap
+from waterspout.state._head import check_stamp
+from waterspout.state._memory import MemoryMap
 from waterspout.state.sqlite import SQLiteState
 from waterspout.testing import FaultProxy, StateConformance
 from waterspout.testing.conformance.hooks import OPAQUE, at, record
@@ -535,7 +535,7 @@ def test_the_kit_needs_pytest_and_the_rest_of_the_test_kit_does_not():
         sys.modules["pytest"] = sys.modules["hypothesis"] = None
         import waterspout.testing
         from waterspout.testing import Batches
-        from waterspout.testing.faulty import FaultyMap
+        from waterspout.testing._faulty import FaultyMap
         try:
             waterspout.testing.StateConformance
         except ImportError as error:

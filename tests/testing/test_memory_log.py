@@ -8,7 +8,7 @@ from tests.trident.support import capture
 from waterspout import Config, faults
 from waterspout.errors import TopologyError
 from waterspout.faults import Fault, FaultPlan
-from waterspout.spouts.base import SpoutKind
+from waterspout.spouts._base import SpoutKind
 from waterspout.testing import MemoryLog, run_in_process
 from waterspout.trident import TridentTopology
 

@@ -9,10 +9,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from waterspout._schema import Schema
 from waterspout.errors import TopologyError
-from waterspout.schema import Schema
-from waterspout.spouts.reads import FilesRead, RangeRead, RowsRead
-from waterspout.testing.tables import read_table
+from waterspout.spouts._reads import FilesRead, RangeRead, RowsRead
+from waterspout.testing._tables import read_table
 
 WORDS = Schema.parse("word string, n bigint")
 

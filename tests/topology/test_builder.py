@@ -11,7 +11,7 @@ import pytest
 from waterspout.errors import ConfigError, NotPicklableError, TopologyError
 from waterspout.testing import FeederSpout
 from waterspout.topology import BasicBolt, Bolt, CustomGrouping, Direct, Spout, TopologyBuilder
-from waterspout.topology.component import LogSpout
+from waterspout.topology._component import LogSpout
 
 
 class Words(Spout):

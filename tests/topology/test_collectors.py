@@ -10,7 +10,7 @@ from tests.waves.driving import Do, Driven, Record, seen
 from waterspout.errors import AckError, EmitError
 from waterspout.testing import FeederSpout
 from waterspout.topology import BasicBolt, Direct, Spout, TopologyBuilder
-from waterspout.topology.component import DEFAULT_STREAM
+from waterspout.topology._component import DEFAULT_STREAM
 
 
 def told(name: str, deed):

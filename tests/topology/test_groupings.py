@@ -20,7 +20,7 @@ from tests.waves.driving import COLLAPSED, SPREAD, Do, Driven, Pass, Record, see
 from waterspout.errors import EmitError
 from waterspout.testing import FeederSpout
 from waterspout.topology import CustomGrouping, Direct, Spout, TopologyBuilder
-from waterspout.topology.grouping import stable_hash
+from waterspout.topology._grouping import stable_hash
 from waterspout.waves.outlets import make_outlets
 
 

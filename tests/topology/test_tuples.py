@@ -6,9 +6,9 @@ import pickle
 
 import pytest
 
+from waterspout._tuples import Origin
 from waterspout.errors import TopologyError
 from waterspout.topology import Direct, Fields, Tuple
-from waterspout.tuples import Origin
 from waterspout.waves.intake import Intake
 
 WORDS = Fields("word", "n")

@@ -15,8 +15,8 @@ from waterspout.coordination.events import ErrorReported, WaveFinished
 from waterspout.coordination.store import MemoryCoordinationStore
 from waterspout.coordination.wave_loop import WaveLoop, WaveSetup
 from waterspout.errors import BoltCrash
-from waterspout.testing.feeder import FeederSpout
-from waterspout.testing.waves import InProcessWaves
+from waterspout.testing._feeder import FeederSpout
+from waterspout.testing._waves import InProcessWaves
 from waterspout.topology import BasicBolt, Direct, Seconds, TopologyBuilder, Tuples, WindowedBolt
 
 START = 1_000_000.0  # a multiple of every slide below

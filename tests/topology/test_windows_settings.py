@@ -12,8 +12,8 @@ from waterspout.coordination.dead_letters import DeadLetters
 from waterspout.coordination.store import MemoryCoordinationStore
 from waterspout.coordination.wave_loop import WaveLoop, WaveSetup
 from waterspout.errors import TopologyError
-from waterspout.testing.feeder import FeederSpout
-from waterspout.testing.waves import InProcessWaves
+from waterspout.testing._feeder import FeederSpout
+from waterspout.testing._waves import InProcessWaves
 from waterspout.topology import Direct, Seconds, TopologyBuilder, Tuples, WindowedBolt
 
 TICKS = "topology.tick.tuple.freq.secs"

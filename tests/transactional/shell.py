@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from waterspout.errors import FailedException
-from waterspout.transactional.attempt import TransactionAttempt
-from waterspout.transactional.coordinator import (
+from waterspout.transactional._attempt import TransactionAttempt
+from waterspout.transactional._coordinator import (
     Action,
     BatchPhase,
     BeginCommit,
@@ -25,7 +25,7 @@ from waterspout.transactional.coordinator import (
     Mark,
     Stop,
 )
-from waterspout.transactional.ledger import Ledger
+from waterspout.transactional._ledger import Ledger
 
 SPOUT = "s"
 

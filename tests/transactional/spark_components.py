@@ -14,7 +14,7 @@ from pathlib import Path
 
 from waterspout import BasicBolt, FailedException
 from waterspout.state import OpaqueMap, OpaqueValue
-from waterspout.state.base import BackingMap, ValueUpdater
+from waterspout.state._base import BackingMap, ValueUpdater
 from waterspout.transactional import (
     BatchBolt,
     Committer,

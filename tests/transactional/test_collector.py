@@ -8,7 +8,7 @@ import pytest
 
 from waterspout.errors import EmitError
 from waterspout.topology import Direct
-from waterspout.topology.ports import Port
+from waterspout.topology._ports import Port
 from waterspout.transactional import (
     BatchBolt,
     BatchCollector,

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from waterspout.backoff import Backoff
+from waterspout._backoff import Backoff
 from waterspout.errors import FailedException
-from waterspout.transactional.attempt import TransactionAttempt
-from waterspout.transactional.coordinator import (
+from waterspout.transactional._attempt import TransactionAttempt
+from waterspout.transactional._coordinator import (
     BatchPhase,
     BeginCommit,
     Cancel,

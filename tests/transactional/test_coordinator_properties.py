@@ -21,9 +21,9 @@ from hypothesis.stateful import (
 )
 
 from tests.transactional.shell import Shell
-from waterspout.backoff import Backoff
+from waterspout._backoff import Backoff
 from waterspout.errors import FailedException
-from waterspout.transactional.coordinator import CoordinatorPolicy
+from waterspout.transactional._coordinator import CoordinatorPolicy
 
 ERRORS = {"asked for": FailedException("replay"), "crash": RuntimeError("crash")}
 

@@ -10,9 +10,9 @@ from waterspout import Config, FailedException
 from waterspout.coordination.events import BatchEmitted, BatchFailed
 from waterspout.coordination.store import MemoryCoordinationStore, SharedMemory
 from waterspout.errors import SourceError, TopologyError
-from waterspout.spouts.base import SpoutContext, SpoutKind
-from waterspout.spouts.emitters import EmittedSpout
-from waterspout.testing.batch_bolts import LocalBatches
+from waterspout.spouts._base import SpoutContext, SpoutKind
+from waterspout.spouts._emitters import EmittedSpout
+from waterspout.testing._batch_bolts import LocalBatches
 from waterspout.transactional import (
     BatchBolt,
     BatchCoordinator,

@@ -9,7 +9,7 @@ from waterspout.transactional import (
     MemoryTransactionalSpout,
     TransactionalTopologyBuilder,
 )
-from waterspout.transactional.explain import explain
+from waterspout.transactional._explain import explain
 
 ROWS = [[("a", 1)]]
 

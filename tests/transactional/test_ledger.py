@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from waterspout.errors import DamagedStoreError
-from waterspout.transactional.attempt import TransactionAttempt
-from waterspout.transactional.ledger import EmittedBatch, Ledger
+from waterspout.transactional._attempt import TransactionAttempt
+from waterspout.transactional._ledger import EmittedBatch, Ledger
 
 
 def a(txid: int, attempt: int = 0) -> TransactionAttempt:

@@ -8,7 +8,7 @@ from waterspout import Config, FailedException, TopologyBuilder
 from waterspout.coordination.events import BatchProcessed
 from waterspout.errors import TopologyError
 from waterspout.testing import FeederSpout, LocalBatches, LocalRun, LocalWaves, run_in_process
-from waterspout.testing.batch_bolts import InProcessBatchBolts
+from waterspout.testing._batch_bolts import InProcessBatchBolts
 from waterspout.transactional import (
     BatchBolt,
     Committer,

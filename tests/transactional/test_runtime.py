@@ -11,7 +11,7 @@ import pytest
 
 from waterspout import BasicBolt, Config, FailedException
 from waterspout.errors import EmitError, NotPicklableError
-from waterspout.testing.batch_bolts import LocalBatches, LostWorker
+from waterspout.testing._batch_bolts import LocalBatches, LostWorker
 from waterspout.topology import Direct
 from waterspout.transactional import (
     BatchBolt,
@@ -20,8 +20,8 @@ from waterspout.transactional import (
     MemoryTransactionalSpout,
     TransactionalTopologyBuilder,
     TransactionAttempt,
-    runtime,
 )
+from waterspout.transactional import _runtime as runtime
 from waterspout.waves.bolts import Worker
 from waterspout.waves.frames import Frame, pack
 from waterspout.waves.shape import collapsed, spread

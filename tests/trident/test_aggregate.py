@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from waterspout import Config
-from waterspout.schema import Schema
+from waterspout._schema import Schema
 from waterspout.trident import (
     Aggregator,
     Columns,

@@ -9,7 +9,7 @@ import pytest
 from tests.trident.support import Capture, Keep, capture
 from waterspout import Config, submit
 from waterspout.errors import TopologyError
-from waterspout.spouts.base import SpoutKind
+from waterspout.spouts._base import SpoutKind
 from waterspout.state import MemoryMapState, StateKind
 from waterspout.testing import MemoryLog
 from waterspout.trident import (

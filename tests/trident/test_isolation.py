@@ -13,7 +13,7 @@ from waterspout.errors import DeadLettersFullError, TooManyBadRowsError, Topolog
 from waterspout.spouts.fixed import FixedBatchSpout
 from waterspout.state import MemoryMapState
 from waterspout.testing import LocalRun
-from waterspout.testing.spouts import MemoryLog
+from waterspout.testing._spouts import MemoryLog
 from waterspout.trident import (
     Count,
     Filter,
@@ -505,6 +505,6 @@ def test_an_opaque_spout_may_lose_a_row_and_its_letter_with_it():
 
 
 def _opaque():
-    from waterspout.spouts.base import SpoutKind
+    from waterspout.spouts._base import SpoutKind
 
     return SpoutKind.OPAQUE

@@ -12,12 +12,12 @@ import pyarrow as pa
 import pytest
 
 from waterspout import Config
-from waterspout.arrow import arrow_schema
+from waterspout._arrow import arrow_schema
+from waterspout._letters import Asked
+from waterspout._schema import Schema
 from waterspout.errors import ForeignStoreError, NewerFormatError
-from waterspout.letters import Asked
-from waterspout.schema import Schema
-from waterspout.state.head import Claim, Writer
-from waterspout.transactional.attempt import TransactionAttempt
+from waterspout.state._head import Claim, Writer
+from waterspout.transactional._attempt import TransactionAttempt
 from waterspout.trident.isolation.letters import (
     LetterKey,
     Seen,

@@ -10,7 +10,7 @@ from waterspout import Config
 from waterspout.errors import TopologyError
 from waterspout.state import MemoryMapState, StateKind
 from waterspout.testing import FixedBatchSpout, run_in_process
-from waterspout.testing.lowerings import local_lowering_of
+from waterspout.testing._lowerings import local_lowering_of
 from waterspout.trident import Count, TridentTopology
 from waterspout.trident.plan.costs import Case, cost_of
 from waterspout.trident.plan.plan import Phase

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Optional
 
 import pytest
 
-from waterspout.arrow import arrow_type
+from waterspout._arrow import arrow_type
 from waterspout.trident.operations.annotations import (
     ddl_of_annotation,
     returned_types,

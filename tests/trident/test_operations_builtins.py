@@ -12,8 +12,9 @@ from decimal import Decimal
 
 import pytest
 
+from waterspout._schema import Schema
+from waterspout._tuples import field_index
 from waterspout.errors import MissingDependencyError, SerdeError, TopologyError
-from waterspout.schema import Schema
 from waterspout.state import MemoryMapState, State
 from waterspout.trident import (
     Average,
@@ -38,7 +39,6 @@ from waterspout.trident import (
 )
 from waterspout.trident.operations.collecting import _datasketches
 from waterspout.trident.operations.native_forms import has_native_form
-from waterspout.tuples import field_index
 
 NAN = math.nan
 

@@ -14,9 +14,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from waterspout._schema import Schema
+from waterspout._tuples import field_index
 from waterspout.errors import TopologyError
-from waterspout.schema import Schema
-from waterspout.topology import pickling
+from waterspout.topology import _pickling as pickling
 from waterspout.trident import (
     Average,
     Consumer,
@@ -55,7 +56,6 @@ from waterspout.trident.operations.coercion import (
     as_updater,
     typed,
 )
-from waterspout.tuples import field_index
 
 WORD = field_index(["word", "n"])
 

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from waterspout.arrow import arrow_type
-from waterspout.serde import decode_value, encode_value
-from waterspout.state.columns import Layout
+from waterspout._arrow import arrow_type
+from waterspout._serde import decode_value, encode_value
+from waterspout._tuples import field_index
+from waterspout.state._columns import Layout
 from waterspout.trident import (
     Average,
     CollectSet,
@@ -24,7 +25,6 @@ from waterspout.trident import (
     TopN,
     TridentTuple,
 )
-from waterspout.tuples import field_index
 
 INDEX = field_index(["k", "n", "d"])
 ROWS = st.lists(

@@ -8,14 +8,15 @@ from uuid import uuid4
 import pyarrow as pa
 import pytest
 
-from waterspout.arrow import arrow_type
-from waterspout.config import Config
-from waterspout.schema import Schema
+from waterspout._arrow import arrow_type
+from waterspout._config import Config
+from waterspout._schema import Schema
+from waterspout._tuples import field_index
 from waterspout.state import MemoryMapState
 from waterspout.state.files import FileState
 from waterspout.state.memcached import MemcachedState
 from waterspout.state.postgres import PostgresState
-from waterspout.state.postgres.connections import close_idle
+from waterspout.state.postgres._connections import close_idle
 from waterspout.state.redis import RedisState
 from waterspout.state.sqlite import SQLiteState
 from waterspout.trident import (
@@ -27,7 +28,6 @@ from waterspout.trident import (
     TopN,
     TridentTuple,
 )
-from waterspout.tuples import field_index
 
 FIELDS = ("user", "amount")
 TYPES = ("string", "decimal(10,2)")

@@ -8,8 +8,8 @@ import pyarrow.compute as pc
 import pytest
 
 from tests.trident.support import capture
+from waterspout._schema import Schema
 from waterspout.errors import TopologyError
-from waterspout.schema import Schema
 from waterspout.state import MemoryMapState
 from waterspout.testing import FixedBatchSpout, run_in_process
 from waterspout.trident import (

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pytest
 
 from waterspout import Config
-from waterspout.schema import Schema
+from waterspout._schema import Schema
 from waterspout.trident import (
     Debug,
     Equals,

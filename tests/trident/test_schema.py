@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from waterspout._schema import Schema, check_topology_id, field_names
 from waterspout.errors import TopologyError
-from waterspout.schema import Schema, check_topology_id, field_names
 
 
 def test_ddl_is_read_as_names_and_types():

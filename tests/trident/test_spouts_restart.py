@@ -23,7 +23,7 @@ from waterspout import faults
 from waterspout.coordination.store import MemoryCoordinationStore, SharedMemory
 from waterspout.errors import ForeignStoreError
 from waterspout.faults import BATCH_POINTS
-from waterspout.spouts.base import SpoutKind
+from waterspout.spouts._base import SpoutKind
 from waterspout.state.sqlite import SQLiteState
 from waterspout.testing import LocalRun, SimulatedCrash
 from waterspout.transactional import MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout

@@ -9,12 +9,12 @@ import pytest
 
 from tests.trident.support import Capture, Keep, KeptRows
 from waterspout import Config
+from waterspout._schema import Schema
 from waterspout.errors import TopologyError
-from waterspout.schema import Schema
 from waterspout.state import MapState, MemoryMapState, Snapshottable, State, StateFactory
-from waterspout.state.head import Claim
+from waterspout.state._head import Claim
 from waterspout.testing import FixedBatchSpout
-from waterspout.transactional.attempt import TransactionAttempt
+from waterspout.transactional._attempt import TransactionAttempt
 from waterspout.trident import (
     CombinerAggregator,
     Count,

@@ -14,7 +14,7 @@ from waterspout import Config, FailedException, faults
 from waterspout.coordination.embedded import EmbeddedStore
 from waterspout.coordination.store import MemoryCoordinationStore, SharedMemory
 from waterspout.errors import TopologyError
-from waterspout.spouts.base import SpoutContext, SpoutKind
+from waterspout.spouts._base import SpoutContext, SpoutKind
 from waterspout.spouts.files import FileSpout
 from waterspout.spouts.rate import RateSpout
 from waterspout.state import MemoryMapState, StateFactory

@@ -21,11 +21,11 @@ from waterspout import Config, faults
 from waterspout.coordination.batch_clock import CLOCK
 from waterspout.coordination.store import MemoryCoordinationStore, SharedMemory
 from waterspout.faults import BATCH_POINTS
-from waterspout.spouts.base import SpoutKind
+from waterspout.spouts._base import SpoutKind
 from waterspout.state import StateKind
 from waterspout.state.sqlite import SQLiteState
 from waterspout.testing import LocalRun, MemoryLog, SimulatedCrash
-from waterspout.testing.engine import InProcessEngine
+from waterspout.testing._engine import InProcessEngine
 from waterspout.topology import Seconds
 from waterspout.trident import ReducerAggregator, TridentTopology
 from waterspout.trident.windowing.config import (

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.trident.windows_support import Driven, Ids, Listed, Spans, counted, lists, timed
-from waterspout.arrow import arrow_type
+from waterspout._arrow import arrow_type
 from waterspout.errors import DamagedStoreError, TopologyError
 from waterspout.state.sqlite import SQLiteState
 from waterspout.topology import Seconds, Tuples

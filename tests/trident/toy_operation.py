@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from waterspout.testing.lowerings import lowers_locally
+from waterspout.testing._lowerings import lowers_locally
+from waterspout.trident._stream import Stream
 from waterspout.trident.plan.exchange import Deal, Exchange
 from waterspout.trident.plan.nodes import Node
-from waterspout.trident.stream import Stream
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

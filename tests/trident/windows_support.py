@@ -6,15 +6,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from waterspout import Config
-from waterspout.schema import Schema
+from waterspout._schema import Schema
+from waterspout._tuples import TridentTuple, field_index
 from waterspout.state import MemoryMapState
-from waterspout.state.head import Claim
-from waterspout.transactional.attempt import TransactionAttempt
+from waterspout.state._head import Claim
+from waterspout.transactional._attempt import TransactionAttempt
 from waterspout.trident import Aggregator, CombinerAggregator, ReducerAggregator
 from waterspout.trident.operations.contracts import OperationContext, TridentCollector
 from waterspout.trident.windowing.config import WindowConfig
 from waterspout.trident.windowing.updater import WindowUpdater
-from waterspout.tuples import TridentTuple, field_index
 
 
 class Listed(ReducerAggregator[list[Any]]):

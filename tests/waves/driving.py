@@ -16,9 +16,9 @@ from waterspout.coordination.events import (
 from waterspout.coordination.progress import WaveProgress
 from waterspout.coordination.store import MemoryCoordinationStore, SharedMemory
 from waterspout.coordination.wave_loop import WaveLoop, WaveSetup
-from waterspout.testing.waves import InProcessWaves
+from waterspout.testing._waves import InProcessWaves
 from waterspout.topology import BasicBolt, Bolt, Topology
-from waterspout.topology.component import LogSpout
+from waterspout.topology._component import LogSpout
 from waterspout.waves.engine import WaveEngine
 
 SPREAD = 0

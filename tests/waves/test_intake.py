@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from waterspout._tuples import Origin
 from waterspout.errors import AckError
 from waterspout.topology import Fields, Tuple
-from waterspout.topology.ports import ACKED, FAILED
-from waterspout.tuples import Origin
+from waterspout.topology._ports import ACKED, FAILED
 from waterspout.waves.frames import Frame, pack, unpack
 from waterspout.waves.intake import Intake, Outcome
 

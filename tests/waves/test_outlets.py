@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from waterspout.acking.xor import combine, generator
-from waterspout.topology.ports import Outlet
+from waterspout.topology._ports import Outlet
 from waterspout.waves.frames import anchored
 from waterspout.waves.outlets import Anchors, seal
 

@@ -11,9 +11,9 @@ import pytest
 from tests.waves.driving import Do, Driven, Pass, Record, seen
 from waterspout import Config
 from waterspout.testing import FeederSpout
-from waterspout.testing.waves import InProcessWaves
+from waterspout.testing._waves import InProcessWaves
 from waterspout.topology import Topology, TopologyBuilder
-from waterspout.topology.pickling import dumps
+from waterspout.topology._pickling import dumps
 from waterspout.waves.bolts import LiveTasks, Worker
 from waterspout.waves.engine import Wave, WaveDone, WaveFailed, assemble
 from waterspout.waves.frames import Frame, unpack

@@ -9,15 +9,15 @@ from typing import Annotated
 
 import typer
 
+from waterspout._config import Config
 from waterspout.cli.loading import load_topology
 from waterspout.cli.options import ConfigFile, Settings, Target, read_config
-from waterspout.config import Config
 from waterspout.errors import ConfigError, TopologyError
-from waterspout.topology.graph import Topology
-from waterspout.transactional.builder import TransactionalTopology
-from waterspout.transactional.explain import explain as explain_transactions
+from waterspout.topology._graph import Topology
+from waterspout.transactional._builder import TransactionalTopology
+from waterspout.transactional._explain import explain as explain_transactions
+from waterspout.trident._topology import TridentTopology
 from waterspout.trident.plan.explain import explain_as
-from waterspout.trident.topology import TridentTopology
 from waterspout.waves.explain import explain as explain_waves
 
 __all__ = ["check", "explained"]

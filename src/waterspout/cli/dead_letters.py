@@ -12,17 +12,17 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from waterspout._config import Config
+from waterspout._letters import DeadLetter
+from waterspout._safe_repr import shown
+from waterspout._schema import check_topology_id
 from waterspout.cli.failures import one_line
 from waterspout.cli.loading import load_topology, names_a_file
 from waterspout.cli.options import ConfigFile, Settings, read_config
 from waterspout.cli.screen import counted, harmless, print_table
-from waterspout.config import Config
 from waterspout.coordination.dead_letters import DeadLetters
 from waterspout.errors import ConfigError, LeaseHeldError, OutsideError
-from waterspout.letters import DeadLetter
-from waterspout.safe_repr import shown
-from waterspout.schema import check_topology_id
-from waterspout.topology.graph import Topology
+from waterspout.topology._graph import Topology
 from waterspout.trident.isolation.repair import repaired
 from waterspout.trident.isolation.store import LettersLocation
 

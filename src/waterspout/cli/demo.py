@@ -24,7 +24,7 @@ from waterspout.cli.screen import Screen
 from waterspout.cli.stopping import StopSignals
 from waterspout.errors import ConfigError, RunFailedError
 from waterspout.faults import ENVIRONMENT_VARIABLE, Fault, FaultPlan
-from waterspout.state.head import Head
+from waterspout.state._head import Head
 
 __all__ = ["demo"]
 

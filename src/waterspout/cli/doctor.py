@@ -15,9 +15,9 @@ from pathlib import Path
 
 import typer
 
+from waterspout._config import Config
 from waterspout.cli.failures import FAILED
 from waterspout.cli.screen import Screen
-from waterspout.config import Config
 from waterspout.coordination.factory import why_not_writable
 from waterspout.errors import JavaError
 from waterspout.spark.java import require_java

@@ -13,9 +13,9 @@ from types import ModuleType
 from typing import Any
 
 from waterspout.errors import TopologyError, WaterspoutError
-from waterspout.topology.builder import TopologyBuilder
-from waterspout.topology.graph import Topology
-from waterspout.trident.topology import TridentTopology
+from waterspout.topology._builder import TopologyBuilder
+from waterspout.topology._graph import Topology
+from waterspout.trident._topology import TridentTopology
 
 __all__ = ["load_topology", "load_trident", "names_a_file"]
 

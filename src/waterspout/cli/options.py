@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 import yaml
 
-from waterspout.config import Config
+from waterspout._config import Config
 from waterspout.errors import ConfigError
 
 __all__ = ["ConfigFile", "Settings", "Target", "read_config"]

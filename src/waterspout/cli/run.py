@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from waterspout._run import Run, submit
 from waterspout.cli.check import explained
 from waterspout.cli.loading import load_topology
 from waterspout.cli.logs import logging_to
@@ -19,7 +20,6 @@ from waterspout.cli.screen import Screen
 from waterspout.cli.stopping import StopSignals
 from waterspout.cli.watching import Watcher, start_waiting, watch
 from waterspout.errors import ConfigError
-from waterspout.run import Run, submit
 
 __all__ = ["run"]
 

@@ -13,13 +13,13 @@ from typing import Annotated, Any
 
 import typer
 
+from waterspout._config import Config
 from waterspout.cli.loading import load_trident
 from waterspout.cli.options import ConfigFile, Settings, Target, read_config
-from waterspout.config import Config
 from waterspout.coordination.batch_clock import CLOCK
 from waterspout.errors import ConfigError
-from waterspout.state.batched import BatchedMap
-from waterspout.state.kinds import OpaqueValue
+from waterspout.state._batched import BatchedMap
+from waterspout.state._kinds import OpaqueValue
 from waterspout.trident.plan.plan import Plan
 from waterspout.trident.runtime.states import open_state
 

@@ -8,13 +8,13 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
 
+from waterspout._run import Run
 from waterspout.cli.failures import one_line
 from waterspout.cli.screen import Throttle, counted
 from waterspout.coordination.progress import BatchTotals, RunSnapshot, WaveTotals
-from waterspout.run import Run
-from waterspout.topology.graph import Topology
-from waterspout.transactional.builder import TransactionalTopology
-from waterspout.trident.topology import TridentTopology
+from waterspout.topology._graph import Topology
+from waterspout.transactional._builder import TransactionalTopology
+from waterspout.trident._topology import TridentTopology
 
 __all__ = ["BatchWatcher", "ErrorLines", "Watcher", "WaveWatcher", "start_waiting", "watch"]
 

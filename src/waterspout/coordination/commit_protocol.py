@@ -9,7 +9,7 @@ A name in `[brackets]` is a kill point (`waterspout.faults`): tests stop the pro
     claim    move the head of every state to the attempt; no write of another attempt now counts
              [head.before] [head.after]
     write    apply the updates; each write checks the head, most stores in the same transaction
-             (the others: docs/decisions/0006) [write.before] [write.after], in `state/batched.py`
+             (the others: docs/decisions/0006) [write.before] [write.after], in `state/_batched.py`
     mark     record durably that this attempt has committed the batch; no crash undoes it
              [mark.before] [mark.after]
     settle   note it in the head of every state; readers outside of a batch see its values
@@ -30,8 +30,8 @@ Who begins and marks is the one thing that differs, so it is passed in, as a `Ma
 topology has a ledger in its coordination store (`LedgerKeeper`). Under `foreachBatch` Spark has a
 log of its own, and the head of the state is the only mark (`HeadKeeper`, docs/decisions/0008).
 
-Whether a head may be claimed, settled or followed is decided without I/O, in `state/head.py` and
-`state/foreach_batch.py`.
+Whether a head may be claimed, settled or followed is decided without I/O, in `state/_head.py` and
+`state/_foreach_batch.py`.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ from waterspout import faults
 from waterspout.coordination.batch_clock import BatchClock
 from waterspout.coordination.store import refuse_changed_graph
 from waterspout.errors import OutsideError
-from waterspout.state.batched import BatchedMap
-from waterspout.state.foreach_batch import QueryIdentity, decide
-from waterspout.state.head import Claim, Head, Writer, verify
-from waterspout.transactional.attempt import TransactionAttempt
-from waterspout.transactional.ledger import Ledger, Metadata
+from waterspout.state._batched import BatchedMap
+from waterspout.state._foreach_batch import QueryIdentity, decide
+from waterspout.state._head import Claim, Head, Writer, verify
+from waterspout.transactional._attempt import TransactionAttempt
+from waterspout.transactional._ledger import Ledger, Metadata
 
 __all__ = ["CommitProtocol", "HeadKeeper", "LedgerKeeper", "MarkKeeper", "verify_topology"]
 

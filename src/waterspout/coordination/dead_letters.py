@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from waterspout.letters import Asked, DeadLetter, refuse_when_full
-from waterspout.own_files import FileKind, OwnFile
+from waterspout._letters import Asked, DeadLetter, refuse_when_full
+from waterspout._own_files import FileKind, OwnFile
 
 __all__ = ["DeadLetters"]
 

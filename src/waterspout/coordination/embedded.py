@@ -17,6 +17,9 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
+from waterspout._own_files import FileKind, check_kind, transaction
+from waterspout._schema import check_topology_id
+from waterspout._serde import checksum
 from waterspout.coordination.lease import Lease, Process, boot_clock, may_take_over, this_process
 from waterspout.coordination.store import CoordinationStore, refuse_changed_graph
 from waterspout.errors import (
@@ -26,10 +29,7 @@ from waterspout.errors import (
     LeaseLostError,
     StoreError,
 )
-from waterspout.own_files import FileKind, check_kind, transaction
-from waterspout.schema import check_topology_id
-from waterspout.serde import checksum
-from waterspout.transactional.ledger import Ledger, Metadata
+from waterspout.transactional._ledger import Ledger, Metadata
 
 __all__ = ["EmbeddedStore"]
 

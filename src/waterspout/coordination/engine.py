@@ -6,9 +6,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from waterspout.state.head import Claim
-from waterspout.transactional.attempt import TransactionAttempt
-from waterspout.transactional.ledger import Metadata
+from waterspout.state._head import Claim
+from waterspout.transactional._attempt import TransactionAttempt
+from waterspout.transactional._ledger import Metadata
 
 __all__ = ["BatchEngine", "Committed", "Ended", "Failed", "Processed", "Report"]
 

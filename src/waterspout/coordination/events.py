@@ -8,9 +8,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from waterspout._letters import DeadLetter
 from waterspout.coordination.progress import BatchProgress, WaveProgress
-from waterspout.letters import DeadLetter
-from waterspout.transactional.attempt import TransactionAttempt
+from waterspout.transactional._attempt import TransactionAttempt
 
 __all__ = [
     "BatchCancelled",

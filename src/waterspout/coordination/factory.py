@@ -6,7 +6,7 @@ import os
 import threading
 from pathlib import Path
 
-from waterspout.config import Config
+from waterspout._config import Config
 from waterspout.coordination.embedded import EmbeddedStore
 from waterspout.coordination.store import CoordinationStore, MemoryCoordinationStore, SharedMemory
 from waterspout.coordination.zookeeper import ZooKeeperStore

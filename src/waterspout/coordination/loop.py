@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from waterspout import faults
-from waterspout.config import Config
+from waterspout._config import Config
+from waterspout._safe_repr import described
 from waterspout.coordination.batch_clock import CLOCK, BatchClock
 from waterspout.coordination.commit_protocol import (
     CommitProtocol,
@@ -51,14 +52,13 @@ from waterspout.coordination.progress import BatchProgress
 from waterspout.coordination.run import DrivenLoop
 from waterspout.coordination.store import CoordinationStore
 from waterspout.errors import BuildError, FailedException, LeaseLostError, OutsideError
-from waterspout.safe_repr import described
-from waterspout.spouts.base import BatchPlanner, PlannedSpout, SpoutContext, SpoutKind
-from waterspout.spouts.emitters import EmittedSpout
-from waterspout.state.batched import BatchedMap
-from waterspout.state.head import Writer
-from waterspout.transactional.attempt import TransactionAttempt
-from waterspout.transactional.builder import TransactionalTopology
-from waterspout.transactional.coordinator import (
+from waterspout.spouts._base import BatchPlanner, PlannedSpout, SpoutContext, SpoutKind
+from waterspout.spouts._emitters import EmittedSpout
+from waterspout.state._batched import BatchedMap
+from waterspout.state._head import Writer
+from waterspout.transactional._attempt import TransactionAttempt
+from waterspout.transactional._builder import TransactionalTopology
+from waterspout.transactional._coordinator import (
     Action,
     BeginCommit,
     Cancel,
@@ -68,7 +68,7 @@ from waterspout.transactional.coordinator import (
     Mark,
     Stop,
 )
-from waterspout.transactional.ledger import Ledger
+from waterspout.transactional._ledger import Ledger
 
 __all__ = ["BatchLoop", "BatchSetup"]
 

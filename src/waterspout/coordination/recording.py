@@ -9,6 +9,7 @@ from collections import deque
 from dataclasses import replace
 from typing import Literal
 
+from waterspout._safe_repr import described
 from waterspout.coordination.events import (
     BatchCancelled,
     BatchCommitted,
@@ -38,8 +39,7 @@ from waterspout.coordination.progress import (
     WaveProgress,
     WaveTotals,
 )
-from waterspout.safe_repr import described
-from waterspout.transactional.attempt import TransactionAttempt
+from waterspout.transactional._attempt import TransactionAttempt
 
 __all__ = ["Recorder"]
 

@@ -19,11 +19,11 @@ from waterspout.coordination.commit_protocol import (
 )
 from waterspout.coordination.store import CoordinationStore
 from waterspout.errors import ConfigError
-from waterspout.state.base import StateKind
-from waterspout.state.batched import BatchedMap
-from waterspout.state.head import Writer
-from waterspout.transactional.attempt import TransactionAttempt
-from waterspout.transactional.ledger import Ledger
+from waterspout.state._base import StateKind
+from waterspout.state._batched import BatchedMap
+from waterspout.state._head import Writer
+from waterspout.transactional._attempt import TransactionAttempt
+from waterspout.transactional._ledger import Ledger
 
 __all__ = ["roll_back"]
 

@@ -7,7 +7,8 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 
-from waterspout.config import Config
+from waterspout._config import Config
+from waterspout._letters import DeadLetter
 from waterspout.coordination.events import EventBus, Listener, RunEnded
 from waterspout.coordination.progress import (
     BatchProgress,
@@ -19,7 +20,6 @@ from waterspout.coordination.progress import (
 from waterspout.coordination.recording import Recorder
 from waterspout.coordination.store import CoordinationStore
 from waterspout.errors import LeaseLostError, RunFailedError
-from waterspout.letters import DeadLetter
 
 __all__ = ["DrivenLoop", "Run", "runs"]
 

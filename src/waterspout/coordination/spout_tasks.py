@@ -15,9 +15,10 @@ from typing import Any, ParamSpec, TypeVar
 import numpy as np
 
 from waterspout import faults
+from waterspout._config import Config
+from waterspout._letters import DeadLetter
 from waterspout.acking.tracker import AckTracker, TreeReport, Trees
 from waterspout.acking.xor import combine, generator, no_ids
-from waterspout.config import Config
 from waterspout.coordination.dead_letters import DeadLetters
 from waterspout.coordination.events import (
     ErrorReported,
@@ -28,9 +29,8 @@ from waterspout.coordination.events import (
 )
 from waterspout.coordination.store import CoordinationStore
 from waterspout.errors import EmitError, SpoutCrash
-from waterspout.letters import DeadLetter
-from waterspout.topology.graph import Topology
-from waterspout.transactional.ledger import Ledger
+from waterspout.topology._graph import Topology
+from waterspout.transactional._ledger import Ledger
 from waterspout.waves.bolts import Failure
 from waterspout.waves.frames import Frame
 from waterspout.waves.log_spouts import LogTask

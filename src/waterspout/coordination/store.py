@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from waterspout.errors import ForeignStoreError, LeaseHeldError, LeaseLostError
-from waterspout.transactional.ledger import Ledger, Metadata
+from waterspout.transactional._ledger import Ledger, Metadata
 
 __all__ = ["CoordinationStore", "MemoryCoordinationStore", "SharedMemory", "refuse_changed_graph"]
 

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 
 from waterspout import faults
-from waterspout.config import Config
+from waterspout._config import Config
 from waterspout.coordination.dead_letters import DeadLetters
 from waterspout.coordination.events import (
     ErrorReported,
@@ -34,9 +34,9 @@ from waterspout.coordination.run import DrivenLoop
 from waterspout.coordination.spout_tasks import Counts, SpoutTasks
 from waterspout.coordination.store import CoordinationStore
 from waterspout.errors import BoltCrash, LeaseLostError, WorkerLostError
-from waterspout.topology.component import BasicBolt, Bolt
-from waterspout.topology.graph import SYSTEM_TASK, TICK_STREAM, Topology
-from waterspout.topology.pickling import require_picklable
+from waterspout.topology._component import BasicBolt, Bolt
+from waterspout.topology._graph import SYSTEM_TASK, TICK_STREAM, Topology
+from waterspout.topology._pickling import require_picklable
 from waterspout.waves.bolts import ErrorNote
 from waterspout.waves.engine import Wave, WaveDone, WaveEngine, WaveFailed, assemble
 from waterspout.waves.frames import Frame, anchored, halves

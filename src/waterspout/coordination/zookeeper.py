@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from waterspout._schema import check_topology_id
 from waterspout.coordination.lease import this_process
 from waterspout.coordination.store import CoordinationStore, refuse_changed_graph
 from waterspout.coordination.zookeeper_records import (
@@ -48,8 +49,7 @@ from waterspout.errors import (
     LeaseLostError,
     StoreError,
 )
-from waterspout.schema import check_topology_id
-from waterspout.transactional.ledger import Ledger
+from waterspout.transactional._ledger import Ledger
 
 __all__ = ["ZooKeeperStore"]
 

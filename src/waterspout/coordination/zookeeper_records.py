@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from waterspout._serde import MAX_SIZE, checksum
 from waterspout.coordination.lease import Process, this_process
 from waterspout.errors import (
     DamagedStoreError,
@@ -22,7 +23,6 @@ from waterspout.errors import (
     NewerFormatError,
     StoreError,
 )
-from waterspout.serde import MAX_SIZE, checksum
 
 __all__ = ["REMEDY", "Home", "Owner", "is_seen_dead", "pack", "unpack"]
 

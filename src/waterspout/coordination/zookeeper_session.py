@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, NoReturn
 
-from waterspout.addresses import resolved
+from waterspout._addresses import resolved
 from waterspout.errors import ConfigError, MissingDependencyError, StoreError
 
 __all__ = ["Address", "Session", "StoredNode", "Unanswered", "check_root", "require_library"]

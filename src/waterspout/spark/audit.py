@@ -16,25 +16,25 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from waterspout.config import Config
+from waterspout._config import Config
 from waterspout.coordination.commit_protocol import CommitProtocol, LedgerKeeper
 from waterspout.coordination.engine import Committed, Failed, Processed, Report
 from waterspout.errors import ConfigError, StateMismatchError
 from waterspout.spark.engine import SparkEngine
 from waterspout.spark.preflight import Prepared, prepare
 from waterspout.spark.session import SparkRuntime
-from waterspout.state.base import StateKind
-from waterspout.state.batched import BatchedMap
-from waterspout.state.head import Claim, Writer
+from waterspout.state._base import StateKind
+from waterspout.state._batched import BatchedMap
+from waterspout.state._head import Claim, Writer
+from waterspout.state._store import StoreState
 from waterspout.state.sqlite import SQLiteState
-from waterspout.state.store import StoreState
-from waterspout.transactional.attempt import TransactionAttempt
-from waterspout.transactional.ledger import Ledger, Metadata
+from waterspout.transactional._attempt import TransactionAttempt
+from waterspout.transactional._ledger import Ledger, Metadata
+from waterspout.trident._topology import TridentTopology
 from waterspout.trident.isolation.store import LettersFactory, LettersLocation
 from waterspout.trident.plan.nodes import NewValues, Query, UpdateWith
 from waterspout.trident.plan.plan import Plan, ancestors
 from waterspout.trident.runtime.states import open_headed_states, open_state
-from waterspout.trident.topology import TridentTopology
 
 __all__ = ["Difference", "StateAudit", "audit"]
 

@@ -12,16 +12,16 @@ from collections.abc import Callable
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 
-from waterspout.config import Config
+from waterspout._config import Config
 from waterspout.coordination.engine import Committed, Processed
 from waterspout.spark.phases import PhaseEngine, Work
 from waterspout.spark.session import SparkRuntime
 from waterspout.spark.supersteps import Stages, rows_of, table_of
-from waterspout.state.head import Claim
-from waterspout.transactional.attempt import TransactionAttempt
-from waterspout.transactional.builder import TransactionalTopology
-from waterspout.transactional.ledger import Metadata
-from waterspout.transactional.runtime import (
+from waterspout.state._head import Claim
+from waterspout.transactional._attempt import TransactionAttempt
+from waterspout.transactional._builder import TransactionalTopology
+from waterspout.transactional._ledger import Metadata
+from waterspout.transactional._runtime import (
     FAILED,
     PhasePlan,
     Phases,

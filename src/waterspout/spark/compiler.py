@@ -10,16 +10,16 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from waterspout.arrow import arrow_schema
-from waterspout.config import Config
-from waterspout.schema import Schema
+from waterspout._arrow import arrow_schema
+from waterspout._config import Config
+from waterspout._schema import Schema
 from waterspout.spark.lowerings import Building, lowers
 from waterspout.spark.reads import from_table, read_frame
 from waterspout.spark.session import SparkRuntime
 from waterspout.spark.spreading import dealt, everywhere, spread, with_unreal
 from waterspout.spark.tasks import PartitionTask
-from waterspout.spouts.reads import POSITION, Read
-from waterspout.transactional.attempt import TransactionAttempt
+from waterspout.spouts._reads import POSITION, Read
+from waterspout.transactional._attempt import TransactionAttempt
 from waterspout.trident.isolation.letters import ASIDE
 from waterspout.trident.plan.exchange import Exchange
 from waterspout.trident.plan.nodes import CombineInto, Node, Query, ReduceInto, Update

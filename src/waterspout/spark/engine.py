@@ -5,15 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from waterspout.config import Config
+from waterspout._config import Config
 from waterspout.coordination.engine import Committed, Processed
 from waterspout.spark.phases import PhaseEngine, Work
 from waterspout.spark.session import SparkRuntime
 from waterspout.spark.steps import BatchRows, StepRunner
-from waterspout.spouts.reads import RowsRead
-from waterspout.state.head import Claim
-from waterspout.transactional.attempt import TransactionAttempt
-from waterspout.transactional.ledger import Metadata
+from waterspout.spouts._reads import RowsRead
+from waterspout.state._head import Claim
+from waterspout.transactional._attempt import TransactionAttempt
+from waterspout.transactional._ledger import Metadata
 from waterspout.trident.plan.plan import Plan
 
 __all__ = ["SparkEngine"]

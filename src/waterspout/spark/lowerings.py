@@ -11,13 +11,13 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from waterspout.config import Config
+from waterspout._config import Config
 from waterspout.errors import TopologyError
 from waterspout.spark.native import native_columns
 from waterspout.spark.spreading import everywhere, never_empty, repartitioned
 from waterspout.spark.tasks import PartitionTask, TaskSetting, ask
-from waterspout.state.head import Claim
-from waterspout.transactional.attempt import TransactionAttempt
+from waterspout.state._head import Claim
+from waterspout.transactional._attempt import TransactionAttempt
 from waterspout.trident.isolation.letters import ASIDE
 from waterspout.trident.isolation.running import isolated_steps, run_isolated
 from waterspout.trident.operations.adapters import SqlExpression

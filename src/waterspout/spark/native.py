@@ -8,7 +8,7 @@ from typing import Any
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from waterspout.schema import Schema
+from waterspout._schema import Schema
 from waterspout.trident.operations.adapters import SqlExpression
 from waterspout.trident.operations.aggregators import Average, Columns, Count, Max, Min, Sum
 from waterspout.trident.operations.coercion import is_expression

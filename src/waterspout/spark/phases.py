@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
 
-from waterspout.config import Config
+from waterspout._config import Config
 from waterspout.coordination.engine import (
     BatchEngine,
     Committed,
@@ -21,9 +21,9 @@ from waterspout.spark.failures import translate
 from waterspout.spark.pool import DaemonPool
 from waterspout.spark.session import SparkRuntime
 from waterspout.spark.staging import Staging
-from waterspout.state.head import Claim
-from waterspout.transactional.attempt import TransactionAttempt
-from waterspout.transactional.ledger import Metadata
+from waterspout.state._head import Claim
+from waterspout.transactional._attempt import TransactionAttempt
+from waterspout.transactional._ledger import Metadata
 
 __all__ = ["PhaseEngine", "Work"]
 

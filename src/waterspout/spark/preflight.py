@@ -11,8 +11,8 @@ from typing import Any
 
 from pyspark.errors import AnalysisException
 
-from waterspout.arrow import arrow_schema
-from waterspout.config import Config
+from waterspout._arrow import arrow_schema
+from waterspout._config import Config
 from waterspout.coordination.commit_protocol import verify_topology
 from waterspout.coordination.embedded import EmbeddedStore
 from waterspout.coordination.factory import coordination_store, volatile_store
@@ -20,9 +20,10 @@ from waterspout.coordination.store import CoordinationStore
 from waterspout.errors import TopologyError
 from waterspout.spark.compiler import Compiler
 from waterspout.spark.session import SparkRuntime
-from waterspout.state.batched import BatchedMap
-from waterspout.topology.pickling import require_picklable
-from waterspout.transactional.attempt import TransactionAttempt
+from waterspout.state._batched import BatchedMap
+from waterspout.topology._pickling import require_picklable
+from waterspout.transactional._attempt import TransactionAttempt
+from waterspout.trident._topology import TridentTopology
 from waterspout.trident.isolation.rewriting import letters_location, with_letters
 from waterspout.trident.operations.coercion import is_expression
 from waterspout.trident.plan.costs import Case, cost_of
@@ -31,7 +32,6 @@ from waterspout.trident.plan.nodes import Node, Project, RowNode
 from waterspout.trident.plan.plan import Plan
 from waterspout.trident.plan.schedule import Derive
 from waterspout.trident.runtime.states import open_headed_states
-from waterspout.trident.topology import TridentTopology
 from waterspout.trident.windowing.store import WindowsFile
 
 __all__ = ["Prepared", "check_plan", "dry_compile", "prepare"]

@@ -11,14 +11,14 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from waterspout import faults
-from waterspout.arrow import ddl_of, table_of_rows
-from waterspout.config import Config
+from waterspout._arrow import ddl_of, table_of_rows
+from waterspout._config import Config
+from waterspout._schema import Schema
 from waterspout.errors import TopologyError
-from waterspout.schema import Schema
 from waterspout.spark.session import SparkRuntime
 from waterspout.spark.tasks import PartitionTask, TaskSetting
-from waterspout.spouts.emission import emitted
-from waterspout.spouts.reads import (
+from waterspout.spouts._emission import emitted
+from waterspout.spouts._reads import (
     POSITION,
     EmitRead,
     FilesRead,
@@ -27,7 +27,7 @@ from waterspout.spouts.reads import (
     Read,
     RowsRead,
 )
-from waterspout.transactional.attempt import TransactionAttempt
+from waterspout.transactional._attempt import TransactionAttempt
 from waterspout.trident.operations.contracts import OperationContext
 
 __all__ = ["from_table", "read_frame"]

@@ -9,23 +9,23 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-from waterspout.config import Config
+from waterspout._config import Config
+from waterspout._schema import Schema
 from waterspout.coordination.commit_protocol import CommitProtocol, HeadKeeper
 from waterspout.errors import TopologyError
-from waterspout.schema import Schema
 from waterspout.spark.preflight import check_plan
 from waterspout.spark.session import SparkRuntime
 from waterspout.spark.staging import Staging
 from waterspout.spark.steps import BatchRows, StepRunner
-from waterspout.spouts.base import BatchPlanner, BatchSpout, SpoutContext
-from waterspout.spouts.reads import Read
-from waterspout.state.batched import BatchedMap
-from waterspout.state.foreach_batch import QueryIdentity, next_writer
-from waterspout.state.head import Writer
-from waterspout.transactional.attempt import TransactionAttempt
-from waterspout.trident.counting import Target
+from waterspout.spouts._base import BatchPlanner, BatchSpout, SpoutContext
+from waterspout.spouts._reads import Read
+from waterspout.state._batched import BatchedMap
+from waterspout.state._foreach_batch import QueryIdentity, next_writer
+from waterspout.state._head import Writer
+from waterspout.transactional._attempt import TransactionAttempt
+from waterspout.trident._counting import Target
+from waterspout.trident._topology import TridentTopology
 from waterspout.trident.runtime.states import open_state
-from waterspout.trident.topology import TridentTopology
 
 __all__ = ["SinkRun"]
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 
-from waterspout.config import Config
+from waterspout._config import Config
 from waterspout.errors import TopologyError
 from waterspout.spark.session import SparkRuntime
 from waterspout.trident.runtime.routing import PARTITION

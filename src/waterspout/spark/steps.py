@@ -12,19 +12,19 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from waterspout.arrow import arrow_schema
-from waterspout.config import Config
-from waterspout.schema import Schema
+from waterspout._arrow import arrow_schema
+from waterspout._config import Config
+from waterspout._schema import Schema
 from waterspout.spark.compiler import Compiler
 from waterspout.spark.lowerings import asked_by_tasks
 from waterspout.spark.session import SparkRuntime
 from waterspout.spark.spreading import batches_by_partition
 from waterspout.spark.staging import Collected, Kept, Placement, Staging, chunks_of, keep
 from waterspout.spark.tasks import REAL, UpdateTask, real_rows
-from waterspout.spouts.reads import Read
-from waterspout.state.base import State
-from waterspout.state.head import Claim
-from waterspout.transactional.attempt import TransactionAttempt
+from waterspout.spouts._reads import Read
+from waterspout.state._base import State
+from waterspout.state._head import Claim
+from waterspout.transactional._attempt import TransactionAttempt
 from waterspout.trident.isolation.letters import ASIDE, LETTER_MARK
 from waterspout.trident.plan.exchange import Deal, Exchange
 from waterspout.trident.plan.nodes import Node, Query, Source, Update

@@ -13,7 +13,8 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from waterspout.config import Config
+from waterspout._config import Config
+from waterspout._letters import DeadLetter
 from waterspout.coordination.batch_clock import clock_for
 from waterspout.coordination.dead_letters import DeadLetters
 from waterspout.coordination.factory import coordination_store
@@ -24,19 +25,18 @@ from waterspout.coordination.run import Run
 from waterspout.coordination.store import CoordinationStore, refuse_changed_graph
 from waterspout.coordination.wave_loop import WaveLoop, WaveSetup
 from waterspout.errors import TopologyError
-from waterspout.letters import DeadLetter
 from waterspout.spark.batch_bolts import BatchBoltEngine
 from waterspout.spark.engine import SparkEngine
 from waterspout.spark.preflight import dry_compile, prepare
 from waterspout.spark.session import SparkRuntime
 from waterspout.spark.starting import embedded_session
 from waterspout.spark.supersteps import SparkWaves
-from waterspout.topology.graph import Topology
-from waterspout.transactional.builder import TransactionalTopology
-from waterspout.transactional.explain import explain as explain_transactions
+from waterspout.topology._graph import Topology
+from waterspout.transactional._builder import TransactionalTopology
+from waterspout.transactional._explain import explain as explain_transactions
+from waterspout.trident._topology import TridentTopology
 from waterspout.trident.isolation.rewriting import letters_of
 from waterspout.trident.plan.explain import explain as explain_plan
-from waterspout.trident.topology import TridentTopology
 from waterspout.trident.windowing.build import windows_by_time
 from waterspout.waves.explain import explain as explain_waves
 

@@ -21,7 +21,7 @@ from waterspout.spark.failures import translate
 from waterspout.spark.pool import DaemonPool
 from waterspout.spark.session import SparkRuntime
 from waterspout.spark.tasks import plan_of
-from waterspout.topology.pickling import dumps
+from waterspout.topology._pickling import dumps
 from waterspout.waves.bolts import LiveTasks, Worker
 from waterspout.waves.engine import Wave, WaveDone, WaveEngine, WaveFailed
 from waterspout.waves.frames import unpack

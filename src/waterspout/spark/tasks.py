@@ -13,10 +13,10 @@ import pyarrow.compute as pc
 from pyspark import TaskContext
 
 from waterspout import faults
-from waterspout.config import Config
+from waterspout._config import Config
+from waterspout._schema import Schema
 from waterspout.errors import FailedException
-from waterspout.schema import Schema
-from waterspout.state.head import Claim
+from waterspout.state._head import Claim
 from waterspout.trident.operations.contracts import OperationContext
 from waterspout.trident.plan.nodes import Query, Update
 from waterspout.trident.plan.plan import StateSpec

@@ -3,9 +3,9 @@
 Here are the contracts of your own.
 """
 
-from waterspout.spouts.base import BatchPlanner, BatchSpout, SpoutContext, SpoutKind
-from waterspout.spouts.dataframe import DataFrameSpout
-from waterspout.spouts.emitting import EmittingSpout, RowsCollector
+from waterspout.spouts._base import BatchPlanner, BatchSpout, SpoutContext, SpoutKind
+from waterspout.spouts._dataframe import DataFrameSpout
+from waterspout.spouts._emitting import EmittingSpout, RowsCollector
 
 __all__ = [
     "BatchPlanner",

@@ -11,10 +11,10 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+from waterspout._schema import FieldNames, Schema
 from waterspout.errors import SourceError, TopologyError
-from waterspout.schema import FieldNames, Schema
-from waterspout.spouts.base import BatchPlanner, BatchSpout, RunsIn, SpoutContext, SpoutKind
-from waterspout.spouts.reads import FilesRead, Read
+from waterspout.spouts._base import BatchPlanner, BatchSpout, RunsIn, SpoutContext, SpoutKind
+from waterspout.spouts._reads import FilesRead, Read
 
 __all__ = ["FileSpout"]
 
@@ -322,7 +322,7 @@ def _count_rows(name: str, format: str) -> int:
 def _parquet_schema(path: str) -> Schema:
     import pyarrow.parquet as pq
 
-    from waterspout.arrow import ddl_of
+    from waterspout._arrow import ddl_of
 
     found = FileSpout(path, "text").find()
     if not found:

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from waterspout.arrow import table_of_rows
+from waterspout._arrow import table_of_rows
+from waterspout._schema import FieldNames, Schema
 from waterspout.errors import SourceError, TopologyError
-from waterspout.schema import FieldNames, Schema
-from waterspout.spouts.base import BatchPlanner, BatchSpout, RunsIn, SpoutContext, SpoutKind
-from waterspout.spouts.inference import types_of
-from waterspout.spouts.reads import Read, RowsRead
+from waterspout.spouts._base import BatchPlanner, BatchSpout, RunsIn, SpoutContext, SpoutKind
+from waterspout.spouts._inference import types_of
+from waterspout.spouts._reads import Read, RowsRead
 
 __all__ = ["FixedBatchSpout"]
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from waterspout.errors import SourceError, TopologyError
-from waterspout.topology.component import LogSpout
+from waterspout.topology._component import LogSpout
 
 __all__ = ["LinesSpout"]
 

@@ -9,13 +9,13 @@ from hashlib import blake2b
 from typing import Any
 from urllib.parse import urlsplit
 
-from waterspout.addresses import masked, resolved
+from waterspout._addresses import masked, resolved
 from waterspout.errors import SourceError, TopologyError
 from waterspout.spouts._amqp import Link, QueueConsumer, require_pika
 from waterspout.spouts._deliveries import Deliveries
-from waterspout.topology.collector import SpoutCollector
-from waterspout.topology.component import Spout
-from waterspout.topology.context import TopologyContext
+from waterspout.topology._collector import SpoutCollector
+from waterspout.topology._component import Spout
+from waterspout.topology._context import TopologyContext
 
 __all__ = ["RabbitMQSpout"]
 

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from waterspout._schema import Schema
 from waterspout.errors import TopologyError
-from waterspout.schema import Schema
-from waterspout.spouts.base import BatchPlanner, BatchSpout, RunsIn, SpoutContext, SpoutKind
-from waterspout.spouts.reads import RangeRead, Read
+from waterspout.spouts._base import BatchPlanner, BatchSpout, RunsIn, SpoutContext, SpoutKind
+from waterspout.spouts._reads import RangeRead, Read
 
 __all__ = ["RateSpout"]
 

@@ -3,8 +3,8 @@
 Backends are imported by path (`waterspout.state.sqlite`), since each brings a dependency.
 """
 
-from waterspout.serde import encode_key
-from waterspout.state.base import (
+from waterspout._serde import encode_key
+from waterspout.state._base import (
     BackingMap,
     ComparingMap,
     FencedMap,
@@ -15,9 +15,9 @@ from waterspout.state.base import (
     StateKind,
     ValueUpdater,
 )
-from waterspout.state.cache import CachedMap
-from waterspout.state.head import Head, Stamp, check_stamp
-from waterspout.state.kinds import (
+from waterspout.state._cache import CachedMap
+from waterspout.state._head import Head, Stamp, check_stamp
+from waterspout.state._kinds import (
     NonTransactionalMap,
     OpaqueMap,
     OpaqueValue,
@@ -25,9 +25,9 @@ from waterspout.state.kinds import (
     TransactionalMap,
     TransactionalValue,
 )
-from waterspout.state.memory import MemoryMapState
-from waterspout.state.records import decode_record, encode_record
-from waterspout.state.store import StoreState
+from waterspout.state._memory import MemoryMapState
+from waterspout.state._records import decode_record, encode_record
+from waterspout.state._store import StoreState
 
 __all__ = [
     "BackingMap",

@@ -4,14 +4,14 @@ from typing import TYPE_CHECKING, Any
 
 from waterspout.faults import Fault, FaultPlan
 from waterspout.spouts.fixed import FixedBatchSpout
-from waterspout.testing.batch_bolts import LocalBatches
-from waterspout.testing.batches import Batches
-from waterspout.testing.emitters import check_emitter
-from waterspout.testing.engine import SimulatedCrash
-from waterspout.testing.feeder import AckFailTracker, FeederSpout
-from waterspout.testing.local import LocalRun, LocalWaves, run_in_process
-from waterspout.testing.proxy import FaultProxy
-from waterspout.testing.spouts import MemoryLog
+from waterspout.testing._batch_bolts import LocalBatches
+from waterspout.testing._batches import Batches
+from waterspout.testing._emitters import check_emitter
+from waterspout.testing._engine import SimulatedCrash
+from waterspout.testing._feeder import AckFailTracker, FeederSpout
+from waterspout.testing._local import LocalRun, LocalWaves, run_in_process
+from waterspout.testing._proxy import FaultProxy
+from waterspout.testing._spouts import MemoryLog
 
 if TYPE_CHECKING:
     from waterspout.testing.conformance import StateConformance

@@ -1,13 +1,13 @@
 """Ordered batches: transactional topologies, and the coordinator that decides over them."""
 
-from waterspout.transactional.attempt import TransactionAttempt
-from waterspout.transactional.bolts import BatchBolt, BatchCollector, BatchContext, Committer
-from waterspout.transactional.builder import TransactionalTopology, TransactionalTopologyBuilder
-from waterspout.transactional.memory import (
+from waterspout.transactional._attempt import TransactionAttempt
+from waterspout.transactional._bolts import BatchBolt, BatchCollector, BatchContext, Committer
+from waterspout.transactional._builder import TransactionalTopology, TransactionalTopologyBuilder
+from waterspout.transactional._memory import (
     MemoryTransactionalSpout,
     OpaqueMemoryTransactionalSpout,
 )
-from waterspout.transactional.spouts import (
+from waterspout.transactional._spouts import (
     BatchCoordinator,
     BatchEmitter,
     OpaqueEmitter,

@@ -21,15 +21,15 @@ from waterspout.trident.operations.filters import Debug, Equals, FilterNull, Neg
 from waterspout.trident.operations.functions import Split, StringLength
 from waterspout.trident.operations.queries import MapGet, SnapshotGet, TupleCollectionGet
 from waterspout.trident.operations.state_forms import query, updater
-from waterspout.trident.grouped import ChainedAggregatorDeclarer, GroupedStream
-from waterspout.trident.stream import Stream
-from waterspout.trident.topology import TridentTopology
-from waterspout.trident.tridentstate import TridentState
+from waterspout.trident._grouped import ChainedAggregatorDeclarer, GroupedStream
+from waterspout.trident._stream import Stream
+from waterspout.trident._topology import TridentTopology
+from waterspout.trident._tridentstate import TridentState
 from waterspout.trident.windowing.config import (
     SlidingCountWindow, SlidingDurationWindow, TumblingCountWindow, TumblingDurationWindow,
 )
 from waterspout.trident.windowing.updater import WindowSpan
-from waterspout.tuples import TridentTuple
+from waterspout._tuples import TridentTuple
 
 __all__ = [
     "Aggregator", "Assembly", "Average", "ChainedAggregatorDeclarer", "CollectSet", "Columns",

@@ -14,14 +14,14 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
+from waterspout._safe_repr import described
+from waterspout._tuples import Origin, Tuple
 from waterspout.errors import BoltCrash, FailedException, NotPicklableError
-from waterspout.safe_repr import described
-from waterspout.topology.collector import BasicCollector, OutputCollector, restoring
-from waterspout.topology.component import BasicBolt
-from waterspout.topology.context import TopologyContext
-from waterspout.topology.pickling import culprit, dumps
-from waterspout.topology.ports import FAILED, Outlet, Port
-from waterspout.tuples import Origin, Tuple
+from waterspout.topology._collector import BasicCollector, OutputCollector, restoring
+from waterspout.topology._component import BasicBolt
+from waterspout.topology._context import TopologyContext
+from waterspout.topology._pickling import culprit, dumps
+from waterspout.topology._ports import FAILED, Outlet, Port
 from waterspout.waves.frames import Frame, pack, unpack
 from waterspout.waves.intake import Intake, Outcome
 

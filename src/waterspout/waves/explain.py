@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from waterspout.config import Config
-from waterspout.topology.graph import ComponentSpec, Topology
+from waterspout._config import Config
+from waterspout.topology._graph import ComponentSpec, Topology
 from waterspout.waves.shape import WaveShape, collapsed, spread
 
 __all__ = ["describe_component", "describe_stages", "explain"]

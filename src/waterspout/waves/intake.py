@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from waterspout._tuples import Origin, Tuple
 from waterspout.acking.xor import NO_ROOT, Ids
 from waterspout.errors import AckError
-from waterspout.topology.ports import ACKED, FAILED, OPEN
-from waterspout.tuples import Origin, Tuple
+from waterspout.topology._ports import ACKED, FAILED, OPEN
 from waterspout.waves.frames import Frame
 
 __all__ = ["Intake", "Outcome"]

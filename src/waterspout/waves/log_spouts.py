@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from waterspout._letters import DeadLetter
 from waterspout.acking.xor import Ids, no_ids
 from waterspout.errors import SpoutCrash
-from waterspout.letters import DeadLetter
-from waterspout.topology.graph import Topology
-from waterspout.topology.grouping import stable_hash
+from waterspout.topology._graph import Topology
+from waterspout.topology._grouping import stable_hash
 from waterspout.waves.bolts import Failure
 from waterspout.waves.logs import LogRange, LogRead, OpenedLog
 from waterspout.waves.spouts import Message, SpoutTask, TaskSettings

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from waterspout.acking.xor import Ids, draw, no_ids
-from waterspout.topology.ports import UNANCHORED, Outlet
+from waterspout.topology._ports import UNANCHORED, Outlet
 from waterspout.waves.outlets import Anchors, Sealed, first_values, seal
 
 __all__ = ["LogRange", "LogRead", "OpenedLog", "halved", "read_log"]

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from waterspout.acking.xor import NO_ROOT, Ids, combine, draw
-from waterspout.topology.graph import Topology
-from waterspout.topology.grouping import GroupingKind, Route, make_route, turn_of
-from waterspout.topology.ports import UNANCHORED, Box, Outlet
+from waterspout.topology._graph import Topology
+from waterspout.topology._grouping import GroupingKind, Route, make_route, turn_of
+from waterspout.topology._ports import UNANCHORED, Box, Outlet
 from waterspout.waves.frames import Frame, anchored
 
 __all__ = ["Anchors", "Sealed", "first_values", "make_outlets", "seal"]

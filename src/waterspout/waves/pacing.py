@@ -9,7 +9,7 @@ high mark allows, no spout is asked until their number has fallen to the low mar
 
 from __future__ import annotations
 
-from waterspout.config import Config
+from waterspout._config import Config
 
 __all__ = ["Pacing"]
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from waterspout.topology.graph import Topology
+from waterspout.topology._graph import Topology
 
 __all__ = ["Slot", "Stage", "WaveShape", "collapsed", "spread"]
 

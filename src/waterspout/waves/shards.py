@@ -14,10 +14,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from waterspout._tuples import Origin
 from waterspout.errors import FailedException
-from waterspout.topology.graph import SYSTEM
-from waterspout.topology.ports import Outlet
-from waterspout.tuples import Origin
+from waterspout.topology._graph import SYSTEM
+from waterspout.topology._ports import Outlet
 from waterspout.waves.bolts import Worker
 from waterspout.waves.frames import Frame, pack, unpack
 from waterspout.waves.intake import Intake

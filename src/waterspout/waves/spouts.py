@@ -15,13 +15,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from waterspout._letters import DeadLetter, stored_form
+from waterspout._safe_repr import described, shown
 from waterspout.acking.xor import Ids, draw, no_ids
 from waterspout.errors import SpoutCrash
-from waterspout.letters import DeadLetter, stored_form
-from waterspout.safe_repr import described, shown
-from waterspout.topology.collector import SpoutCollector
-from waterspout.topology.graph import Topology
-from waterspout.topology.ports import UNANCHORED, Port
+from waterspout.topology._collector import SpoutCollector
+from waterspout.topology._graph import Topology
+from waterspout.topology._ports import UNANCHORED, Port
 from waterspout.waves.bolts import Failure
 from waterspout.waves.frames import Frame, unpack
 from waterspout.waves.outlets import Anchors, first_values, make_outlets, seal

@@ -7,7 +7,7 @@ import pytest
 from tests.spark.operations.support import stream_of
 from tests.trident.support import Capture, Keep, capture, finish
 from waterspout import Config
-from waterspout.schema import Schema
+from waterspout._schema import Schema
 from waterspout.state import MemoryMapState
 from waterspout.trident import Count, MapGet, Sum, expr
 from waterspout.trident.plan.nodes import UpdateWith

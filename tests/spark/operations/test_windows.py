@@ -208,7 +208,7 @@ def _run_child(folder: Path, faults: list[dict] | None = None) -> int:
 
 
 def _results(folder: Path, table: str) -> list[list[str]]:
-    from waterspout.schema import Schema
+    from waterspout._schema import Schema
 
     state = SQLiteState.opaque(folder / "results.db", table=table)
     bound = state.bind(Schema(), Schema.parse("all array<array<string>>"))

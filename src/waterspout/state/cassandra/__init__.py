@@ -1,5 +1,5 @@
 """Cassandra states: one row per key, compared and set on its own."""
 
-from waterspout.state.cassandra.state import CassandraState
+from waterspout.state.cassandra._state import CassandraState
 
 __all__ = ["CassandraState"]

@@ -1,5 +1,5 @@
 """Memcached states: fast and shared, but a cache. Each key is compared and set on its own."""
 
-from waterspout.state.memcached.state import MemcachedState
+from waterspout.state.memcached._state import MemcachedState
 
 __all__ = ["MemcachedState"]

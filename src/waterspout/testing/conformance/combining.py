@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from waterspout.errors import FencedError, StaleBatchError
-from waterspout.state.base import BackingMap, Combiner, FencedMap, StateKind
-from waterspout.state.memory import MemoryMap
-from waterspout.testing.batches import Batches, committed
+from waterspout.state._base import BackingMap, Combiner, FencedMap, StateKind
+from waterspout.state._memory import MemoryMap
+from waterspout.testing._batches import Batches, committed
+from waterspout.testing._faulty import FaultyMap, WriteFault
 from waterspout.testing.conformance.hooks import (
     OPAQUE,
     PLAIN,
@@ -22,7 +23,6 @@ from waterspout.testing.conformance.hooks import (
     each_kind,
     examples,
 )
-from waterspout.testing.faulty import FaultyMap, WriteFault
 from waterspout.trident import Max, Min, Sum
 
 __all__ = ["CombineSuite"]

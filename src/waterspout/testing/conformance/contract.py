@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from waterspout.serde import encode_key
-from waterspout.state.base import Key, StateKind
+from waterspout._serde import encode_key
+from waterspout.state._base import Key, StateKind
 from waterspout.testing.conformance.hooks import (
     EQUAL_KEYS,
     OPAQUE,

@@ -7,8 +7,8 @@ from itertools import pairwise
 import pytest
 
 from waterspout.errors import FencedError, ForeignStoreError, SerdeError, StateMismatchError
-from waterspout.state.base import StateKind
-from waterspout.state.head import Claim, Head, Stamp
+from waterspout.state._base import StateKind
+from waterspout.state._head import Claim, Head, Stamp
 from waterspout.testing.conformance.hooks import (
     OPAQUE,
     StoreHooks,
@@ -17,7 +17,7 @@ from waterspout.testing.conformance.hooks import (
     each_kind,
     record,
 )
-from waterspout.transactional.attempt import TransactionAttempt
+from waterspout.transactional._attempt import TransactionAttempt
 
 __all__ = ["HeadSuite"]
 

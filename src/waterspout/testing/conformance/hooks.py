@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from waterspout.state.base import BackingMap, ComparingMap, FencedMap, Key, StateKind
-from waterspout.state.batched import BatchedMap
-from waterspout.state.head import Head, Stamp, Writer
-from waterspout.state.kinds import OpaqueValue, TransactionalValue, make_map
-from waterspout.testing.batches import OWNER, Batches
-from waterspout.testing.proxy import FaultProxy
+from waterspout.state._base import BackingMap, ComparingMap, FencedMap, Key, StateKind
+from waterspout.state._batched import BatchedMap
+from waterspout.state._head import Head, Stamp, Writer
+from waterspout.state._kinds import OpaqueValue, TransactionalValue, make_map
+from waterspout.testing._batches import OWNER, Batches
+from waterspout.testing._proxy import FaultProxy
 
 __all__ = [
     "EQUAL_KEYS",

@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from waterspout import faults
 from waterspout.errors import StoreError
 from waterspout.faults import Fault, FaultPlan, InjectedError
-from waterspout.state.base import StateKind
-from waterspout.state.cache import CachedMap
-from waterspout.testing.batches import Batches
+from waterspout.state._base import StateKind
+from waterspout.state._cache import CachedMap
+from waterspout.testing._batches import Batches
+from waterspout.testing._faulty import FaultyMap, WriteFault
 from waterspout.testing.conformance.hooks import (
     OPAQUE,
     TRANSACTIONAL,
@@ -23,7 +24,6 @@ from waterspout.testing.conformance.hooks import (
     each_exact_kind,
     examples,
 )
-from waterspout.testing.faulty import FaultyMap, WriteFault
 
 __all__ = ["LossSuite"]
 

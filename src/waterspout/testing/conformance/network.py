@@ -11,16 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from waterspout.errors import OutsideError
-from waterspout.state.base import StateKind
-from waterspout.testing.batches import Batches
+from waterspout.state._base import StateKind
+from waterspout.testing._batches import Batches
+from waterspout.testing._faulty import FaultyMap
+from waterspout.testing._proxy import FaultProxy
 from waterspout.testing.conformance.hooks import (
     TRANSACTIONAL,
     StoreHooks,
     each_exact_kind,
     examples,
 )
-from waterspout.testing.faulty import FaultyMap
-from waterspout.testing.proxy import FaultProxy
 
 __all__ = ["NetworkSuite"]
 

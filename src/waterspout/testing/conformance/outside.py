@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from waterspout.state.base import StateKind
-from waterspout.testing.batches import Add
+from waterspout.state._base import StateKind
+from waterspout.testing._batches import Add
+from waterspout.testing._faulty import FaultyMap
 from waterspout.testing.conformance.hooks import (
     OPAQUE,
     StoreHooks,
@@ -16,7 +17,6 @@ from waterspout.testing.conformance.hooks import (
     each_kind,
     record,
 )
-from waterspout.testing.faulty import FaultyMap
 
 __all__ = ["OutsideSuite"]
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from waterspout._serde import encode_key, normalize_key
 from waterspout.errors import StoreError
-from waterspout.serde import encode_key, normalize_key
-from waterspout.state.base import BackingMap, StateKind
+from waterspout.state._base import BackingMap, StateKind
 from waterspout.testing.conformance.hooks import OPAQUE, StoreHooks, at, each_kind, record
 
 __all__ = ["ScanSuite"]

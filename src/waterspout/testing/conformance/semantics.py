@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from waterspout.errors import StaleBatchError
-from waterspout.state.base import StateKind
-from waterspout.testing.batches import Add, committed
+from waterspout.state._base import StateKind
+from waterspout.testing._batches import Add, committed
 from waterspout.testing.conformance.hooks import (
     OPAQUE,
     PLAIN,

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from waterspout.errors import FencedError, StaleBatchError
-from waterspout.state.base import FencedMap, StateKind
-from waterspout.state.batched import BatchedMap
-from waterspout.state.head import Stamp
-from waterspout.testing.batches import Add, Batches
+from waterspout.state._base import FencedMap, StateKind
+from waterspout.state._batched import BatchedMap
+from waterspout.state._head import Stamp
+from waterspout.testing._batches import Add, Batches
 from waterspout.testing.conformance.hooks import (
     OPAQUE,
     TRANSACTIONAL,

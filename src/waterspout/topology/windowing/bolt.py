@@ -9,10 +9,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Self
 
+from waterspout._tuples import Tuple
 from waterspout.errors import TopologyError
-from waterspout.topology.collector import OutputCollector
-from waterspout.topology.component import Bolt
-from waterspout.topology.context import TopologyContext
+from waterspout.topology._collector import OutputCollector
+from waterspout.topology._component import Bolt
+from waterspout.topology._context import TopologyContext
 from waterspout.topology.windowing.buffer import TupleWindow
 from waterspout.topology.windowing.settings import (
     TICKS,
@@ -24,7 +25,6 @@ from waterspout.topology.windowing.settings import (
     measure,
 )
 from waterspout.topology.windowing.task import WindowCollector, WindowTask
-from waterspout.tuples import Tuple
 
 __all__ = ["WindowedBolt"]
 

@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from waterspout._tuples import Tuple
 from waterspout.errors import TopologyError
-from waterspout.topology.context import TopologyContext
-from waterspout.tuples import Tuple
+from waterspout.topology._context import TopologyContext
 
 __all__ = ["TICKS", "Measure", "Seconds", "Tuples", "WindowSettings", "duration", "measure"]
 

@@ -11,14 +11,14 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
+from waterspout._safe_repr import described, shown
+from waterspout._tuples import Tuple
 from waterspout.errors import AckError, FailedException, ResultError, TopologyError
-from waterspout.safe_repr import described, shown
-from waterspout.topology.collector import OutputCollector
-from waterspout.topology.context import TopologyContext
-from waterspout.topology.ports import UNANCHORED
+from waterspout.topology._collector import OutputCollector
+from waterspout.topology._context import TopologyContext
+from waterspout.topology._ports import UNANCHORED
 from waterspout.topology.windowing.buffer import TupleWindow, WindowBuffer
 from waterspout.topology.windowing.settings import Seconds, WindowSettings
-from waterspout.tuples import Tuple
 
 __all__ = ["Watermark", "WindowCollector", "WindowTask"]
 

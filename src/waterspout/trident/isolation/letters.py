@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, NamedTuple
 
-from waterspout.addresses import masked
-from waterspout.letters import DeadLetter, stored_form
-from waterspout.safe_repr import described
-from waterspout.schema import Schema
+from waterspout._addresses import masked
+from waterspout._letters import DeadLetter, stored_form
+from waterspout._safe_repr import described
+from waterspout._schema import Schema
 
 __all__ = [
     "ASIDE",

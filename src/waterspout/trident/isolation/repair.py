@@ -12,11 +12,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from waterspout.arrow import arrow_type, make_array
+from waterspout._arrow import arrow_type, make_array
+from waterspout._letters import DeadLetter
+from waterspout._schema import Schema
+from waterspout._serde import encode_value
 from waterspout.errors import ConfigError
-from waterspout.letters import DeadLetter
-from waterspout.schema import Schema
-from waterspout.serde import encode_value
 
 __all__ = ["repaired"]
 

@@ -7,12 +7,12 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from waterspout.arrow import arrow_type, make_array
+from waterspout._arrow import arrow_type, make_array
+from waterspout._letters import DeadLetter
+from waterspout._schema import Schema
 from waterspout.errors import SerdeError, SourceError, StateMismatchError
-from waterspout.letters import DeadLetter
-from waterspout.schema import Schema
-from waterspout.spouts.base import BatchPlanner, BatchSpout, RunsIn, SpoutContext, SpoutKind
-from waterspout.spouts.reads import Read, RowsRead
+from waterspout.spouts._base import BatchPlanner, BatchSpout, RunsIn, SpoutContext, SpoutKind
+from waterspout.spouts._reads import Read, RowsRead
 from waterspout.trident.isolation.letters import ASIDE, LetterRequest, to_aside
 from waterspout.trident.isolation.store import LettersLocation
 

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from waterspout.letters import Asked, DeadLetter
-from waterspout.own_files import FileKind, OwnFile
+from waterspout._letters import Asked, DeadLetter
+from waterspout._own_files import FileKind, OwnFile
 from waterspout.trident.isolation.letters import LetterRequest
 
 __all__ = ["Requests"]

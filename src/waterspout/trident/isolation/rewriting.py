@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from waterspout.config import Config
-from waterspout.letters import DeadLetter
-from waterspout.schema import Schema
-from waterspout.spouts.reads import POSITION
+from waterspout._config import Config
+from waterspout._letters import DeadLetter
+from waterspout._schema import Schema
+from waterspout.spouts._reads import POSITION
 from waterspout.trident.isolation.letters import ASIDE
 from waterspout.trident.isolation.replay import REPLAY_SPOUT_ID, ReplaySpout
 from waterspout.trident.isolation.store import LettersFactory, LettersLocation, LettersUpdater

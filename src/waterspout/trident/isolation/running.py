@@ -11,12 +11,12 @@ from typing import TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from waterspout.arrow import arrow_schema
-from waterspout.config import Config
+from waterspout._arrow import arrow_schema
+from waterspout._config import Config
+from waterspout._letters import DeadLetter
+from waterspout._schema import Schema
 from waterspout.errors import DeadLettersFullError, FailedException
-from waterspout.letters import DeadLetter
-from waterspout.schema import Schema
-from waterspout.spouts.reads import POSITION
+from waterspout.spouts._reads import POSITION
 from waterspout.trident.isolation.letters import (
     ASIDE,
     LetterRequest,

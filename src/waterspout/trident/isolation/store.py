@@ -16,22 +16,22 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from waterspout.config import Config
+from waterspout._config import Config
+from waterspout._letters import DeadLetter, refuse_when_full
+from waterspout._own_files import make_private
+from waterspout._safe_repr import shown
+from waterspout._schema import Schema
+from waterspout._tuples import TridentTuple
 from waterspout.errors import TooManyBadRowsError
-from waterspout.letters import DeadLetter, refuse_when_full
-from waterspout.own_files import make_private
-from waterspout.safe_repr import shown
-from waterspout.schema import Schema
-from waterspout.state.base import BackingMap, StateFactory, StateKind
-from waterspout.state.columns import Layout
-from waterspout.state.head import Head
-from waterspout.state.kinds import OpaqueMap
-from waterspout.state.memory import MemoryMap
-from waterspout.state.sqlite.state import SQLiteMap
+from waterspout.state._base import BackingMap, StateFactory, StateKind
+from waterspout.state._columns import Layout
+from waterspout.state._head import Head
+from waterspout.state._kinds import OpaqueMap
+from waterspout.state._memory import MemoryMap
+from waterspout.state.sqlite._state import SQLiteMap
 from waterspout.trident.isolation.letters import LetterKey, LetterRequest, Seen, read_aside
 from waterspout.trident.isolation.requests import Requests
 from waterspout.trident.operations.contracts import StateUpdater, TridentCollector
-from waterspout.tuples import TridentTuple
 
 __all__ = ["LETTERS_FILE", "Letters", "LettersFactory", "LettersLocation", "LettersUpdater"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeAlias
 
-from waterspout.schema import FieldNames
-from waterspout.state.base import StateFactory
+from waterspout._schema import FieldNames
+from waterspout.state._base import StateFactory
 from waterspout.trident.operations.adapters import SqlExpression, Vectorised
 from waterspout.trident.operations.contracts import (
     Aggregator,

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar, overload
 
+from waterspout._tuples import TridentTuple
 from waterspout.errors import ResultError, TopologyError
 from waterspout.trident.operations.annotations import returned_types, yields
 from waterspout.trident.operations.contracts import (
@@ -19,7 +20,6 @@ from waterspout.trident.operations.contracts import (
     Operation,
     TridentCollector,
 )
-from waterspout.tuples import TridentTuple
 
 __all__ = [
     "ArrowFunction",

@@ -9,8 +9,9 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
+from waterspout._schema import Schema
+from waterspout._tuples import TridentTuple
 from waterspout.errors import TopologyError
-from waterspout.schema import Schema
 from waterspout.trident.operations.adapters import (
     OfFunction,
     plain_name,
@@ -26,7 +27,6 @@ from waterspout.trident.operations.contracts import (
     ReducerAggregator,
     TridentCollector,
 )
-from waterspout.tuples import TridentTuple
 
 __all__ = [
     "ArrowAggregator",

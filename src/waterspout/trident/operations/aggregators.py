@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from waterspout.config import Config
+from waterspout._config import Config
+from waterspout._schema import FieldNames, field_names
+from waterspout._tuples import TridentTuple, field_index
 from waterspout.errors import TopologyError
-from waterspout.schema import FieldNames, field_names
 from waterspout.trident.operations.accepted import ColumnOperation
 from waterspout.trident.operations.contracts import CombinerAggregator, OperationContext
-from waterspout.tuples import TridentTuple, field_index
 
 __all__ = ["Average", "Columns", "Count", "Max", "Min", "Sum"]
 

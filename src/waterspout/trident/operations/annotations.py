@@ -10,7 +10,7 @@ import typing
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from waterspout.schema import TYPE_OF_CLASS
+from waterspout._schema import TYPE_OF_CLASS
 
 __all__ = ["ddl_of_annotation", "returned_types", "row_types", "yields"]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from waterspout._schema import Schema
 from waterspout.errors import TopologyError
-from waterspout.schema import Schema
 from waterspout.trident.operations.adapters import (
     PlainConsumer,
     PlainFilter,

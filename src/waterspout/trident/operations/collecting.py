@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, ClassVar
 
+from waterspout._schema import FieldNames, field_names
+from waterspout._serde import encode_key
+from waterspout._tuples import TridentTuple
 from waterspout.errors import MissingDependencyError, SerdeError, TopologyError
-from waterspout.schema import FieldNames, field_names
-from waterspout.serde import encode_key
 from waterspout.trident.operations.contracts import CombinerAggregator
 from waterspout.trident.operations.ordering import identity, order
-from waterspout.tuples import TridentTuple
 
 __all__ = ["EMPTY_TEXT", "CollectSet", "CountDistinct", "TopN", "can_be_compared"]
 

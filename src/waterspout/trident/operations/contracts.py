@@ -12,12 +12,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from waterspout.config import Config
-from waterspout.state.base import Combiner
-from waterspout.tuples import TridentTuple
+from waterspout._config import Config
+from waterspout._tuples import TridentTuple
+from waterspout.state._base import Combiner
 
 if TYPE_CHECKING:
-    from waterspout.trident.stream import Stream
+    from waterspout.trident._stream import Stream
 
 __all__ = [
     "Aggregator",

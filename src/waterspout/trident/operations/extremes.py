@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from waterspout._schema import field_names
+from waterspout._tuples import TridentTuple
 from waterspout.errors import TopologyError
-from waterspout.schema import field_names
 from waterspout.trident.operations.adapters import plain_name, unmarked
 from waterspout.trident.operations.contracts import Aggregator, Assembly, TridentCollector
 from waterspout.trident.operations.ordering import order
-from waterspout.tuples import TridentTuple
 
 if TYPE_CHECKING:
-    from waterspout.trident.stream import Stream
+    from waterspout.trident._stream import Stream
 
 __all__ = ["FirstN", "MaxBy", "MinBy"]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 
-from waterspout.config import Config
+from waterspout._config import Config
+from waterspout._tuples import TridentTuple
 from waterspout.errors import TopologyError
 from waterspout.trident.operations.contracts import Filter, OperationContext
-from waterspout.tuples import TridentTuple
 
 __all__ = ["Debug", "Equals", "FilterNull", "Negate", "TrueFilter"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from waterspout._tuples import TridentTuple
 from waterspout.trident.operations.contracts import Function, TridentCollector
-from waterspout.tuples import TridentTuple
 
 __all__ = ["Split", "StringLength"]
 

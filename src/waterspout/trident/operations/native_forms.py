@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from waterspout.schema import Schema
+from waterspout._schema import Schema
 from waterspout.trident.operations.aggregators import Average, Columns, Count, Max, Min, Sum
 from waterspout.trident.operations.collecting import CollectSet, CountDistinct
 

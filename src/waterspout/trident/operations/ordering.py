@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from waterspout.serde import encode_key
+from waterspout._serde import encode_key
 
 __all__ = ["identity", "order"]
 

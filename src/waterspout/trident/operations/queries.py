@@ -6,10 +6,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from waterspout._tuples import TridentTuple
 from waterspout.errors import TopologyError
-from waterspout.state.base import MapState, Snapshottable, State
+from waterspout.state._base import MapState, Snapshottable, State
 from waterspout.trident.operations.contracts import QueryFunction, TridentCollector
-from waterspout.tuples import TridentTuple
 
 __all__ = ["MapGet", "SnapshotGet", "TupleCollectionGet"]
 

@@ -6,11 +6,11 @@ import copy
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from waterspout._tuples import TridentTuple
 from waterspout.trident.operations.adapters import OfFunction
 from waterspout.trident.operations.aggregate_forms import rows_of
 from waterspout.trident.operations.annotations import returned_types
 from waterspout.trident.operations.contracts import QueryFunction, StateUpdater, TridentCollector
-from waterspout.tuples import TridentTuple
 
 __all__ = ["PlainQuery", "PlainUpdater", "query", "updater"]
 
@@ -51,7 +51,7 @@ class PlainUpdater(OfFunction, StateUpdater[Any]):
 def query(function: Callable[..., object]) -> PlainQuery:
     """Make a QueryFunction of `f(state, tuples)`, which returns one answer per tuple.
 
-    >>> from waterspout.tuples import field_index
+    >>> from waterspout._tuples import field_index
     >>> @query
     ... def known(state, tuples) -> list[bool]:
     ...     return [row["word"] in state for row in tuples]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from waterspout.config import Config
+from waterspout._config import Config
 from waterspout.trident.plan.exchange import Deal, Exchange
 from waterspout.trident.plan.nodes import Aggregate, Join
 from waterspout.trident.plan.plan import Phase, Plan

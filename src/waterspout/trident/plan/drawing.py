@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from waterspout.config import Config
-from waterspout.spouts.base import RunsIn
+from waterspout._config import Config
+from waterspout.spouts._base import RunsIn
 from waterspout.trident.plan.graph import Edge, Flow, Graph, Vertex, graph_of, printable
 from waterspout.trident.plan.plan import Phase, Plan
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from waterspout.config import Config
+from waterspout._config import Config
 from waterspout.errors import TopologyError
 from waterspout.trident.plan.costs import Cost, case_name, cases, cost_of
 from waterspout.trident.plan.drawing import to_dot, to_mermaid

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from waterspout.config import Config
-from waterspout.spouts.base import RunsIn
+from waterspout._config import Config
+from waterspout.spouts._base import RunsIn
 from waterspout.trident.plan.costs import case_name, cases, cost_of
 from waterspout.trident.plan.nodes import Node, Query, Update
 from waterspout.trident.plan.notes import NodeNotes, notes_of

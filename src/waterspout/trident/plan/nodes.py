@@ -12,8 +12,8 @@ from enum import Enum
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
-from waterspout.schema import Schema
-from waterspout.spouts.base import BatchSpout
+from waterspout._schema import Schema
+from waterspout.spouts._base import BatchSpout
 from waterspout.trident.operations.aggregators import Count
 from waterspout.trident.operations.coercion import is_expression
 from waterspout.trident.operations.contracts import (

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from waterspout.config import Config
-from waterspout.spouts.base import RunsIn
+from waterspout._config import Config
+from waterspout.spouts._base import RunsIn
 from waterspout.trident.plan.costs import cases, cost_of
 from waterspout.trident.plan.exchange import Deal, Exchange
 from waterspout.trident.plan.nodes import (

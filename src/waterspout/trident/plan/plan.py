@@ -8,10 +8,10 @@ from enum import Enum
 from functools import cached_property
 from typing import Any
 
+from waterspout._schema import Schema
 from waterspout.errors import TopologyError
-from waterspout.schema import Schema
-from waterspout.spouts.base import SpoutKind
-from waterspout.state.base import StateFactory, StateKind
+from waterspout.spouts._base import SpoutKind
+from waterspout.state._base import StateFactory, StateKind
 from waterspout.trident.operations.contracts import CombinerAggregator
 from waterspout.trident.plan.nodes import (
     Aggregate,

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 
-from waterspout.config import Config
+from waterspout._config import Config
 from waterspout.trident.plan.exchange import Deal, Exchange
 from waterspout.trident.plan.nodes import (
     Aggregate,

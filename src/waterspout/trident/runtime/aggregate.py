@@ -9,9 +9,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from waterspout.config import Config
-from waterspout.schema import Schema
-from waterspout.serde import encode_key
+from waterspout._config import Config
+from waterspout._schema import Schema
+from waterspout._serde import encode_key
+from waterspout._tuples import TridentTuple
 from waterspout.trident.operations.contracts import (
     Aggregator,
     CombinerAggregator,
@@ -21,7 +22,6 @@ from waterspout.trident.operations.contracts import (
 )
 from waterspout.trident.plan.nodes import Aggregate
 from waterspout.trident.runtime.rows import as_tuples, prepared, rows_to_batch
-from waterspout.tuples import TridentTuple
 
 __all__ = [
     "Fold",

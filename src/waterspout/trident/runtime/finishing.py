@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from waterspout.errors import UserCodeError
-from waterspout.state.base import Key, MapState, Snapshottable, State, ValueUpdater
+from waterspout.state._base import Key, MapState, Snapshottable, State, ValueUpdater
 from waterspout.trident.operations.contracts import CombinerAggregator
 
 __all__ = ["finishing"]

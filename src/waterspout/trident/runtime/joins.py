@@ -8,10 +8,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from waterspout.arrow import arrow_schema
-from waterspout.config import Config
-from waterspout.schema import Schema
-from waterspout.serde import encode_key
+from waterspout._arrow import arrow_schema
+from waterspout._config import Config
+from waterspout._schema import Schema
+from waterspout._serde import encode_key
+from waterspout._tuples import TridentTuple, field_index
 from waterspout.trident.operations.contracts import (
     GroupedMultiReducer,
     OperationContext,
@@ -19,7 +20,6 @@ from waterspout.trident.operations.contracts import (
 )
 from waterspout.trident.plan.nodes import Join, MultiReduce
 from waterspout.trident.runtime.rows import as_tuples, prepared, rows_to_batch
-from waterspout.tuples import TridentTuple, field_index
 
 __all__ = [
     "STREAM",

@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from waterspout.arrow import arrow_type, make_array
-from waterspout.config import Config
+from waterspout._arrow import arrow_type, make_array
+from waterspout._config import Config
+from waterspout._schema import Schema
+from waterspout._tuples import TridentTuple, field_index
 from waterspout.errors import EmitError, ResultError
-from waterspout.schema import Schema
 from waterspout.trident.operations.adapters import (
     ArrowFunction,
     PandasFunction,
@@ -33,7 +34,6 @@ from waterspout.trident.operations.contracts import (
     TridentCollector,
 )
 from waterspout.trident.plan.nodes import Each, Keep, Mapped, Node, Project
-from waterspout.tuples import TridentTuple, field_index
 
 __all__ = [
     "RowStep",

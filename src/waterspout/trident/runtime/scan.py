@@ -8,11 +8,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from waterspout.arrow import arrow_schema
-from waterspout.config import Config
+from waterspout._arrow import arrow_schema
+from waterspout._config import Config
+from waterspout._schema import Schema
 from waterspout.errors import TopologyError
-from waterspout.schema import Schema
-from waterspout.state.batched import BatchedMap
+from waterspout.state._batched import BatchedMap
 from waterspout.trident.plan.plan import StateSpec
 from waterspout.trident.runtime.rows import rows_to_batch
 

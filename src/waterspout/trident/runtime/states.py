@@ -10,13 +10,14 @@ from typing import Any
 import pyarrow as pa
 
 from waterspout import faults
-from waterspout.config import Config
+from waterspout._config import Config
+from waterspout._serde import encode_key
+from waterspout._tuples import TridentTuple
 from waterspout.errors import ResultError, TopologyError
-from waterspout.serde import encode_key
-from waterspout.state.base import MapState, Snapshottable, State, ValueUpdater
-from waterspout.state.batched import BatchedMap, CombinerValueUpdater
-from waterspout.state.head import Claim, Writer
-from waterspout.state.kinds import SnapshottableMap
+from waterspout.state._base import MapState, Snapshottable, State, ValueUpdater
+from waterspout.state._batched import BatchedMap, CombinerValueUpdater
+from waterspout.state._head import Claim, Writer
+from waterspout.state._kinds import SnapshottableMap
 from waterspout.trident.operations.contracts import (
     CombinerAggregator,
     OperationContext,
@@ -33,7 +34,6 @@ from waterspout.trident.plan.nodes import (
 from waterspout.trident.plan.plan import Plan, Shape, StateSpec
 from waterspout.trident.runtime.finishing import finishing
 from waterspout.trident.runtime.rows import append_repeated, as_tuples, prepared, rows_to_batch
-from waterspout.tuples import TridentTuple
 
 __all__ = [
     "open_headed_states",

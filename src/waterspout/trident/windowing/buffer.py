@@ -18,10 +18,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from waterspout._schema import Schema
+from waterspout._serde import decode_value, encode_value
 from waterspout.errors import DamagedStoreError, SerdeError, TopologyError
-from waterspout.schema import Schema
-from waterspout.serde import decode_value, encode_value
-from waterspout.state.base import MapState
+from waterspout.state._base import MapState
 from waterspout.trident.windowing.chunks import (
     CHUNK_CHARS,
     CHUNK_TUPLES,

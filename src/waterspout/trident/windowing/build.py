@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from waterspout._schema import FieldNames
 from waterspout.errors import TopologyError
-from waterspout.schema import FieldNames
-from waterspout.state.base import StateFactory, StateKind
-from waterspout.trident.aggregating import arguments, make_aggregation
+from waterspout.state._base import StateFactory, StateKind
+from waterspout.trident._aggregating import arguments, make_aggregation
 from waterspout.trident.operations.aggregators import Count
 from waterspout.trident.operations.coercion import is_expression
 from waterspout.trident.operations.contracts import describe
@@ -20,7 +20,7 @@ from waterspout.trident.windowing.store import OwnStore
 from waterspout.trident.windowing.updater import WindowUpdater
 
 if TYPE_CHECKING:
-    from waterspout.trident.stream import Stream
+    from waterspout.trident._stream import Stream
 
 __all__ = ["add_window", "windows_by_time"]
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
 
+from waterspout._serde import decode_value, encode_value
 from waterspout.errors import DamagedStoreError, SerdeError
-from waterspout.serde import decode_value, encode_value
 
 __all__ = ["CHUNK_CHARS", "CHUNK_TUPLES", "Held", "WindowChunk", "join_chunks", "make_chunks"]
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from waterspout.config import Config
-from waterspout.state.base import StateFactory, StateKind
-from waterspout.state.batched import BatchedMap
-from waterspout.state.memory import MemoryMapState
+from waterspout._config import Config
+from waterspout.state._base import StateFactory, StateKind
+from waterspout.state._batched import BatchedMap
+from waterspout.state._memory import MemoryMapState
 from waterspout.state.sqlite import SQLiteState
 from waterspout.trident.windowing.buffer import KEYS, VALUES
 

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from waterspout.config import Config
-from waterspout.schema import Schema
-from waterspout.state.base import MapState
-from waterspout.state.head import Claim
+from waterspout._config import Config
+from waterspout._schema import Schema
+from waterspout._tuples import TridentTuple, field_index
+from waterspout.state._base import MapState
+from waterspout.state._head import Claim
 from waterspout.trident.operations.contracts import (
     OperationContext,
     StateUpdater,
@@ -20,7 +21,6 @@ from waterspout.trident.runtime.aggregate import start_fold
 from waterspout.trident.windowing.buffer import StoredTuples
 from waterspout.trident.windowing.chunks import Held
 from waterspout.trident.windowing.config import WindowConfig
-from waterspout.tuples import TridentTuple, field_index
 
 __all__ = ["WindowSpan", "WindowUpdater"]
 

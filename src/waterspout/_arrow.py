@@ -1,0 +1,130 @@
+"""Spark types as Arrow types and back, without a JVM."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from waterspout._schema import Schema, split_top
+from waterspout.errors import ResultError, TopologyError
+
+__all__ = ["arrow_schema", "arrow_type", "ddl_of", "make_array", "table_of_rows"]
+
+_SIMPLE: dict[str, pa.DataType] = {
+    "string": pa.string(),
+    "bigint": pa.int64(),
+    "int": pa.int32(),
+    "smallint": pa.int16(),
+    "tinyint": pa.int8(),
+    "double": pa.float64(),
+    "float": pa.float32(),
+    "boolean": pa.bool_(),
+    "binary": pa.binary(),
+    "date": pa.date32(),
+    "timestamp": pa.timestamp("us", tz="UTC"),
+    "timestamp_ntz": pa.timestamp("us"),
+    "void": pa.null(),
+}
+_WHOLE = {int, type(None)}
+
+
+def arrow_type(ddl: str) -> pa.DataType:
+    """Return the Arrow type of a Spark type.
+
+    >>> arrow_type("array<bigint>")
+    ListType(list<element: int64>)
+    """
+    text = ddl.strip()
+    simple = _SIMPLE.get(text.lower())
+    if simple is not None:
+        return simple
+    match = re.fullmatch(r"(\w+)\s*[<(](.*)[>)]", text, re.S)
+    outer, inner = (match[1].lower(), match[2]) if match else ("", "")
+    if outer == "decimal":
+        precision, _, scale = inner.partition(",")
+        return pa.decimal128(int(precision), int(scale or 0))
+    if outer in ("varchar", "char"):
+        return pa.string()
+    if outer == "array":
+        return pa.list_(pa.field("element", arrow_type(inner)))
+    if outer == "map":
+        key, value = split_top(inner)
+        return pa.map_(arrow_type(key), arrow_type(value))
+    if outer == "struct":
+        fields = (re.match(r"\s*`?(\w+)`?\s*:?\s*(.*)", f, re.S) for f in split_top(inner))
+        return pa.struct([pa.field(f[1], arrow_type(f[2])) for f in fields if f])
+    raise TopologyError(f"the type {ddl!r} is not supported in Python functions")
+
+
+def arrow_schema(schema: Schema) -> pa.Schema:
+    """Return a schema's Arrow form; every type must be known."""
+    return pa.schema([pa.field(name, arrow_type(kind or "?")) for name, kind in schema])
+
+
+def ddl_of(schema: pa.Schema) -> Schema:
+    """Return an Arrow schema as Spark types."""
+    return Schema(tuple((field.name, _ddl(field.type)) for field in schema))
+
+
+def make_array(values: Sequence[Any], kind: pa.DataType, *, field: str, where: str) -> pa.Array:
+    """Return values as an Arrow array; an error names the field and the value that is off."""
+    try:
+        return _exact_array(values, kind)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
+        bad = next((v for v in values if not _fits(v, kind)), None)
+        raise ResultError(
+            f"{where} gave {bad!r} for field {field!r}, which is declared as {kind}: {error}"
+        ) from error
+
+
+def table_of_rows(schema: Schema, rows: Sequence[Sequence[Any]], *, where: str) -> pa.Table:
+    """Return rows of Python values as a table; an error names the field and the value."""
+    arrow = arrow_schema(schema)
+    columns = list(zip(*rows, strict=True)) if rows else [()] * len(schema)
+    arrays = [
+        make_array(column, field.type, field=field.name, where=where)
+        for column, field in zip(columns, arrow, strict=True)
+    ]
+    return pa.Table.from_arrays(arrays, schema=arrow)
+
+
+def _exact_array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    """Return an array of the values; pyarrow alone would cut 1.5 down to the integer 1."""
+    array = pa.array(values, kind)
+    if pa.types.is_integer(kind) and not _WHOLE.issuperset(map(type, values)):
+        for value in values:
+            if value is not None and value % 1 != 0:
+                raise pa.ArrowInvalid(f"{value!r} is no whole number")
+    return array
+
+
+def _fits(value: Any, kind: pa.DataType) -> bool:
+    try:
+        _exact_array([value], kind)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
+        return False
+    return True
+
+
+def _ddl(kind: pa.DataType) -> str:
+    for name, simple in _SIMPLE.items():
+        if kind == simple:
+            return name
+    if pa.types.is_large_string(kind):
+        return "string"
+    if pa.types.is_large_binary(kind):
+        return "binary"
+    if pa.types.is_timestamp(kind):
+        return "timestamp" if kind.tz else "timestamp_ntz"
+    if pa.types.is_decimal(kind):
+        return f"decimal({kind.precision},{kind.scale})"
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return f"array<{_ddl(kind.value_type)}>"
+    if pa.types.is_map(kind):
+        return f"map<{_ddl(kind.key_type)},{_ddl(kind.item_type)}>"
+    if pa.types.is_struct(kind):
+        return f"struct<{','.join(f'{f.name}:{_ddl(f.type)}' for f in kind)}>"
+    raise TopologyError(f"the Arrow type {kind} has no Spark type here")

@@ -1,0 +1,410 @@
+"""`Config`: every limit and timeout, with its unit, its default and Storm's key.
+
+An option is declared once, below, with the rule that its value must meet; checks, errors,
+`to_dict` and the reference table are all made from that declaration.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import math
+import os
+import reprlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple, TypeGuard, TypeVar
+
+from waterspout._backoff import Backoff
+from waterspout.errors import ConfigError
+
+__all__ = ["Config", "ConfigRow"]
+
+T = TypeVar("T")
+
+_UNITS = {"secs": "seconds", "millis": "milliseconds"}  # by the end of a name
+
+
+class ConfigRow(NamedTuple):
+    """One line of the reference table that `Config.describe` returns."""
+
+    name: str
+    key: str
+    unit: str
+    default: object
+    doc: str
+
+
+class _Rule(NamedTuple):
+    """What an option accepts; None is accepted as well wherever it is the default."""
+
+    expected: str
+    accepts: Callable[[object], bool]
+
+
+def _is_integer(value: object) -> TypeGuard[int]:
+    # True is an int to Python; "ackers: yes" in a YAML file is a mistake, not one acker.
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_number(value: object) -> TypeGuard[float]:
+    return _is_integer(value) or (isinstance(value, float) and math.isfinite(value))
+
+
+def _is_text(value: object) -> TypeGuard[str]:
+    return isinstance(value, str) and value != ""
+
+
+def _is_names(value: object) -> bool:
+    return isinstance(value, tuple) and value != () and all(_is_text(name) for name in value)
+
+
+_SWITCH = _Rule("true or false", lambda v: isinstance(v, bool))
+_COUNT = _Rule("an integer >= 0", lambda v: _is_integer(v) and v >= 0)
+_SIZE = _Rule("an integer >= 1", lambda v: _is_integer(v) and v >= 1)
+_PORT = _Rule("an integer from 1 to 65535", lambda v: _is_integer(v) and 1 <= v <= 65535)
+_DELAY = _Rule("a number >= 0", lambda v: _is_number(v) and v >= 0)
+_DURATION = _Rule("a number > 0", lambda v: _is_number(v) and v > 0)
+_SHARE = _Rule("a number from 0 to 1", lambda v: _is_number(v) and 0 <= v <= 1)
+_TEXT = _Rule("a non-empty string", _is_text)
+_NODE = _Rule('a string that starts with "/"', lambda v: _is_text(v) and v.startswith("/"))
+_NAMES = _Rule("a non-empty list of non-empty strings", _is_names)
+
+
+def _one_of(*choices: str) -> _Rule:
+    return _Rule(f"one of {', '.join(choices)}", lambda v: isinstance(v, str) and v in choices)
+
+
+def _option(
+    default: T,
+    rule: _Rule,
+    doc: str,
+    *,
+    key: str = "",
+    unit: str = "",
+    aliases: tuple[str, ...] = (),
+    zero_is_none: bool = False,
+) -> T:
+    """Declare an option; without a `key` of Storm's it is `waterspout.` and its name with dots."""
+    named = {"key": key, "unit": unit, "aliases": aliases, "zero_is_none": zero_is_none}
+    return field(default=default, metadata={"rule": rule, "doc": doc, **named})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """The options of one run: frozen, hashable, picklable, checked when made.
+
+    >>> Config.from_dict({"topology.max.spout.pending": 4, "ackers": 2}).max_batches
+    4
+    """
+
+    ackers: int = _option(
+        1,
+        _COUNT,
+        "Tasks that track tuple trees; 0: every tuple is acked when it is emitted.",
+        unit="tasks",
+        key="topology.acker.executors",
+        aliases=("topology.ackers",),
+    )
+    message_timeout_secs: float = _option(
+        30,
+        _DURATION,
+        "Time after which a tuple tree that is not complete is failed.",
+        key="topology.message.timeout.secs",
+    )
+    enable_message_timeouts: bool = _option(
+        True,
+        _SWITCH,
+        "Whether tuple trees time out at all.",
+        key="topology.enable.message.timeouts",
+    )
+    max_spout_pending: int | None = _option(
+        None,
+        _SIZE,
+        "Unfinished tuples per spout task (None: no limit), or batches in flight (None: 1).",
+        unit="tuples or batches",
+        key="topology.max.spout.pending",
+        zero_is_none=True,
+    )
+    max_replays: int = _option(
+        3,
+        _COUNT,
+        "Times a failed message is replayed before it becomes a dead letter.",
+        unit="replays",
+    )
+    tick_tuple_freq_secs: float | None = _option(
+        None,
+        _DURATION,
+        "Time between tick tuples; None: no ticks.",
+        key="topology.tick.tuple.freq.secs",
+    )
+    bolt_errors: str = _option(
+        "fail",
+        _one_of("fail", "crash"),
+        "What an exception in a bolt's execute does: fail that tuple, or end the run.",
+    )
+    wave_secs: float = _option(
+        1.0,
+        _DURATION,
+        "Time that a wave of tuples should take; its size follows from what was measured.",
+    )
+    wave_budget_secs: float = _option(
+        5.0,
+        _DURATION,
+        "Time after which bolts stop in a wave; what they have not reached waits for the next.",
+    )
+    wave_max_tuples: int = _option(
+        100_000, _SIZE, "Most tuples that a wave takes from all spouts.", unit="tuples"
+    )
+    wave_collapse_tuples: int = _option(
+        2_000,
+        _COUNT,
+        "Waves up to this size run in a single task, without a shuffle.",
+        unit="tuples",
+    )
+    backpressure_high: float = _option(
+        0.9,
+        _DURATION,
+        "Waiting tuples, as a share of a wave's size, from which on no spout is asked.",
+        unit="share",
+        key="backpressure.disruptor.high.watermark",
+    )
+    backpressure_low: float = _option(
+        0.4,
+        _DELAY,
+        "Share at which the spouts are asked again.",
+        unit="share",
+        key="backpressure.disruptor.low.watermark",
+    )
+    dead_letters_max: int = _option(
+        100_000,
+        _SIZE,
+        "Dead letters that are kept; the run stops rather than drop one.",
+        unit="messages",
+    )
+    on_error: str = _option(
+        "fail",
+        _one_of("fail", "dead_letter"),
+        "What an exception in a Trident row operation does: fail the batch, or put the row aside.",
+    )
+    max_bad_ratio: float = _option(
+        1.0,
+        _SHARE,
+        "Share of a batch's rows that may become dead letters at one operation; more stop the run.",
+        unit="share",
+    )
+    batch_emit_interval_millis: float = _option(
+        0,
+        _DELAY,
+        "Least time between the starts of two batches.",
+        key="topology.trident.batch.emit.interval.millis",
+    )
+    batch_timeout_secs: float = _option(
+        600, _DURATION, "Time after which a batch that is not done is failed and replayed."
+    )
+    spout_max_batch_size: int = _option(
+        1000,
+        _SIZE,
+        "Most tuples that a batch takes from a spout that knows no batches.",
+        unit="tuples",
+        key="topology.spout.max.batch.size",
+    )
+    max_retries: int = _option(
+        3, _COUNT, "Crashes without progress after which the run stops.", unit="retries"
+    )
+    retry_backoff_millis: float = _option(
+        100, _DELAY, "Pause before the first retry; each further one doubles it."
+    )
+    retry_backoff_max_millis: float = _option(10_000, _DELAY, "Longest pause before a retry.")
+    cancel_wait_secs: float = _option(5.0, _DELAY, "Time that cancelled work is given to end.")
+    idle_poll_millis: float = _option(
+        50, _DURATION, "Pause between two looks at a source that had nothing."
+    )
+    lease_secs: float = _option(
+        10.0,
+        _DURATION,
+        "Time without renewal after which another driver may take the topology over.",
+    )
+    home: str | None = _option(
+        None,
+        _TEXT,
+        "Folder of the embedded stores; None: $WATERSPOUT_HOME, else ./.waterspout.",
+        unit="path",
+    )
+    strict: bool = _option(False, _SWITCH, "Refuse a topology that is not exactly-once.")
+    state_partitions: int = _option(
+        2, _SIZE, "Partitions of a new state; fixed for its life.", unit="partitions"
+    )
+    commit_in: str = _option(
+        "auto",
+        _one_of("auto", "driver", "tasks"),
+        "Where states are written: in the driver, in Spark tasks, or as the state allows.",
+    )
+    collect_max_rows: int = _option(
+        200_000,
+        _SIZE,
+        "Most rows brought to the driver for a commit; above it the commit runs in tasks.",
+        unit="rows",
+    )
+    zookeeper_servers: tuple[str, ...] | None = _option(
+        None,
+        _NAMES,
+        "Hosts of the ZooKeeper that coordinates; None: the embedded store does.",
+        unit="hosts",
+        key="transactional.zookeeper.servers",
+    )
+    zookeeper_port: int = _option(
+        2181, _PORT, "Port of those hosts.", unit="port", key="transactional.zookeeper.port"
+    )
+    zookeeper_root: str = _option(
+        "/transactional",
+        _NODE,
+        "Node under which everything is kept.",
+        unit="path",
+        key="transactional.zookeeper.root",
+    )
+
+    def __new__(cls, **options: object) -> Config:
+        """Refuse an unknown keyword with the hint that Python's own error lacks."""
+        for name in options:
+            if name not in cls.__dataclass_fields__:
+                raise _unknown(name, cls.__dataclass_fields__)
+        # Not super(): slots=True makes a second class, and super() would look for the first.
+        return object.__new__(cls)
+
+    def __post_init__(self) -> None:
+        """Check every option against its rule, and store lists as tuples."""
+        for option in dataclasses.fields(self):
+            value = _checked(option, getattr(self, option.name), repr(option.name))
+            object.__setattr__(self, option.name, value)
+        if self.backpressure_low >= self.backpressure_high:
+            raise ConfigError(
+                f"'backpressure_low' is {self.backpressure_low:g}; it must be below "
+                f"'backpressure_high', which is {self.backpressure_high:g}"
+            )
+
+    @classmethod
+    def from_dict(cls, options: Mapping[str, object]) -> Config:
+        """Build from Python names, Storm's keys, or a mix of both."""
+        return cls._from_mapping(options, "")
+
+    @classmethod
+    def from_yaml(cls, path: str | os.PathLike[str]) -> Config:
+        """Build from a YAML file that is one flat mapping of the keys `from_dict` takes."""
+        import yaml  # here, because executors load this module and need no YAML
+
+        try:
+            with open(path, "rb") as file:
+                content = yaml.safe_load(file)
+        except OSError as error:
+            raise ConfigError(f"{path}: cannot be read: {error.strerror or error}") from error
+        except Exception as error:  # PyYAML lets ValueError, KeyError and others out as well
+            raise ConfigError(f"{path}: is not valid YAML: {error}") from error
+        if not isinstance(content, Mapping):
+            # An empty file is more often a lost one than a wish for the defaults.
+            found = "is empty" if content is None else f"holds a {type(content).__name__}"
+            raise ConfigError(f"{path}: {found}; expected a mapping of options ({{}} for none)")
+        return cls._from_mapping(content, f"{path}: ")
+
+    @classmethod
+    def _from_mapping(cls, options: Mapping[Any, object], where: str) -> Config:
+        values: dict[str, Any] = {}
+        written: dict[str, str] = {}
+        for key, value in options.items():
+            option = _BY_KEY.get(key) if isinstance(key, str) else None
+            if option is None:
+                raise _unknown(key, _BY_KEY, where, nested=isinstance(value, Mapping))
+            name = option.name
+            if name in written:
+                raise ConfigError(f"{where}{written[name]!r} and {key!r} are the same option")
+            written[name] = key
+            if option.metadata["zero_is_none"] and _is_integer(value) and value == 0:
+                value = None
+            label = repr(key) if key == name else f"{key!r} ({name})"
+            values[name] = _checked(option, value, f"{where}{label}")
+        return cls(**values)
+
+    def to_dict(self) -> dict[str, object]:
+        """Return every option under its dotted key, ready for JSON and for `from_dict`."""
+        values = {_BY_NAME[name]: getattr(self, name) for name in _BY_NAME}
+        return {key: list(v) if isinstance(v, tuple) else v for key, v in values.items()}
+
+    def replace(self, **changes: object) -> Config:
+        """Return a copy with some options changed."""
+        return dataclasses.replace(self, **changes)  # type: ignore[arg-type]
+
+    @classmethod
+    def describe(cls) -> list[ConfigRow]:
+        """Return one row per option, in the order of declaration, for the docs."""
+        rows = []
+        for option in dataclasses.fields(cls):
+            name, given = option.name, option.metadata
+            key = given["key"] or f"waterspout.{name.replace('_', '.')}"
+            unit = given["unit"] or _UNITS.get(name.rpartition("_")[2], "")
+            rows.append(ConfigRow(name, key, unit, option.default, given["doc"]))
+        return rows
+
+    @classmethod
+    def known_keys(cls) -> Mapping[str, str]:
+        """Return the dotted key of every spelling of every option."""
+        return {spelling: _BY_NAME[option.name] for spelling, option in _BY_KEY.items()}
+
+    def home_path(self) -> Path:
+        """Return the folder of the embedded stores, by the environment as it is now."""
+        # A "~" that reached us unexpanded would become a folder of that very name.
+        home = self.home or os.environ.get("WATERSPOUT_HOME") or ".waterspout"
+        return Path(home).expanduser()
+
+    @property
+    def max_batches(self) -> int:
+        """Batches that may be in flight at once."""
+        return self.max_spout_pending or 1
+
+    @property
+    def retry_backoff(self) -> Backoff:
+        """The pauses before retries."""
+        return Backoff(self.retry_backoff_millis / 1000, self.retry_backoff_max_millis / 1000)
+
+
+def _checked(option: dataclasses.Field[Any], value: object, label: str) -> object:
+    """Return `value` in its stored form, or raise what is wrong with it."""
+    stored = value
+    if isinstance(value, list):
+        stored = tuple(value)
+    elif isinstance(value, os.PathLike):
+        stored = os.fspath(value)
+    rule: _Rule = option.metadata["rule"]
+    optional = option.default is None
+    if rule.accepts(stored) or (optional and value is None):
+        return stored
+    expected = f"{rule.expected} or None" if optional else rule.expected
+    raise ConfigError(f"{label} is {_shown(value)}; expected {expected}")
+
+
+def _unknown(
+    key: object, known: Mapping[str, object], where: str = "", *, nested: bool = False
+) -> ConfigError:
+    # Cut, because difflib is quadratic; cutoff 0, because even a far hint shows the spelling.
+    spelling = key[:100] if isinstance(key, str) else _shown(key)
+    (closest,) = difflib.get_close_matches(spelling, known, n=1, cutoff=0.0)
+    hint = "; sections are not read, write dotted keys" if nested else ""
+    return ConfigError(
+        f"{where}unknown option {_shown(key)}; the closest known one is {closest!r}{hint}"
+    )
+
+
+def _shown(value: object) -> str:
+    # reprlib keeps a YAML alias bomb short; an int of too many digits has no repr at all.
+    try:
+        return repr(value[:100]) if isinstance(value, str) else reprlib.repr(value)[:200]
+    except ValueError:
+        return f"of type {type(value).__name__}, too large to show"
+
+
+_BY_NAME: dict[str, str] = {row.name: row.key for row in Config.describe()}
+_BY_KEY: dict[str, dataclasses.Field[Any]] = {
+    key: option
+    for option in dataclasses.fields(Config)
+    for key in (option.name, _BY_NAME[option.name], *option.metadata["aliases"])
+}

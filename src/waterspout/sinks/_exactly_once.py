@@ -1,0 +1,98 @@
+"""`exactly_once`: the function to give to `writeStream.foreachBatch`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from waterspout._config import Config
+from waterspout._schema import FieldNames, check_topology_id
+from waterspout.errors import TopologyError
+from waterspout.state._base import StateFactory
+from waterspout.trident._counting import Target
+from waterspout.trident.operations.accepted import ColumnOperation
+from waterspout.trident.operations.aggregators import Columns
+
+if TYPE_CHECKING:
+    from waterspout.spark.sink import SinkRun
+
+__all__ = ["ExactlyOnce", "exactly_once"]
+
+
+def exactly_once(
+    factory: StateFactory, *, keys: FieldNames = (), **columns: ColumnOperation
+) -> ExactlyOnce:
+    """Return a function for `foreachBatch` that counts each batch into a state exactly once.
+
+    Each keyword is a column of the state: an aggregator over whole rows, or a pair of a field (or
+    a list of fields) and an aggregator over it.
+
+        counts = PostgresState.opaque(dsn, table="counts")
+        sink = exactly_once(counts, keys=["word"], count=Count(), total=("amount", Sum()))
+        df.writeStream.foreachBatch(sink).option("checkpointLocation", ...).start()
+    """
+    return ExactlyOnce((_target(factory, keys, columns),))
+
+
+def _target(factory: StateFactory, keys: FieldNames, columns: dict[str, ColumnOperation]) -> Target:
+    names = (keys,) if isinstance(keys, str) else tuple(keys)
+    if not all(isinstance(name, str) and name for name in names):
+        raise TopologyError(f'keys are the names of columns, such as keys=["word"]; got {keys!r}')
+    both = set(names) & set(columns)
+    if both:
+        raise TopologyError(f"{sorted(both)} cannot be keys and aggregates of one state")
+    return Target(factory, names, Columns(**columns))
+
+
+@dataclass(eq=False)
+class ExactlyOnce:
+    """The sink: Spark calls it with each batch. It can be pickled at any time."""
+
+    targets: tuple[Target, ...]
+    name: str = "foreachBatch"
+    starts_at: int = 0
+    config: Config = field(default_factory=Config)
+    _run: SinkRun | None = field(default=None, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        locations = [target.factory.location() for target in self.targets]
+        if len(set(locations)) < len(locations):
+            raise TopologyError(
+                f"two states of one sink are kept in {locations[-1]}; use two tables"
+            )
+        check_topology_id(self.name)
+
+    def also(
+        self, factory: StateFactory, *, keys: FieldNames = (), **columns: ColumnOperation
+    ) -> ExactlyOnce:
+        """Return a sink that also counts each batch into this state."""
+        return replace(self, targets=(*self.targets, _target(factory, keys, columns)))
+
+    def named(self, name: str) -> ExactlyOnce:
+        """Return the sink under this name. A state accepts only the sink that wrote it first."""
+        return replace(self, name=name)
+
+    def starting_at(self, batch_id: int) -> ExactlyOnce:
+        """Return a sink whose states begin with this batch, for a query that has run before.
+
+        Keep it in the program: after a restart it still says which batch is the first.
+        """
+        if not isinstance(batch_id, int) or isinstance(batch_id, bool) or batch_id < 0:
+            raise TopologyError(f"a batch id is a number from 0 on, not {batch_id!r}")
+        return replace(self, starts_at=batch_id)
+
+    def configured(self, config: Config) -> ExactlyOnce:
+        """Return the sink with other settings (`state_partitions`, `commit_in` and the like)."""
+        return replace(self, config=config)
+
+    def __call__(self, frame: Any, batch_id: int) -> None:
+        """Count a batch (a DataFrame), unless it was counted already."""
+        if self._run is None:
+            from waterspout.spark.sink import SinkRun
+
+            self._run = SinkRun(self.targets, self.name, self.starts_at, self.config, frame)
+        self._run.take(frame, batch_id)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Connections and sessions cannot travel; they are made again where Spark calls.
+        return {**self.__dict__, "_run": None}

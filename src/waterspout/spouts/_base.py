@@ -1,0 +1,208 @@
+"""What a source of batches is: a plan of what goes into each batch, and how to read it.
+
+Driver side, a `BatchPlanner` chooses each batch's metadata: a small JSON value that pins
+exactly what the batch holds. From then on the batch is a pure function of its metadata:
+`read(metadata)` describes it, and whoever reads it, however often, reads the same.
+"""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from waterspout._config import Config
+from waterspout._schema import Schema
+from waterspout.errors import TopologyError
+from waterspout.spouts._reads import Read
+
+__all__ = [
+    "AdaptedSource",
+    "BatchPlanner",
+    "BatchSpout",
+    "LookingPlanner",
+    "PlannedSpout",
+    "RunsIn",
+    "SpoutContext",
+    "SpoutKind",
+    "as_json",
+]
+
+
+S = TypeVar("S")
+
+
+class SpoutKind(Enum):
+    """What a replay of a batch holds."""
+
+    NON_TRANSACTIONAL = "non-transactional"
+    TRANSACTIONAL = "transactional"
+    OPAQUE = "opaque"
+
+
+class RunsIn(Enum):
+    """Which process does the work of reading a spout, or of another node of a plan."""
+
+    JVM = "JVM"
+    PYTHON = "Python"
+    DRIVER = "driver"
+    EITHER = "driver, or Python tasks if there is much"
+
+
+@dataclass(frozen=True, slots=True)
+class SpoutContext:
+    """Where a spout runs.
+
+    `folder` is a directory of the topology's own that survives the driver (None if nothing does).
+    `known` holds the metadata of batches that this spout must not plan again: the last
+    committed one and those emitted since, by txid.
+    """
+
+    conf: Config
+    spout_id: str
+    folder: Path | None
+    known: Mapping[int, Any]
+    current: int
+
+
+class BatchPlanner(ABC):
+    """The live, driver side of a spout. One thread calls it."""
+
+    @abstractmethod
+    def is_ready(self, previous: Any) -> bool:
+        """Whether there is data for a batch that goes on where `previous` ended.
+
+        Called often; must be quick. `previous` is None before the first batch.
+        """
+
+    @abstractmethod
+    def plan(self, txid: int, previous: Any) -> Any:
+        """Return the metadata of a batch that goes on where `previous` ended.
+
+        Called once per txid for a transactional spout, once per attempt for any other; the
+        answer is stored before the batch is read. With nothing to read, plan an empty batch.
+        `previous` is None for the first batch.
+        """
+
+    def holds_data(self, metadata: Any) -> bool | None:
+        """Whether the batch of this metadata has tuples; None if only reading it would tell.
+
+        Asked where windows go by time: they need batches though no spout is ready, and must know
+        when tuples last came.
+        """
+        return None
+
+    def succeeded(self, txid: int, metadata: Any) -> None:  # noqa: B027  (optional hook)
+        """Learn that a batch has committed. Called again after a crash: must be idempotent."""
+
+    def is_drained(self) -> bool:
+        """Whether no more is to be expected for now; asked when nothing is ready."""
+        return True
+
+    def set_active(self, active: bool) -> None:  # noqa: B027  (optional hook)
+        """Learn that batches will, or will not, begin for a while. Not called at the start."""
+
+    def close(self) -> None:  # noqa: B027  (optional hook)
+        """Give up connections and files. Not called if the process dies."""
+
+
+class LookingPlanner(BatchPlanner):
+    """Plans a batch to see whether there is one, and keeps that plan until it is asked for."""
+
+    def __init__(self, context: SpoutContext) -> None:
+        self._following = max([context.current - 1, *context.known]) + 1
+        """The first txid that was never planned."""
+        self._looked: tuple[tuple[int, str], Any] | None = None
+
+    @abstractmethod
+    def look(self, txid: int, previous: Any) -> Any:
+        """Return the metadata of a batch that goes on where `previous` ended."""
+
+    def is_ready(self, previous: Any) -> bool:
+        found = self.look(self._following, previous)
+        is_there = bool(self.holds_data(found))
+        self._looked = ((self._following, json.dumps(previous)), found) if is_there else None
+        return is_there
+
+    def plan(self, txid: int, previous: Any) -> Any:
+        looked, self._looked = self._looked, None
+        self._following = max(self._following, txid + 1)
+        if looked is not None and looked[0] == (txid, json.dumps(previous)):
+            return looked[1]
+        return self.look(txid, previous)
+
+
+class PlannedSpout(ABC):
+    """A source of batches as the loop sees it: it plans them; who reads them is not its concern."""
+
+    kind: SpoutKind = SpoutKind.TRANSACTIONAL
+
+    @abstractmethod
+    def open(self, context: SpoutContext) -> BatchPlanner:
+        """Start planning. Called once per run, in the driver."""
+
+
+class BatchSpout(PlannedSpout):
+    """Recipe of a source of batches that are read as DataFrames."""
+
+    read_in: RunsIn | None = None
+    """Which process reads its batches; None: each batch may tell something else."""
+
+    needs_folder: bool = False
+    """Whether its planner keeps something in the topology's folder on this machine."""
+
+    @property
+    @abstractmethod
+    def schema(self) -> Schema:
+        """The fields of the stream, with types."""
+
+    @abstractmethod
+    def read(self, metadata: Any) -> Read:
+        """Describe the batch that `metadata` pins; a pure function."""
+
+    def so_far(self, metadata: Any, folder: Path | None, spout_id: str) -> Any | None:
+        """Return the metadata of one batch that holds all up to this committed one.
+
+        None if the spout cannot tell any more. Used by an audit, which counts everything again.
+        """
+        return None
+
+    def identity(self) -> Mapping[str, Any]:
+        """Return what must not change while a topology lives."""
+        return {"spout": type(self).__qualname__, "kind": self.kind.value}
+
+    def check(self) -> None:
+        """Raise if the source cannot be used as it is. Called before a run."""
+
+
+def as_json(metadata: Any, otherwise: str) -> Any:
+    """Return metadata as it will be read back; refuse what is not JSON."""
+    try:
+        return json.loads(json.dumps(metadata, allow_nan=False))
+    except (TypeError, ValueError) as error:
+        raise TopologyError(
+            f"{otherwise}: {error}. Use numbers, text, lists, dicts and None."
+        ) from None
+
+
+class AdaptedSource(BatchSpout, Generic[S]):
+    """Recipe of the stream of a spout that is not itself a `BatchSpout`."""
+
+    def __init__(self, spout: S, spout_id: str, schema: Schema, kind: SpoutKind) -> None:
+        self.original = spout
+        self.kind = kind
+        self._spout_id = spout_id
+        self._schema = schema
+        self._where = f"spout {spout_id!r}"
+
+    @property
+    def schema(self) -> Schema:
+        return self._schema
+
+    def identity(self) -> Mapping[str, Any]:
+        name = type(self.original).__qualname__
+        return {"spout": name, "kind": self.kind.value, "fields": str(self._schema)}

@@ -1,0 +1,123 @@
+"""Descriptions of what to read, for any engine to carry out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from waterspout._schema import Schema
+
+__all__ = ["POSITION", "EmitRead", "FilesRead", "FrameRead", "RangeRead", "Read", "RowsRead"]
+
+POSITION = "_position"
+"""The column, where it is asked for, that says where in its source a row stands."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowsRead:
+    """Rows that the driver holds.
+
+    A row's position in its source is `start` and how many rows are before it, behind a `prefix`;
+    or what `positions` says of it.
+    """
+
+    schema: Schema
+    rows: Sequence[Sequence[Any]]
+    start: int = 0
+    prefix: str = ""
+    positions: Sequence[str] | None = None
+    where: str = "a spout"
+
+    @property
+    def is_small(self) -> bool:
+        """Whether it is safe to expect a small result."""
+        return len(self.rows) <= 100_000
+
+    def row_positions(self) -> list[str]:
+        """Return the position of each row."""
+        if self.positions is not None:
+            return list(self.positions)
+        return [f"{self.prefix}{self.start + index}" for index in range(len(self.rows))]
+
+
+@dataclass(frozen=True, slots=True)
+class RangeRead:
+    """The numbers from `start` to `end` (exclusive), each with a time `1/per_second` apart."""
+
+    schema: Schema
+    start: int
+    end: int
+    epoch_s: float
+    per_second: float
+
+    @property
+    def is_small(self) -> bool:
+        """Whether it is safe to expect a small result."""
+        return self.end - self.start <= 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class FilesRead:
+    """Files in a format that Spark reads."""
+
+    schema: Schema
+    format: str
+    paths: Sequence[str]
+    size_bytes: int
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def is_small(self) -> bool:
+        """Whether it is safe to expect a small result."""
+        return self.size_bytes <= 16_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class EmitRead:
+    """What the emitters of a transactional spout emit, each in a task of its own.
+
+    `spout` is pickled. `schema` is the stream's: without the attempt, which comes first in what
+    an emitter emits.
+    """
+
+    schema: Schema
+    spout: bytes
+    topology: str
+    spout_id: str
+    options: Mapping[str, Any]
+    metadata: Any
+    is_partitioned: bool
+
+    @property
+    def is_small(self) -> bool:
+        """Nobody knows before it is read."""
+        return False
+
+    @property
+    def partitions(self) -> list[int]:
+        """Those that have something in this batch; of a spout without partitions there is one."""
+        if not self.is_partitioned:
+            return [0]
+        return [number for number, (_, pinned) in enumerate(self.metadata) if pinned is not None]
+
+
+@dataclass(frozen=True, slots=True)
+class FrameRead:
+    """What a function of the Spark session returns: a DataFrame of a pinned range.
+
+    None as the function: nothing is to be read.
+    """
+
+    schema: Schema
+    make: Callable[[Any], Any] | None
+    position: str
+    where: str
+
+    @property
+    def is_small(self) -> bool:
+        """Nobody knows before it is read."""
+        return False
+
+
+Read = RowsRead | RangeRead | FilesRead | EmitRead | FrameRead

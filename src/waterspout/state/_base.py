@@ -1,0 +1,325 @@
+"""The contracts of states: what a store author writes and what a topology calls."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from enum import Enum
+from typing import Any, ClassVar, Generic, TypeVar
+
+from waterspout._config import Config
+from waterspout._schema import Schema
+from waterspout.errors import FencedError, StoreError
+from waterspout.state._head import Head, Stamp, check_stamp
+
+__all__ = [
+    "BackingMap",
+    "Combiner",
+    "ComparingMap",
+    "FencedMap",
+    "Key",
+    "Keys",
+    "LayeredMap",
+    "MapState",
+    "Records",
+    "Snapshottable",
+    "State",
+    "StateFactory",
+    "StateKind",
+    "ValueUpdater",
+]
+
+V = TypeVar("V")
+Key = Sequence[Any]
+Keys = Sequence[Key]
+Records = Sequence[Any]
+"""One record per key, or None where a key has none."""
+
+
+class StateKind(Enum):
+    """What a state remembers beside each value, and so what it can promise."""
+
+    NON_TRANSACTIONAL = "non-transactional"
+    TRANSACTIONAL = "transactional"
+    OPAQUE = "opaque"
+
+
+class ValueUpdater(ABC, Generic[V]):
+    """How one key's value changes in a batch."""
+
+    @abstractmethod
+    def update(self, stored: V | None) -> V | None:
+        """Return the new value.
+
+        Called once per batch and key; again, from the same stored value, in a replay.
+        """
+
+
+class Combiner(ABC):
+    """What a state needs of a combiner aggregator."""
+
+    merge: ClassVar[str | None] = None
+    """`sum`, `min` or `max` if `combine` is just that, so that a store may do it itself."""
+
+    @property
+    def merges(self) -> tuple[str | None, ...]:
+        """The `merge` of each column of the value; most values have one."""
+        return (self.merge,)
+
+    @abstractmethod
+    def combine(self, left: Any, right: Any) -> Any:
+        """Return both partial results as one."""
+
+
+class State(ABC):  # noqa: B024  (both hooks are optional)
+    """Something a topology updates or queries.
+
+    For each batch and partition with tuples: `begin_commit`, then the updates, then `commit`,
+    in txid order. A replay of a batch calls all three again with the same txid.
+    """
+
+    def begin_commit(self, txid: int | None) -> None:  # noqa: B027  (optional hook)
+        """Learn that the updates of batch `txid` follow; None on a DRPC stream."""
+
+    def commit(self, txid: int | None) -> None:  # noqa: B027  (optional hook)
+        """Learn that the updates of batch `txid` are complete: they must now be durable."""
+
+    def close(self) -> None:  # noqa: B027  (optional hook)
+        """Give up connections. Not called if the process dies."""
+
+
+class MapState(State, Generic[V]):
+    """Values under keys; a key is a tuple or list of values, also for one field."""
+
+    @abstractmethod
+    def multi_get(self, keys: Keys) -> list[V | None]:
+        """Return one value per key, in order; None where there is none."""
+
+    @abstractmethod
+    def multi_update(self, keys: Keys, updaters: Sequence[ValueUpdater[V]]) -> list[V | None]:
+        """Apply one updater per key and return the new values. A key may come twice."""
+
+    @abstractmethod
+    def multi_put(self, keys: Keys, values: Sequence[V | None]) -> None:
+        """Set values whatever was there."""
+
+
+class Snapshottable(State, Generic[V]):
+    """One value, such as a global count."""
+
+    @abstractmethod
+    def get(self) -> V | None:
+        """Return the value."""
+
+    @abstractmethod
+    def update(self, updater: ValueUpdater[V]) -> V | None:
+        """Change the value and return the new one."""
+
+    @abstractmethod
+    def set(self, value: V | None) -> None:
+        """Set the value whatever was there."""
+
+
+class BackingMap(ABC, Generic[V]):
+    """Batched key-value storage that knows nothing of transactions.
+
+    A store author writes these two methods; the maps of this package make exactly-once
+    states of them. What is stored under a key is a record (`OpaqueValue`,
+    `TransactionalValue`) or, below a non-transactional map, the value itself.
+    """
+
+    @property
+    def fence(self) -> FencedMap[V] | None:
+        """The same map with a fence, if the store has one."""
+        return None
+
+    @property
+    def uncached(self) -> BackingMap[V]:
+        """The map that reads the store itself; a cache in front of it says which."""
+        return self
+
+    @abstractmethod
+    def multi_get(self, keys: Keys) -> list[V | None]:
+        """Return one record per key, in order; None where there is none."""
+
+    @abstractmethod
+    def multi_put(self, keys: Keys, values: Sequence[V]) -> None:
+        """Store all pairs. May be called again with the same pairs."""
+
+    def scan(self, shard: int = 0, shards: int = 1) -> Iterator[list[tuple[Key, V]]]:
+        """Yield all keys and records in chunks, or only those of one of `shards` equal shards.
+
+        Every record is in exactly one shard. What changes meanwhile may be seen or not.
+        """
+        raise StoreError(f"{type(self).__name__} cannot list what it holds")
+
+    def check(self) -> None:
+        """Raise if what is in the store cannot be this map's; writes nothing."""
+
+    def close(self) -> None:
+        """Give up connections; the next call opens them again."""
+
+
+class FencedMap(BackingMap[V]):
+    """A backing map whose store can check the head in the transaction of a write."""
+
+    @property
+    def undoes_lost_attempts(self) -> bool:
+        """Whether `move_head` takes back the records of an attempt that was lost."""
+        return False
+
+    @property
+    def fence(self) -> FencedMap[V] | None:
+        return self
+
+    def check(self) -> None:
+        """Look at the head, which tells whose the store is."""
+        self.read_head()
+
+    @abstractmethod
+    def read_head(self) -> Head | None:
+        """Return the head, or None where there is none."""
+
+    @abstractmethod
+    def move_head(self, expected: Head | None, new: Head) -> None:
+        """Replace the head if it still is `expected`, else raise FencedError.
+
+        If `undoes_lost_attempts`: when `new` is a later attempt of the batch at the head, the
+        records of the earlier one become what they were before, in the same transaction.
+        """
+
+    @abstractmethod
+    def fenced_put(
+        self, stamp: Stamp, keys: Keys, values: Sequence[V], read: Sequence[V | None] | None = None
+    ) -> None:
+        """Store all pairs or none; raise FencedError unless the head has this stamp.
+
+        Keys are distinct. `read` has the records that this attempt found there: of use to a
+        store that compares key by key (`ComparingMap`), no matter to one that checks the head.
+        """
+
+    @abstractmethod
+    def multi_compare_and_put(
+        self, keys: Keys, read: Sequence[V | None], values: Sequence[V]
+    ) -> list[bool]:
+        """Store each pair whose key still has the record that was read; say which were stored.
+
+        Keys are distinct. For writes outside of any batch, which no head puts in order with
+        those of a batch.
+        """
+
+    def can_combine(self, combiner: Combiner) -> bool:
+        """Whether `fenced_combine` can do this combiner's work inside the store."""
+        return False
+
+    def fenced_combine(self, stamp: Stamp, keys: Keys, values: Records, combiner: Combiner) -> None:
+        """Combine one value into each key's record by the rule of the map above, in the store.
+
+        Keys are distinct. Only called where `can_combine` says yes.
+        """
+        raise AssertionError(f"{type(self).__name__} cannot combine {combiner!r}")
+
+
+class ComparingMap(FencedMap[V]):
+    """A fenced map whose store can compare and set one key, but not look at the head with it.
+
+    A zombie's write fails where anybody has written since it read. Where nobody has, it lands
+    as the record of a lost attempt, and the resolved map in the head says so to every reader.
+    """
+
+    title: str
+    """What errors call this map."""
+
+    def fenced_put(
+        self, stamp: Stamp, keys: Keys, values: Sequence[V], read: Sequence[V | None] | None = None
+    ) -> None:
+        """Store each pair if its key still has the record that was read.
+
+        A key that has the new record already is done: the answer to the same write was lost,
+        or another task of this attempt came first.
+        """
+        # Read first, then look at the head, then compare: what another attempt wrote after its
+        # claim is then either seen in the head or differs from what was read.
+        found = self.multi_get(keys) if read is None else read
+        check_stamp(self.read_head(), stamp, state=self.title)
+        stored = self.multi_compare_and_put(keys, found, values)
+        lost = [(k, v) for k, v, ok in zip(keys, values, stored, strict=True) if not ok]
+        if not lost:
+            return
+        now = self.multi_get([key for key, _ in lost])
+        for (key, value), record in zip(lost, now, strict=True):
+            # By its text, in which even a NaN is equal to itself.
+            if repr(record) != repr(value):
+                raise FencedError(
+                    f"{self.title}: a write of {stamp} was refused; key {tuple(key)!r} was written "
+                    f"by someone else since it was read, and holds {record!r}"
+                )
+
+
+class LayeredMap(FencedMap[V]):
+    """A map in front of another map, fenced if that one is. A subclass says what it adds."""
+
+    def __init__(self, backing: BackingMap[V]) -> None:
+        self._backing = backing
+
+    @property
+    def fence(self) -> FencedMap[V] | None:
+        return self if self._backing.fence is not None else None
+
+    @property
+    def undoes_lost_attempts(self) -> bool:
+        below = self._backing.fence
+        return below is not None and below.undoes_lost_attempts
+
+    def read_head(self) -> Head | None:
+        return self._below.read_head()
+
+    def scan(self, shard: int = 0, shards: int = 1) -> Iterator[list[tuple[Key, V]]]:
+        return self._backing.scan(shard, shards)
+
+    def check(self) -> None:
+        self._backing.check()
+
+    def close(self) -> None:
+        self._backing.close()
+
+    @property
+    def _below(self) -> FencedMap[V]:
+        below = self._backing.fence
+        assert below is not None, "asked for a fence that is not there"
+        return below
+
+
+class StateFactory(ABC):
+    """Picklable recipe of a state. Only `make_state`, where it runs, touches the world."""
+
+    kind: StateKind | None = None
+    """What the state promises; None if it is the user's own and promises nothing."""
+
+    driver_only: bool = False
+    """True if the store is reached only from the driver (its memory, a local file)."""
+
+    volatile: bool = False
+    """True if the state ends with this process."""
+
+    weakness: str | None = None
+    """What this store cannot promise (order of writes, durability), in words for `explain()`."""
+
+    @abstractmethod
+    def make_state(self, conf: Config, partition_index: int, num_partitions: int) -> State:
+        """Build the live state of one partition. Called where it is used, once per batch."""
+
+    def bind(self, keys: Schema, values: Schema) -> StateFactory:
+        """Return this recipe for these key and value fields; called when a topology is built."""
+        return self
+
+    def identity(self) -> Mapping[str, Any]:
+        """Return what must not change while a topology lives (backend, table), no secrets."""
+        return {"backend": type(self).__qualname__}
+
+    def location(self) -> str | None:
+        """Name what is written to, so that two states that share it are found out."""
+        return None
+
+    def check(self) -> None:  # noqa: B027  (optional hook)
+        """Raise if the store cannot be used as it is; writes nothing. Called before a run."""

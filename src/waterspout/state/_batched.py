@@ -1,0 +1,337 @@
+"""What the three maps share: a batch's updates folded in memory, put once, under a fence."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any, ClassVar, Generic, TypeVar
+
+from waterspout import faults
+from waterspout._serde import encode_key
+from waterspout.errors import ConfigError, FencedError, StoreError
+from waterspout.state._base import (
+    BackingMap,
+    Combiner,
+    Key,
+    Keys,
+    MapState,
+    StateKind,
+    ValueUpdater,
+)
+from waterspout.state._head import (
+    NOTHING,
+    Claim,
+    Head,
+    Stamp,
+    Writer,
+    claimed,
+    settled,
+)
+from waterspout.transactional._attempt import TransactionAttempt
+
+__all__ = ["BatchedMap", "CombinerValueUpdater"]
+
+T = TypeVar("T")
+V = TypeVar("V")
+R = TypeVar("R")
+
+_AMEND_TRIES = 100
+_UNCHANGEABLE = frozenset(
+    {type(None), bool, int, float, str, bytes, Decimal, date, datetime}
+)  # of what is common; any other value is copied for its updater
+
+
+@dataclass(frozen=True, slots=True)
+class CombinerValueUpdater(ValueUpdater[Any]):
+    """Combine a batch's partial result into the stored one."""
+
+    combiner: Combiner
+    partial: Any
+
+    def update(self, stored: Any | None) -> Any:
+        return self.partial if stored is None else self.combiner.combine(stored, self.partial)
+
+
+class _Constant(ValueUpdater[Any]):
+    def __init__(self, value: Any) -> None:
+        self._value = value
+
+    def update(self, stored: Any | None) -> Any:
+        return self._value
+
+
+def _own(value: Any) -> Any:
+    """Return a value that an updater may change in place, though it should return a new one.
+
+    Else the change would show in the record that was read, and so in `prev`.
+    """
+    return value if type(value) in _UNCHANGEABLE else deepcopy(value)
+
+
+class _Careful(ValueUpdater[Any]):
+    def __init__(self, updater: ValueUpdater[Any]) -> None:
+        self._updater = updater
+
+    def update(self, stored: Any | None) -> Any:
+        return self._updater.update(_own(stored))
+
+
+@dataclass(slots=True)
+class _Entry(Generic[R]):
+    key: Key
+    record: R | None
+    start: Any
+    value: Any
+    writable: bool
+    changed: bool = False
+
+
+class BatchedMap(MapState[V], Generic[V, R]):
+    """A map over a backing map of records `R`; subclasses say what a record means.
+
+    Within a batch, each key is read once, all its updates are folded in memory, and it is put
+    once, at `commit`. Outside of one (no `begin_commit`, or txid None) an update is applied
+    to the record as it stands.
+    """
+
+    kind: ClassVar[StateKind]
+
+    joins_late: ClassVar[bool] = False
+    """Whether the state may be new to a topology that has committed batches without it."""
+
+    def __init__(self, backing: BackingMap[Any], *, name: str = "the state", partition: int = 0):
+        self._backing = backing
+        self._name = name
+        self._partition = partition
+        self._writer: Writer | None = None
+        self._batch: Claim | None = None
+        self._entries: dict[str, _Entry[R]] = {}
+        self._combined = False
+
+    @abstractmethod
+    def _open(self, record: R | None, batch: Claim, key: Key) -> tuple[Any, bool]:
+        """Return the value that the batch starts from, and whether it may change it."""
+
+    @abstractmethod
+    def _close(self, start: Any, value: Any, batch: Claim) -> R:
+        """Return the record to store for a value that was `start` before the batch."""
+
+    @abstractmethod
+    def _amend(self, record: R | None, updater: ValueUpdater[V]) -> R:
+        """Return the record after an update outside of any batch."""
+
+    @abstractmethod
+    def _read(self, record: R | None, head: Head | None) -> Any:
+        """Return what a reader outside of any batch sees."""
+
+    def begin_commit(
+        self, txid: int | None, attempt: int = 0, resolved: Mapping[int, int] = NOTHING
+    ) -> None:
+        """Start a batch: forget what an earlier one left, read everything anew."""
+        if txid is not None and txid < 1:
+            # 0 marks what no batch has written.
+            raise ConfigError(f"{self._name}: txids start at 1, so there is no batch {txid}")
+        self._batch = None
+        if txid is not None:
+            self._batch = Claim(TransactionAttempt(txid, attempt), resolved=resolved)
+        self._entries = {}
+        self._combined = False
+
+    def commit(self, txid: int | None) -> None:
+        changed = [entry for entry in self._entries.values() if entry.changed]
+        batch, self._entries = self._batch, {}
+        self._batch = None
+        if batch is None or not changed:
+            return
+        keys = [entry.key for entry in changed]
+        records = [self._close(e.start, e.value, batch) for e in changed]
+        self._pass_point("write.before", batch.attempt)
+        stamp, fence = self._stamp(batch), self._backing.fence
+        if fence is not None and stamp is not None:
+            fence.fenced_put(stamp, keys, records, [entry.record for entry in changed])
+        else:
+            self._backing.multi_put(keys, records)
+        self._pass_point("write.after", batch.attempt)
+
+    def multi_get(self, keys: Keys) -> list[V | None]:
+        """Return the values as this batch finds them; outside of one, the committed ones."""
+        if self._batch is None:
+            head, records = self._judged(lambda: self._backing.uncached.multi_get(keys))
+            return [self._read(record, head) for record in records]
+        return [entry.value for entry in self._load(keys)]
+
+    def multi_update(self, keys: Keys, updaters: Sequence[ValueUpdater[V]]) -> list[V | None]:
+        if self._batch is None:
+            return self._update_at_once(keys, updaters)
+        values: list[V | None] = []
+        for entry, updater in zip(self._load(keys), updaters, strict=True):
+            if entry.writable:
+                entry.value = updater.update(entry.value)
+                entry.changed = True
+            values.append(entry.value)
+        return values
+
+    def multi_put(self, keys: Keys, values: Sequence[V | None]) -> None:
+        self.multi_update(keys, [_Constant(value) for value in values])
+
+    def multi_combine(
+        self, keys: Keys, values: Sequence[Any], combiner: Combiner, *, want_new: bool
+    ) -> list[V | None] | None:
+        """Combine one partial result into each of these distinct keys.
+
+        Goes to the store in one set-based statement where the store can do that, and is the
+        same as `multi_update` otherwise. Returns the new values if they are wanted. Written at
+        once, so it must be the last thing that a batch does to the map.
+        """
+        batch, fence = self._batch, self._backing.fence
+        if (
+            batch is None
+            or fence is None
+            or (stamp := self._stamp(batch)) is None
+            or self._entries
+            or not fence.can_combine(combiner)
+            or None in values  # what None means, only `combine` knows
+        ):
+            new = self.multi_update(keys, [CombinerValueUpdater(combiner, v) for v in values])
+            return new if want_new else None
+        self._refuse_after_combine()
+        self._combined = True
+        self._pass_point("write.before", batch.attempt)
+        fence.fenced_combine(stamp, keys, values, combiner)
+        self._pass_point("write.after", batch.attempt)
+        if not want_new:
+            return None
+        return [getattr(record, "value", record) for record in self._backing.multi_get(keys)]
+
+    def _load(self, keys: Keys) -> list[_Entry[R]]:
+        assert self._batch is not None
+        self._refuse_after_combine()
+        names = [encode_key(key) for key in keys]
+        missing = {n: k for n, k in zip(names, keys, strict=True) if n not in self._entries}
+        if missing:
+            records = self._backing.multi_get(list(missing.values()))
+            for (name, key), record in zip(missing.items(), records, strict=True):
+                value, writable = self._open(record, self._batch, key)
+                self._entries[name] = _Entry(key, record, value, _own(value), writable)
+        return [self._entries[name] for name in names]
+
+    def _refuse_after_combine(self) -> None:
+        # The records bear this attempt already: it would take them for a lost one's, or skip.
+        assert not self._combined, f"{self._name}: a batch combines once, after all else"
+
+    def _update_at_once(self, keys: Keys, updaters: Sequence[ValueUpdater[V]]) -> list[V | None]:
+        names = [encode_key(key) for key in keys]
+        todo = dict(zip(names, keys, strict=True))
+        values: list[V | None] = [None] * len(names)
+        for _ in range(_AMEND_TRIES):
+            distinct, fence = list(todo.values()), self._backing.fence
+            head, read = self._judged(lambda: self._backing.uncached.multi_get(distinct))  # noqa: B023
+            records: dict[str, Any] = dict(zip(todo, read, strict=True))
+            for i, (name, updater) in enumerate(zip(names, updaters, strict=True)):
+                if name in todo:
+                    records[name] = self._amend(records[name], _Careful(updater))
+                    values[i] = self._read(records[name], head)
+            if fence is None:
+                self._backing.multi_put(distinct, list(records.values()))
+                return values
+            # A batch may have written since: without a comparison its record would be lost.
+            stored = fence.multi_compare_and_put(distinct, read, list(records.values()))
+            todo = {n: k for (n, k), ok in zip(todo.items(), stored, strict=True) if not ok}
+            if not todo:
+                return values
+        raise StoreError(f"{self._name}: these keys change faster than they can be updated")
+
+    def scan(self, shard: int = 0, shards: int = 1) -> Iterator[list[tuple[Key, Any]]]:
+        """Yield the committed values of all keys in chunks, or of one of `shards` equal shards.
+
+        A key without a value (one that only a lost attempt has written) is left out.
+        """
+        below = self._backing.uncached
+        # A state that nobody has claimed yet is small: it can be listed before its head is judged.
+        head, chunks = self._judged(
+            lambda: list(below.scan(shard, shards)) if self.read_head() is None else None
+        )
+        for chunk in below.scan(shard, shards) if chunks is None else chunks:
+            values = [(key, self._read(record, head)) for key, record in chunk]
+            yield [(key, value) for key, value in values if value is not None]
+
+    def records(self, keys: Keys) -> list[R | None]:
+        """Return what the store holds under these keys: value, batch, attempt, value before."""
+        return self._backing.uncached.multi_get(keys)
+
+    def _judged(self, read: Callable[[], T]) -> tuple[Head | None, T]:
+        """Return what was read, and the head by which it is to be judged.
+
+        The head is read first: what the records hold of a later batch then counts as not
+        committed. If there is none, nobody has claimed yet, and every record counts; unless
+        somebody has claimed meanwhile.
+        """
+        while True:
+            head = self.read_head()
+            found = read()
+            if head is not None or self.read_head() is None:
+                return head, found
+
+    def _pass_point(self, name: str, batch: TransactionAttempt) -> None:
+        faults.point(name, txid=batch.txid, attempt=batch.attempt_id, partition=self._partition)
+
+    def _stamp(self, batch: Claim) -> Stamp | None:
+        if self._writer is None:
+            return None
+        return Stamp(self._writer, batch.attempt.txid, batch.attempt.attempt_id)
+
+    def close(self) -> None:
+        self._backing.close()
+
+    def enroll(self, writer: Writer) -> None:
+        """Say who writes from now on. Called once, where the state was made."""
+        self._writer = writer
+
+    @property
+    def is_fenced(self) -> bool:
+        """Whether the store really checks the head with each write."""
+        return self._backing.fence is not None
+
+    @property
+    def undoes_lost_attempts(self) -> bool:
+        """Whether no record of a lost attempt need be told apart once the next has claimed."""
+        if self.kind is not StateKind.OPAQUE:
+            return True  # its records do not depend on which attempt wrote them
+        fence = self._backing.fence
+        return fence is not None and fence.undoes_lost_attempts
+
+    def read_head(self) -> Head | None:
+        """Return the head, or None where nothing was ever written."""
+        fence = self._backing.fence
+        return None if fence is None else fence.read_head()
+
+    def claim(self, claim: Claim) -> None:
+        """Move the head to an attempt. Called by the driver before any task writes."""
+        fence = self._backing.fence
+        if fence is None:
+            return
+        if fence.undoes_lost_attempts:
+            claim = replace(claim, resolved=NOTHING)
+        stamp = self._require_stamp(claim.attempt.txid, claim.attempt.attempt_id)
+        head = fence.read_head()
+        new = claimed(head, stamp, claim, state=self._name, joins_late=self.joins_late)
+        fence.move_head(head, new)
+
+    def settle(self, txid: int, attempt: int) -> None:
+        """Note in the head that the batch was marked. Called by the driver, after the mark."""
+        fence = self._backing.fence
+        if fence is None:
+            return
+        head = fence.read_head()
+        new = settled(head, self._require_stamp(txid, attempt), state=self._name)
+        if new != head:
+            fence.move_head(head, new)
+
+    def _require_stamp(self, txid: int, attempt: int) -> Stamp:
+        if self._writer is None:
+            raise FencedError(f"{self._name}: nobody has enrolled as its writer")
+        return Stamp(self._writer, txid, attempt)

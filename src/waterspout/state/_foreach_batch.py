@@ -1,0 +1,135 @@
+"""What to do with a batch that Spark hands to `foreachBatch`. Pure rules, no I/O.
+
+Structured Streaming numbers its batches. After a restart it hands over the last batch again, with
+the same rows, unless its own commit log has that batch. The head of the state says which batches
+the state has. So the head alone decides: a batch that the state has is skipped, one that was left
+half-written is written again by a new attempt, and one that cannot follow is refused.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from waterspout.errors import ForeignStoreError, StateMismatchError
+from waterspout.state._head import Claim, Head, Stamp, Writer
+from waterspout.transactional._attempt import TransactionAttempt
+
+__all__ = ["QueryIdentity", "check_adoptable", "decide", "handed_over", "next_writer"]
+
+
+@dataclass(frozen=True, slots=True)
+class QueryIdentity:
+    """The streaming query whose batches these are, and the sink that writes them.
+
+    `owner` names the sink. `query` is the id that Spark keeps in the checkpoint, or "" where
+    Spark cannot be asked for it. `starts_at` is the first batch that the state is to hold.
+    """
+
+    owner: str
+    query: str = ""
+    starts_at: int = 0
+
+
+def next_writer(head: Head | None, who: QueryIdentity, lease: str) -> Writer:
+    """Return as whom a new process writes: one epoch after whoever wrote last."""
+    if head is None:
+        return Writer(who.owner, 1, who.query, lease)
+    before = head.stamp.writer
+    # The query id of the first writer stays, even if it is "" because Spark could not be asked.
+    return Writer(who.owner, before.epoch + 1, before.history, lease)
+
+
+def decide(head: Head | None, batch_id: int, who: QueryIdentity, *, state: str) -> Claim | None:
+    """Return the claim to make for a batch; None if the state has the batch; or refuse."""
+    txid = batch_id - who.starts_at + 1
+    if txid < 1:
+        raise StateMismatchError(
+            f"{state} begins with batch {who.starts_at} of the query, and this is batch "
+            f"{batch_id}. Begin it there: exactly_once(...).starting_at({batch_id})"
+        )
+    if head is None:
+        if txid > 1:
+            raise StateMismatchError(
+                f"{state} is empty, but the query is at batch {batch_id}. If the state was wiped, "
+                "restore it. If it is new and only the batches from here on shall count, say so: "
+                f"exactly_once(...).starting_at({batch_id})"
+            )
+        return Claim(TransactionAttempt(txid, 0))
+    _refuse_other_query(head, who, state)
+    at = head.stamp.txid
+    if at > txid:
+        raise StateMismatchError(
+            f"{state} holds batch {at - 1 + who.starts_at} of the query, but the query is at batch "
+            f"{batch_id}: the checkpoint is younger than the state. Point to the checkpoint with "
+            "which the state was written, or use another table."
+        )
+    if at == txid and head.committed:
+        return None
+    if at == txid:
+        return Claim(TransactionAttempt(txid, head.stamp.attempt + 1), None, head.resolved)
+    if at < txid - 1 or not head.committed:
+        raise StateMismatchError(
+            f"{state} holds batch {at - 1 + who.starts_at}{' in part' * (not head.committed)}, but "
+            f"the query has gone on to batch {batch_id}. The state was restored from an older "
+            "copy: restore the matching checkpoint too, or start over with an empty table."
+        )
+    return Claim(TransactionAttempt(txid, 0), head.stamp.attempt, _resolved(head))
+
+
+def check_adoptable(
+    head: Head | None, *, state: str, sink: str, topology: str, query: str, checkpoint: str
+) -> Head:
+    """Return the head of a state that a topology may take over from a sink; or refuse.
+
+    A state that the topology owns already is one that an interrupted adoption has reached.
+    """
+    if head is None:
+        raise StateMismatchError(
+            f"{state} is empty: the query of {checkpoint} never wrote to it. Give the topology the "
+            "states that the query's sink has written."
+        )
+    writer = head.stamp.writer
+    if writer.owner not in (sink, topology):
+        raise StateMismatchError(
+            f"{state} belongs to {writer.owner!r}, not to {sink!r}. If the sink has a name of its "
+            "own, pass it: adopt(..., name=...)"
+        )
+    if writer.history not in ("", query):
+        raise StateMismatchError(
+            f"{state} was written by the streaming query {writer.history}, and {checkpoint} is the "
+            f"checkpoint of {query}. Pass the checkpoint with which the state was written."
+        )
+    if not head.committed:
+        raise StateMismatchError(
+            f"{state} holds batch {head.stamp.txid} in part. Start the query once more, let it "
+            "come to rest, and stop it."
+        )
+    return head
+
+
+def handed_over(head: Head, stamp: Stamp) -> Head:
+    """Return a committed head under the stamp of its new owner."""
+    return Head(stamp, committed=True, resolved=_resolved(head))
+
+
+def _resolved(head: Head) -> dict[int, int]:
+    """Return which attempts count, the one that committed the batch at the head included."""
+    if head.stamp.attempt == 0:
+        return dict(head.resolved)
+    # The attempts before it may have left records.
+    return {**head.resolved, head.stamp.txid: head.stamp.attempt}
+
+
+def _refuse_other_query(head: Head, who: QueryIdentity, state: str) -> None:
+    writer = head.stamp.writer
+    if writer.owner != who.owner:
+        raise ForeignStoreError(
+            f"{state} belongs to {writer.owner!r}; {who.owner!r} may not write to it. Use another "
+            "table, or give this sink the name of that one: exactly_once(...).named(...)"
+        )
+    if writer.history and who.query and writer.history != who.query:
+        raise StateMismatchError(
+            f"{state} was written by the streaming query {writer.history}, and this is "
+            f"{who.query}: another checkpoint. Point to the checkpoint with which the state was "
+            "written, or use another table."
+        )

@@ -1,0 +1,281 @@
+"""The head of a state: which attempt may write to it, and what it holds. Pure rules, no I/O.
+
+A state keeps its head in its own store, beside the values. The driver moves it twice per batch:
+before the first write of an attempt (`claimed`), and after the batch was marked (`settled`). It
+does so by compare-and-set, so that a head which somebody else has moved since is noticed. Every
+write of a batch checks the head in its own transaction, and is refused unless the head names its
+attempt. That is the fence. When each of this happens: `coordination/commit_protocol.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from waterspout._serde import decode_value, encode_value
+from waterspout.errors import ConfigError, FencedError, ForeignStoreError, StateMismatchError
+from waterspout.transactional._attempt import TransactionAttempt
+
+__all__ = [
+    "Claim",
+    "Head",
+    "Stamp",
+    "Writer",
+    "check_stamp",
+    "claimed",
+    "replaces_attempt",
+    "settled",
+    "verify",
+]
+
+NOTHING: Mapping[int, int] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Writer:
+    """A driver that holds the lease of a topology.
+
+    `epoch` counts the drivers of a topology. But topologies of the same name may run from two
+    waterspout homes (two working directories, a copied home), and each counts from 1. So a
+    writer also carries two random names: `history`, made with the ledger, and `lease`, made each
+    time that the lease is taken. What one driver has written is never taken for another's.
+    """
+
+    owner: str
+    epoch: int
+    history: str = ""
+    lease: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """A writer's attempt at a batch. Every write carries one, and the head must have the same."""
+
+    writer: Writer
+    txid: int
+    attempt: int
+
+    def __str__(self) -> str:
+        return f"batch {self.txid} attempt {self.attempt} (epoch {self.writer.epoch})"
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """An attempt that writes, and what is known of the batches before it; picklable.
+
+    `committed_attempt` has committed the batch before (None: there is none). `resolved` says, of
+    earlier batches with several attempts, which attempt counts. `begun` are the attempts at this
+    batch that were ever recorded as begun. `writer` is who writes, where that is known.
+    `batch_time` is when the batch was planned, in seconds since 1970, for windows by time.
+    """
+
+    attempt: TransactionAttempt
+    committed_attempt: int | None = None
+    resolved: Mapping[int, int] = field(default_factory=dict)
+    begun: tuple[int, ...] = ()
+    writer: Writer | None = None
+    batch_time: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The attempt that a state belongs to; `committed` once its batch is marked.
+
+    `resolved` as in the claim: readers skip the records of the other attempts.
+    """
+
+    stamp: Stamp
+    committed: bool = False
+    resolved: Mapping[int, int] = field(default_factory=dict)
+
+    def holds(self, txid: int, attempt: int) -> bool:
+        """Whether a reader outside of any batch may see a record of this batch and attempt."""
+        if txid == self.stamp.txid:
+            return self.committed and attempt == self.stamp.attempt
+        return txid < self.stamp.txid and self.resolved.get(txid, attempt) == attempt
+
+    def to_text(self) -> str:
+        """Return the head as JSON text."""
+        return encode_value(
+            {
+                "owner": self.stamp.writer.owner,
+                "history": self.stamp.writer.history,
+                "lease": self.stamp.writer.lease,
+                "epoch": self.stamp.writer.epoch,
+                "txid": self.stamp.txid,
+                "attempt": self.stamp.attempt,
+                "committed": self.committed,
+                "resolved": [[txid, attempt] for txid, attempt in sorted(self.resolved.items())],
+            }
+        )
+
+    @classmethod
+    def from_text(cls, text: str) -> Head:
+        """Read a head back."""
+        fields = decode_value(text)
+        names = ("owner", "epoch", "history", "lease")
+        writer = Writer(*(fields[name] for name in names))
+        stamp = Stamp(writer, fields["txid"], fields["attempt"])
+        return cls(stamp, fields["committed"], dict(fields["resolved"]))
+
+
+def claimed(
+    head: Head | None, stamp: Stamp, claim: Claim, *, state: str, joins_late: bool = False
+) -> Head:
+    """Return the head with which `stamp`, the claim's attempt, may write; or refuse.
+
+    Claiming twice with the same stamp is allowed: the answer to the first claim may have been
+    lost. So is a claim over a settled attempt at the same batch, if that attempt is one that had
+    begun: its batch was rolled back. `joins_late`: see `verify`.
+    """
+    if stamp.txid < 1:
+        raise ConfigError(f"{state}: txids start at 1, so there is no batch {stamp.txid}")
+    # The owner first: epochs and attempts of another topology mean nothing here.
+    _refuse_other_owner(head, stamp.writer.owner, state)
+    # The attempts before this one. Its own number in a settled head is that of another history.
+    begun = tuple(attempt for attempt in claim.begun if attempt != stamp.attempt)
+    if head is not None:
+        if stamp.writer.epoch < head.stamp.writer.epoch:
+            raise FencedError(
+                f"{state}: {stamp} was refused, because a driver of epoch "
+                f"{head.stamp.writer.epoch} has taken over and is at {head.stamp}. This driver "
+                "must not write any more."
+            )
+        _refuse_other_lease(head, stamp, state)
+        if head.stamp != stamp and head.stamp.txid == stamp.txid:
+            lowest = head.stamp.attempt + (not head.committed)
+            if stamp.attempt < lowest:
+                raise FencedError(
+                    f"{state}: {stamp} was refused, because the state is at {head.stamp}. A later "
+                    "attempt at this batch has taken over; this one must not write any more."
+                )
+        if not head.committed:
+            begun = (*begun, head.stamp.attempt)
+    verify(
+        head,
+        state=state,
+        owner=stamp.writer.owner,
+        history=stamp.writer.history,
+        current=stamp.txid,
+        committed_attempt=claim.committed_attempt,
+        begun=begun,
+        joins_late=joins_late,
+    )
+    return Head(stamp, committed=False, resolved=dict(claim.resolved))
+
+
+def settled(head: Head | None, stamp: Stamp, *, state: str) -> Head:
+    """Return the head after the batch of `stamp` was marked as committed; or refuse.
+
+    A later driver of the topology may settle what an earlier one has claimed; the head then
+    names the later one.
+    """
+    _refuse_other_owner(head, stamp.writer.owner, state)
+    _refuse_other_lease(head, stamp, state)
+    if (
+        head is None
+        or (head.stamp.txid, head.stamp.attempt) != (stamp.txid, stamp.attempt)
+        or head.stamp.writer.epoch > stamp.writer.epoch
+        or head.stamp.writer.history != stamp.writer.history
+    ):
+        raise FencedError(_refusal(state, stamp, head))
+    return Head(stamp, committed=True, resolved=head.resolved)
+
+
+def replaces_attempt(expected: Head | None, new: Head) -> bool:
+    """Whether a move of the head replaces an attempt at a batch by another attempt at it."""
+    return (
+        expected is not None
+        and not new.committed
+        and expected.stamp.txid == new.stamp.txid
+        and expected.stamp.attempt != new.stamp.attempt
+    )
+
+
+def check_stamp(head: Head | None, stamp: Stamp, *, state: str) -> None:
+    """Refuse a write whose stamp is not the head's, or whose batch has committed."""
+    if head is None or head.stamp != stamp or head.committed:
+        raise FencedError(_refusal(state, stamp, head))
+
+
+def verify(
+    head: Head | None,
+    *,
+    state: str,
+    owner: str,
+    history: str = "",
+    current: int,
+    committed_attempt: int | None,
+    begun: tuple[int, ...],
+    joins_late: bool = False,
+) -> None:
+    """Compare a state with the coordination store before anything is written.
+
+    `current` is the next txid to commit, `begun` its attempts that may have written. A state
+    that `joins_late` may be empty though batches have committed without it.
+    """
+    if head is None:
+        if current > 1 and not joins_late:
+            raise StateMismatchError(
+                f"{state} is empty, but {current - 1} batches were committed to it. It was "
+                "wiped, or this is not the store they went to. Restore it, or start over by "
+                "removing the topology's folder under the waterspout home."
+            )
+        return
+    _refuse_other_owner(head, owner, state)
+    txid, attempt = head.stamp.txid, head.stamp.attempt
+    # An attempt of `begun` may have been settled: if its batch was rolled back since.
+    if txid > current or (txid == current and head.committed and attempt not in begun):
+        raise StateMismatchError(
+            f"{state} holds batch {txid}, but the coordination store is about to commit batch "
+            f"{current}. The coordination store was reset, or the state belongs to another "
+            "run. Point to the right waterspout home, or use another table."
+        )
+    if txid == current and attempt not in begun:
+        raise StateMismatchError(
+            f"{state} was written by attempt {attempt} of batch {txid}, which the coordination "
+            "store never began. Point to the right waterspout home, or use another table."
+        )
+    if txid == current - 1 and attempt != committed_attempt:
+        raise StateMismatchError(
+            f"{state} holds attempt {attempt} of batch {txid}, but attempt {committed_attempt} "
+            "is the one that committed. The state belongs to another run: use another table."
+        )
+    if head.stamp.writer.history != history:
+        raise StateMismatchError(
+            f"{state} was written by topology {owner!r} from another waterspout home. Point to "
+            "that home, or use another table."
+        )
+    if txid < current - 1:
+        raise StateMismatchError(
+            f"{state} holds batch {txid}, but batch {current - 1} was committed to it. It was "
+            "restored from an older copy. Restore the matching copy of the waterspout home "
+            "too, or start over with an empty table."
+        )
+
+
+def _refuse_other_owner(head: Head | None, owner: str, state: str) -> None:
+    if head is not None and head.stamp.writer.owner != owner:
+        raise ForeignStoreError(
+            f"{state} belongs to topology {head.stamp.writer.owner!r}; topology {owner!r} may "
+            "not write to it. Use another table."
+        )
+
+
+def _refuse_other_lease(head: Head | None, stamp: Stamp, state: str) -> None:
+    if head is None:
+        return
+    mine, its = stamp.writer, head.stamp.writer
+    if mine.epoch == its.epoch and mine.lease != its.lease:
+        raise FencedError(
+            f"{state}: {stamp} was refused, because another driver of topology {mine.owner!r} "
+            "works on it from another home. Stop one of the two."
+        )
+
+
+def _refusal(state: str, stamp: Stamp, head: Head | None) -> str:
+    at = "nothing" if head is None else f"{head.stamp}{', committed' * head.committed}"
+    return (
+        f"{state}: a write of {stamp} was refused; the state is at {at}. "
+        "A newer attempt or driver has taken over; this one must not write any more."
+    )

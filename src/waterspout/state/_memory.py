@@ -1,0 +1,115 @@
+"""States in this process's memory: for tests, and for trying things out."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+from waterspout._config import Config
+from waterspout._serde import decode_key, encode_key
+from waterspout.errors import FencedError
+from waterspout.state._base import FencedMap, Key, Keys, StateFactory, StateKind
+from waterspout.state._batched import BatchedMap
+from waterspout.state._head import Head, Stamp, check_stamp
+from waterspout.state._kinds import EachKind, make_map
+
+__all__ = ["MemoryMap", "MemoryMapState"]
+
+V = TypeVar("V")
+
+
+class MemoryMap(FencedMap[V]):
+    """A dictionary of records with a head.
+
+    Lost attempts stay in it and are told apart on reading, as in a key-value server.
+    """
+
+    def __init__(self, name: str = "the memory state") -> None:
+        self._name = name
+        self._records: dict[str, V] = {}
+        self._head: Head | None = None
+        self._lock = threading.Lock()
+
+    def multi_get(self, keys: Keys) -> list[V | None]:
+        with self._lock:
+            return [self._records.get(encode_key(key)) for key in keys]
+
+    def multi_put(self, keys: Keys, values: Sequence[V]) -> None:
+        with self._lock:
+            self._store(keys, values)
+
+    def fenced_put(
+        self, stamp: Stamp, keys: Keys, values: Sequence[V], read: Sequence[V | None] | None = None
+    ) -> None:
+        with self._lock:
+            check_stamp(self._head, stamp, state=self._name)
+            self._store(keys, values)
+
+    def multi_compare_and_put(
+        self, keys: Keys, read: Sequence[V | None], values: Sequence[V]
+    ) -> list[bool]:
+        with self._lock:
+            now = [self._records.get(encode_key(key)) for key in keys]
+            same = [a == b or repr(a) == repr(b) for a, b in zip(now, read, strict=True)]
+            chosen = [i for i, ok in enumerate(same) if ok]
+            self._store([keys[i] for i in chosen], [values[i] for i in chosen])
+            return same
+
+    def read_head(self) -> Head | None:
+        with self._lock:
+            return self._head
+
+    def move_head(self, expected: Head | None, new: Head) -> None:
+        with self._lock:
+            if self._head != expected:
+                raise FencedError(f"{self._name}: the head has moved to {self._head}")
+            self._head = new
+
+    def scan(self, shard: int = 0, shards: int = 1) -> Iterator[list[tuple[Key, V]]]:
+        yield list(self.items()[shard::shards])
+
+    def items(self) -> list[tuple[tuple[Any, ...], V]]:
+        """Return all keys and records."""
+        with self._lock:
+            return [(decode_key(name), record) for name, record in self._records.items()]
+
+    def _store(self, keys: Keys, values: Sequence[V]) -> None:
+        # All are encoded before any is stored, so that one bad key keeps all of them out.
+        names = [encode_key(key) for key in keys]
+        self._records.update(dict(zip(names, values, strict=True)))
+
+
+_maps: dict[str, MemoryMap[Any]] = {}
+_maps_lock = threading.Lock()
+
+
+@dataclass(frozen=True)
+class MemoryMapState(EachKind, StateFactory):
+    """A state that lives as long as this process; opaque unless told otherwise."""
+
+    kind: StateKind = StateKind.OPAQUE
+    id: str = field(default_factory=lambda: uuid.uuid4().hex)
+
+    driver_only = True
+    volatile = True
+
+    def named(self, name: str) -> MemoryMapState:
+        """Return a state that is found again under this name in this process."""
+        return replace(self, id=name)
+
+    def backing(self) -> MemoryMap[Any]:
+        """Return the map behind the state, one for all partitions."""
+        with _maps_lock:
+            return _maps.setdefault(self.id, MemoryMap(f"memory state {self.id[:8]}"))
+
+    def location(self) -> str:
+        return f"memory:{self.id}"
+
+    def make_state(
+        self, conf: Config, partition_index: int, num_partitions: int
+    ) -> BatchedMap[Any, Any]:
+        name = f"memory state {self.id[:8]}"
+        return make_map(self.kind, self.backing(), name=name, partition=partition_index)

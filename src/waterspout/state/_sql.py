@@ -1,0 +1,144 @@
+"""What states in SQL tables share: the head row, who may use a table, and rows as records."""
+
+from __future__ import annotations
+
+import re
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from waterspout.errors import DamagedStoreError, StaleBatchError, TopologyError
+from waterspout.state._base import Combiner, FencedMap, Key, Keys, Records, StateKind
+from waterspout.state._columns import Layout
+from waterspout.state._head import Head, Stamp
+from waterspout.state._header import ROW, StoreHeader
+from waterspout.state._sql_statements import TableStatements
+
+__all__ = [
+    "HEADS",
+    "HEAD_COLUMNS",
+    "TableMap",
+    "Upsert",
+    "check_name",
+]
+
+HEADS = "_waterspout_heads"
+HEAD_COLUMNS = ", ".join(ROW)
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
+
+
+def check_name(name: str, what: str, *, reserved: tuple[str, ...]) -> None:
+    """Refuse a name of a table that would need care wherever it is written."""
+    if not _NAME.fullmatch(name) or name.lower().startswith(reserved):
+        raise TopologyError(
+            f"{name!r} cannot be a {what} name; use letters, digits and _ (at most 63)"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Upsert:
+    """What one call writes: columns of keys and of records, or of partial results to combine.
+
+    `txids` has the batch of each record, for the refusal of one that is behind its row.
+    """
+
+    stamp: Stamp | None
+    keys: Keys
+    key_columns: list[Sequence[Any]]
+    columns: list[Sequence[Any]]
+    txids: Sequence[int] | None
+    merges: tuple[str | None, ...] | None = None
+
+
+class TableMap(FencedMap[Any]):
+    """The records of one state in one table; a backend adds connections and transactions."""
+
+    def __init__(
+        self, name: str, table: str, kind: StateKind, layout: Layout, statements: TableStatements
+    ) -> None:
+        self._name = name
+        self._table = table
+        self._kind = kind
+        self._layout = layout
+        self._statements = statements
+        self._header = StoreHeader(name, "table", kind.value, layout.describe())
+
+    @abstractmethod
+    def _upsert(self, rows: Upsert) -> None:
+        """Write all rows in one transaction that has found the head as it must be.
+
+        Without a stamp any head will do, and a table that is not there is created.
+        """
+
+    @property
+    def undoes_lost_attempts(self) -> bool:
+        """True unless the rows have no `prev` to go back to."""
+        return self._kind is StateKind.OPAQUE
+
+    def multi_put(self, keys: Keys, values: Records) -> None:
+        self._upsert(self._puts(None, keys, values))
+
+    def fenced_put(
+        self, stamp: Stamp, keys: Keys, values: Records, read: Records | None = None
+    ) -> None:
+        self._upsert(self._puts(stamp, keys, values))
+
+    def can_combine(self, combiner: Combiner) -> bool:
+        return self._statements.can_combine(combiner.merges)
+
+    def fenced_combine(self, stamp: Stamp, keys: Keys, values: Records, combiner: Combiner) -> None:
+        txids = None if self._kind is StateKind.NON_TRANSACTIONAL else [stamp.txid] * len(keys)
+        key_columns = self._layout.key_columns(keys)
+        columns = self._layout.value_columns(values)
+        self._upsert(Upsert(stamp, keys, key_columns, columns, txids, combiner.merges))
+
+    def _puts(self, stamp: Stamp | None, keys: Keys, records: Sequence[Any]) -> Upsert:
+        rows = [self._statements.columns(record) for record in records]
+        columns: list[Sequence[Any]] = list(zip(*rows, strict=True))
+        plain = self._kind is StateKind.NON_TRANSACTIONAL
+        txids = None if plain else [record.txid for record in records]
+        return Upsert(stamp, keys, self._layout.key_columns(keys), columns, txids)
+
+    def _statement(self, rows: Upsert) -> str:
+        if rows.merges is None:
+            return self._statements.put
+        assert rows.stamp is not None
+        return self._statements.combine(rows.merges, rows.stamp.txid, rows.stamp.attempt)
+
+    def _comparable(self, records: Sequence[Any | None]) -> list[Any]:
+        # As columns, where even a NaN is equal to itself.
+        return [None if record is None else self._statements.columns(record) for record in records]
+
+    def _key(self, columns: Sequence[Any]) -> tuple[Any, ...]:
+        try:
+            return self._layout.decode_key(columns)
+        except (ValueError, ArithmeticError) as error:
+            raise DamagedStoreError(
+                f"{self._name} holds a row whose key {tuple(columns)!r} cannot be read: {error}"
+            ) from error
+
+    def _record(self, key: Key, columns: Sequence[Any]) -> Any:
+        try:
+            return self._statements.record(columns)
+        except (ValueError, ArithmeticError) as error:
+            raise DamagedStoreError(
+                f"{self._name} holds a row that cannot be read, under key {tuple(key)!r}: {error}"
+            ) from error
+
+    def _pairs(self, rows: Sequence[Sequence[Any]]) -> list[tuple[Key, Any]]:
+        """Return the rows of `select_all` as keys and records."""
+        width = self._layout.key_width
+        keys = [self._key(row[:width]) for row in rows]
+        return [(key, self._record(key, row[width:])) for key, row in zip(keys, rows, strict=True)]
+
+    def _refuse_newer(self, rows: Upsert, stored: Sequence[Any | None]) -> None:
+        """Raise if one of the rows that were there is of a later batch."""
+        assert rows.txids is not None
+        for key, txid, record in zip(rows.keys, rows.txids, stored, strict=True):
+            if record is not None and record.txid > txid:
+                raise StaleBatchError(txid, record.txid, tuple(key))
+
+    def _head_row(self, head: Head | None) -> tuple[Any, ...]:
+        """Return the name of the table and then the columns of its head row."""
+        return (self._table, *self._header.row(head))

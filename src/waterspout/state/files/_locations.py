@@ -1,0 +1,226 @@
+"""Folders that hold the files of a state: on this machine, or wherever pyarrow reaches.
+
+What a call has written is durable when it returns: on this machine it was synced, file and
+folder; on any other file system the stream was closed, which is that system's promise.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from waterspout._addresses import masked, resolved
+from waterspout.errors import StoreError
+
+__all__ = ["ArrowFolder", "Folder", "LocalFolder", "local_path", "open_folder"]
+
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+_NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
+
+
+class Folder(ABC):
+    """A flat folder of files that are written once. Raises OSError when the world fails."""
+
+    key: str
+    """Names the folder within a process. May hold secrets: never shown."""
+
+    exclusive: bool
+    """Whether `write_whole` refuses a name that is taken, whoever took it."""
+
+    @abstractmethod
+    def names(self) -> list[str]:
+        """Return what is in the folder now; nothing if it is not there."""
+
+    @abstractmethod
+    def read(self, name: str) -> bytes:
+        """Return a file's content; FileNotFoundError if there is none."""
+
+    @abstractmethod
+    def write(self, name: str, chunks: Iterable[bytes]) -> None:
+        """Write a file under a new name. If that fails, a torn file may be left."""
+
+    @abstractmethod
+    def write_whole(self, name: str, temporary: str, content: bytes) -> None:
+        """Write a file so that it is there whole or not at all.
+
+        Raises FileExistsError where the name is taken, if the folder is `exclusive`.
+        """
+
+    @abstractmethod
+    def remove(self, name: str) -> None:
+        """Remove a file; no matter if it is gone already."""
+
+    @abstractmethod
+    def create(self) -> None:
+        """Make the folder if it is not there."""
+
+
+class LocalFolder(Folder):
+    """A folder of this machine's file systems (also of a network mount)."""
+
+    exclusive = True
+
+    def __init__(self, path: str | Path) -> None:
+        self._path = os.path.realpath(path)
+        self.key = f"file:{self._path}"
+
+    def names(self) -> list[str]:
+        try:
+            return os.listdir(self._path)
+        except FileNotFoundError:
+            return []
+
+    def read(self, name: str) -> bytes:
+        with open(self._at(name), "rb") as file:
+            return file.read()
+
+    def write(self, name: str, chunks: Iterable[bytes]) -> None:
+        self._write(name, chunks)
+        self._sync()
+
+    def write_whole(self, name: str, temporary: str, content: bytes) -> None:
+        self._write(temporary, [content])
+        try:
+            # Not a rename, which would replace what another process has put there.
+            os.link(self._at(temporary), self._at(name))
+        except FileExistsError:
+            self.remove(temporary)
+            raise
+        except OSError as error:
+            if error.errno not in _NO_LINKS:
+                raise
+            os.rename(self._at(temporary), self._at(name))
+        else:
+            self.remove(temporary)
+        self._sync()
+
+    def remove(self, name: str) -> None:
+        with suppress(FileNotFoundError):
+            os.unlink(self._at(name))
+
+    def create(self) -> None:
+        missing = Path(self._path)
+        while not missing.exists():
+            missing = missing.parent
+        if os.path.isdir(self._path):
+            return
+        os.makedirs(self._path, exist_ok=True)
+        for level in Path(self._path).parents:
+            _sync_folder(str(level))
+            if level == missing:
+                return
+
+    def _at(self, name: str) -> str:
+        return os.path.join(self._path, name)
+
+    def _write(self, name: str, chunks: Iterable[bytes]) -> None:
+        with open(self._at(name), "xb", buffering=0) as file:
+            for chunk in chunks:
+                rest = memoryview(chunk)
+                while rest:
+                    rest = rest[file.write(rest) :]
+            os.fsync(file.fileno())
+
+    def _sync(self) -> None:
+        _sync_folder(self._path)
+
+
+class ArrowFolder(Folder):
+    """A folder of a pyarrow file system.
+
+    Needs listings and reads that show every file whose writing has returned, as HDFS does, and
+    S3 since December 2020.
+    """
+
+    exclusive = False
+
+    def __init__(self, filesystem: Any, path: str, key: str) -> None:
+        self._filesystem = filesystem
+        self._path = path.rstrip("/")
+        self.key = key
+
+    def names(self) -> list[str]:
+        from pyarrow.fs import FileSelector
+
+        with _arrow_errors():
+            found = self._filesystem.get_file_info(FileSelector(self._path, allow_not_found=True))
+        return [info.base_name for info in found]
+
+    def read(self, name: str) -> bytes:
+        with _arrow_errors(), self._filesystem.open_input_stream(self._at(name)) as stream:
+            content: bytes = stream.read()
+            return content
+
+    def write(self, name: str, chunks: Iterable[bytes]) -> None:
+        with _arrow_errors(), self._filesystem.open_output_stream(self._at(name)) as stream:
+            for chunk in chunks:
+                stream.write(chunk)
+
+    def write_whole(self, name: str, temporary: str, content: bytes) -> None:
+        self.write(temporary, [content])
+        with _arrow_errors():
+            self._filesystem.move(self._at(temporary), self._at(name))
+
+    def remove(self, name: str) -> None:
+        with _arrow_errors(), suppress(FileNotFoundError):
+            self._filesystem.delete_file(self._at(name))
+
+    def create(self) -> None:
+        with _arrow_errors():
+            self._filesystem.create_dir(self._path, recursive=True)
+
+    def _at(self, name: str) -> str:
+        return f"{self._path}/{name}"
+
+
+def local_path(address: str) -> Path | None:
+    """Return the folder that a path or a `file://` URI names; None for any other URI."""
+    if not _SCHEME.match(address):
+        return Path(address).expanduser().absolute()
+    parts = urlsplit(address)
+    if parts.scheme.lower() != "file" or parts.netloc not in ("", "localhost"):
+        return None
+    return Path(unquote(parts.path))
+
+
+def open_folder(address: str) -> Folder:
+    """Return the folder at a path or URI, with `${NAME}` in it resolved here."""
+    address = resolved(address)
+    path = local_path(address)
+    if path is not None:
+        return LocalFolder(path)
+    from pyarrow import ArrowException
+    from pyarrow.fs import FileSystem
+
+    try:
+        filesystem, inner = FileSystem.from_uri(address)
+    except (ArrowException, OSError, ValueError) as error:
+        text = masked(str(error).replace(address, masked(address)))
+        # Not chained: what pyarrow says may quote the address with its secrets.
+        raise StoreError(f"{masked(address)} cannot be reached: {text}") from None
+    return ArrowFolder(filesystem, inner, address)
+
+
+@contextmanager
+def _arrow_errors() -> Iterator[None]:
+    from pyarrow import ArrowException
+
+    try:
+        yield
+    except ArrowException as error:
+        raise OSError(str(error)) from error
+
+
+def _sync_folder(path: str) -> None:
+    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

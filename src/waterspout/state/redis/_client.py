@@ -1,0 +1,239 @@
+"""How a Redis state talks to its servers: shared connections, pipelines, scripts, errors."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from waterspout._addresses import masked, resolved
+from waterspout._connections import Connections
+from waterspout.errors import ConfigError, ForeignStoreError, MissingDependencyError, StoreError
+from waterspout.state.redis._scripts import Script
+
+__all__ = ["Call", "RedisClient", "address_of", "require_library"]
+
+T = TypeVar("T")
+
+# How often calls are sent that a server did not carry out: it did not know the script yet, or the
+# slot had moved.
+_ROUNDS = 5
+_ADDRESS = re.compile(r"(?s)([a-z]+)://(?:.*@)?([^?#]*)")
+
+
+def require_library() -> Any:
+    """Return the client library, or say how to get it."""
+    try:
+        import redis  # the library: this module is `waterspout.state.redis._client`
+        import redis.cluster
+    except ImportError as error:
+        raise MissingDependencyError("redis", "redis") from error
+    return redis
+
+
+def address_of(url: str) -> str:
+    """Return where a URL points to, without what opens the door there.
+
+    >>> address_of("rediss://me:hunter2@db:6379/0?ssl_keyfile=k"), address_of("${REDIS_URL}")
+    ('rediss://db:6379/0', '${REDIS_URL}')
+    """
+    match = _ADDRESS.match(url)
+    return f"{match[1]}://{match[2].rstrip('/')}" if match else masked(url)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A command, or a script with its arguments, for the node that has `key`.
+
+    Arguments may be made when they are sent: the server works on one call meanwhile.
+    """
+
+    key: str
+    args: Sequence[Any] | Callable[[], Sequence[Any]]
+    script: Script | None = None
+    keys: tuple[str, ...] = ()
+
+    def command(self, *, known: bool) -> list[Any]:
+        """Return the words to send; a script by its name if the server should know it."""
+        args = self.args() if callable(self.args) else self.args
+        if self.script is None:
+            return list(args)
+        name = ["EVALSHA", self.script.sha] if known else ["EVAL", self.script.text]
+        return [*name, len(self.keys), *self.keys, *args]
+
+
+_clients: Connections[tuple[str, float, bool], Any] = Connections(lambda client: client.close())
+
+
+@dataclass(frozen=True)
+class RedisClient:
+    """A server, or a cluster of them, by its URL. Connections belong to the process.
+
+    They are pooled by the library, which looks at each before it hands it out: one whose server
+    has gone is opened anew. Nothing is retried behind our back.
+    """
+
+    url: str = field(repr=False)
+    title: str
+    timeout_secs: float
+    cluster: bool = False
+
+    def run(self, calls: Sequence[Call], *, again: bool) -> list[Any]:
+        """Carry out all calls, each node's in one pipeline, and return the answers in order.
+
+        `again`: whether a call may be carried out twice, because its answer was lost.
+        """
+        replies: list[Any] = [None] * len(calls)
+        todo, known = list(range(len(calls))), True
+        with self.errors():
+            redis = require_library()
+            moved = (redis.exceptions.MovedError, redis.exceptions.ClusterDownError)
+            for _ in range(_ROUNDS):
+                for node, numbers in self._by_node(calls, todo):
+                    found = self._insist(node, [calls[i] for i in numbers], known, again)
+                    for i, reply in zip(numbers, found, strict=True):
+                        replies[i] = reply
+                unknown = (redis.exceptions.NoScriptError, *moved)
+                todo = [i for i in todo if isinstance(replies[i], unknown)]
+                if not todo:
+                    break
+                known = False
+                if any(isinstance(replies[i], moved) for i in todo):
+                    self.connection.nodes_manager.initialize()
+            for reply in replies:
+                if isinstance(reply, Exception):
+                    raise reply
+        return replies
+
+    def scan(self, pattern: str, count: int) -> Iterator[bytes]:
+        """Yield the keys that match, of all nodes; one that moves meanwhile may come twice."""
+        with self.errors():
+            yield from self.connection.scan_iter(match=pattern, count=count)
+
+    def scan_hash(self, key: str, count: int) -> Iterator[tuple[bytes, bytes]]:
+        """Yield the fields and texts of a hash; one may come twice."""
+        with self.errors():
+            yield from self.connection.hscan_iter(key, count=count)
+
+    def settings(self, *names: str) -> dict[str, str]:
+        """Return some of a server's settings, as far as it tells them."""
+        redis = require_library()
+        found: dict[str, str] = {}
+        with self.errors():
+            # The nodes of a cluster are set up alike, so any of them can be asked.
+            node = self.connection
+            if self.cluster:
+                node = node.get_redis_connection(node.get_default_node())
+            try:
+                for name in names:
+                    found |= {_text(k): _text(v) for k, v in node.config_get(name).items()}
+            except redis.exceptions.ResponseError:
+                pass  # hosted servers forbid the question
+        return found
+
+    @property
+    def connection(self) -> Any:
+        """The client of this process, which has a pool of connections."""
+        url = resolved(self.url)
+        key = (url, self.timeout_secs, self.cluster)
+        return _clients.shared(key, lambda: self._connect(url))
+
+    def _connect(self, url: str) -> Any:
+        redis = require_library()
+        from redis.backoff import NoBackoff
+        from redis.retry import Retry
+
+        make = redis.cluster.RedisCluster if self.cluster else redis.Redis
+        try:
+            return make.from_url(
+                url,
+                protocol=2,
+                retry=Retry(NoBackoff(), 0),
+                socket_timeout=self.timeout_secs,
+                socket_connect_timeout=self.timeout_secs,
+            )
+        except (ValueError, TypeError) as error:
+            # The text of the error is left out: it may quote the password in the URL.
+            raise ConfigError(
+                f"{self.title}: its URL cannot be read ({type(error).__name__}). Write "
+                "redis://user:password@host:port/0, with % signs for odd characters."
+            ) from None
+
+    def _by_node(
+        self, calls: Sequence[Call], numbers: Iterable[int]
+    ) -> list[tuple[Callable[[], Any], list[int]]]:
+        if not self.cluster:
+            return [(lambda: self.connection, list(numbers))]
+        cluster = self.connection
+        by_node: dict[str, list[int]] = {}
+        for i in numbers:
+            by_node.setdefault(cluster.get_node_from_key(calls[i].key).name, []).append(i)
+
+        def owner(number: int) -> Callable[[], Any]:
+            # Looked up for each try: another node may have taken over.
+            key = calls[number].key
+            return lambda: cluster.get_redis_connection(cluster.get_node_from_key(key))
+
+        return [(owner(mine[0]), mine) for mine in by_node.values()]
+
+    def _insist(
+        self, node: Callable[[], Any], calls: Sequence[Call], known: bool, again: bool
+    ) -> list[Any]:
+        redis = require_library()
+        try:
+            return _pipeline(node(), calls, known)
+        except redis.exceptions.ConnectionError:
+            if self.cluster:
+                self.connection.nodes_manager.initialize()
+            if not again:
+                raise
+        return _pipeline(node(), calls, known)
+
+    @contextmanager
+    def errors(self) -> Iterator[None]:
+        """Turn the library's errors into ours, without secrets."""
+        redis = require_library()
+        try:
+            yield
+        except (redis.exceptions.RedisError, redis.exceptions.RedisClusterException) as error:
+            said = masked(str(error)) or type(error).__name__
+            if said.startswith("WRONGTYPE"):
+                raise ForeignStoreError(
+                    f"{self.title}: a key is there that waterspout did not make ({said}). Use "
+                    "another prefix."
+                ) from error
+            raise StoreError(
+                f"{self.title} cannot be used: {said}. See that the server is there and takes "
+                "writes, and that the URL has the right user, password and database."
+            ) from error
+
+
+def _pipeline(node: Any, calls: Sequence[Call], known: bool) -> list[Any]:
+    """Send all calls, each as soon as it is made, and then read the answers."""
+    redis = require_library()
+    connection = node.connection_pool.get_connection()
+    try:
+        names = []
+        for call in calls:
+            command = call.command(known=known)
+            names.append(command[0])
+            connection.send_command(*command)
+        replies: list[Any] = []
+        for name in names:
+            try:
+                replies.append(node.parse_response(connection, name))
+            except redis.exceptions.ResponseError as error:
+                replies.append(error)
+    except BaseException:
+        # Else answers that are still to come would be taken for those to the next calls.
+        connection.disconnect()
+        raise
+    finally:
+        node.connection_pool.release(connection)
+    return replies
+
+
+def _text(value: Any) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)

@@ -1,0 +1,219 @@
+"""Collectors: `emit`, `ack` and `fail` as components see them.
+
+The hot path of a topology: everything here runs once for each tuple. So an emit only notes the
+values and, as a number, what they are anchored to; ids are drawn and combined for a whole wave at
+once when it is sealed (`waterspout.waves.outlets`). The steps of an emit are written out in each
+collector: a function for them would cost a tenth of its time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from waterspout._safe_repr import shown
+from waterspout._tuples import Tuple
+from waterspout.errors import EmitError
+from waterspout.topology._context import TopologyContext
+from waterspout.topology._ports import ACKED, UNANCHORED, Port
+
+__all__ = [
+    "BasicCollector",
+    "Emitter",
+    "OutputCollector",
+    "SpoutCollector",
+    "restored_context",
+    "restoring",
+]
+
+# What the collectors and contexts in a pickled bolt become while it is restored.
+_restoring: list[tuple[Emitter, TopologyContext | None]] = []
+
+
+@contextmanager
+def restoring(collector: Emitter, context: TopologyContext | None = None) -> Iterator[None]:
+    """Let every pickled collector (and batch context) that is read meanwhile become this one."""
+    _restoring.append((collector, context))
+    try:
+        yield
+    finally:
+        _restoring.pop()
+
+
+def restored_context() -> TopologyContext | None:
+    """Return the context of the task whose bolt is being restored."""
+    return _restoring[-1][1]
+
+
+def _restored_collector() -> Emitter:
+    return _restoring[-1][0]
+
+
+class Emitter:
+    """What all collectors have in common: a port, which is bound by whoever runs the task."""
+
+    __slots__ = ("port",)
+
+    def __init__(self, port: Port) -> None:
+        self.port = port
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # A bolt keeps its collector as an attribute, and travels; the collector does not.
+        return (_restored_collector, ())
+
+    def report_error(self, error: BaseException) -> None:
+        """Show an error in the log and in `Run.errors` without failing anything."""
+        self.port.report_error(error)
+
+
+class OutputCollector(Emitter):
+    """A bolt's way out. Lives as long as the bolt; each wave gives it a new port."""
+
+    __slots__ = ()
+
+    def emit(
+        self,
+        values: Sequence[Any],
+        anchors: Tuple | Collection[Tuple] | None = None,
+        stream: str = "default",
+    ) -> tuple[int, ...]:
+        """Emit a tuple, anchored to one tuple, to several, or to none; return its task ids."""
+        port = self.port
+        outlet = port.plain.get(stream)
+        if outlet is None:
+            outlet = port.outlet(stream)
+        row: Any = tuple(values) if values.__class__ is list else values
+        if row.__class__ is not tuple or len(row) != outlet.size:
+            row = outlet.fit(row)
+        if anchors is None:
+            anchor = -1
+        elif anchors.__class__ is Tuple and anchors._origin.done is port.done:
+            anchor = anchors._index
+        else:
+            anchor = port.anchor(anchors)
+        targets = outlet.route(row)
+        boxes = outlet.boxes
+        for task in targets:
+            box = boxes[task]
+            box.values.append(row)
+            box.anchors.append(anchor)
+        return targets
+
+    def emit_direct(
+        self,
+        task: int,
+        values: Sequence[Any],
+        anchors: Tuple | Collection[Tuple] | None = None,
+        stream: str = "default",
+    ) -> None:
+        """Emit a tuple of a direct stream to one task."""
+        self.port.emit_direct(task, values, stream, self.port.anchor(anchors))
+
+    def ack(self, tuple: Tuple) -> None:
+        """Say that a tuple is done: once, and only for a tuple that this task got."""
+        try:
+            done = tuple._origin.done
+            index = tuple._index
+            if done is self.port.done and done[index] == 0:
+                done[index] = 1
+                return
+        except (AttributeError, IndexError):
+            pass
+        self.port.mark("ack", ACKED, tuple)
+
+    def fail(self, tuple: Tuple) -> None:
+        """Say that a tuple cannot be processed: its message fails at the spout."""
+        self.port.fail(tuple)
+
+    def reset_timeout(self, tuple: Tuple) -> None:
+        """Let the time of this tuple's messages begin anew when the wave is over."""
+        tuple._origin.intake.reset(tuple)
+
+
+class BasicCollector(Emitter):
+    """A basic bolt's way out: every emit is anchored to the tuple at hand."""
+
+    __slots__ = ()
+
+    def emit(self, values: Sequence[Any], stream: str = "default") -> tuple[int, ...]:
+        """Emit a tuple, anchored to the input; return its task ids."""
+        port = self.port
+        outlet = port.plain.get(stream)
+        if outlet is None:
+            outlet = port.outlet(stream)
+        row: Any = tuple(values) if values.__class__ is list else values
+        if row.__class__ is not tuple or len(row) != outlet.size:
+            row = outlet.fit(row)
+        anchor = port.current
+        targets = outlet.route(row)
+        boxes = outlet.boxes
+        for task in targets:
+            box = boxes[task]
+            box.values.append(row)
+            box.anchors.append(anchor)
+        return targets
+
+    def emit_direct(self, task: int, values: Sequence[Any], stream: str = "default") -> None:
+        """Emit a tuple of a direct stream to one task, anchored to the input."""
+        self.port.emit_direct(task, values, stream, self.port.current)
+
+    def reset_timeout(self, tuple: Tuple) -> None:
+        """Let the time of this tuple's messages begin anew when the wave is over."""
+        tuple._origin.intake.reset(tuple)
+
+
+class SpoutCollector(Emitter):
+    """A spout's way out. A message id asks for tracking: `ack` or `fail` will follow."""
+
+    __slots__ = ("_ack_at_once", "emitted", "messages")
+
+    def __init__(self, port: Port, ack_at_once: Callable[[Hashable], None] | None = None) -> None:
+        super().__init__(port)
+        self._ack_at_once = ack_at_once
+        self.messages: list[tuple[Any, tuple[Any, ...], str, int | None]] = []
+        """Of each tracked message since the last seal: id, values, stream, task if direct."""
+        self.emitted = 0
+        """Tuples emitted, tracked or not, since the last seal."""
+
+    def emit(
+        self, values: Sequence[Any], msg_id: Hashable = None, stream: str = "default"
+    ) -> tuple[int, ...]:
+        """Emit a tuple; return the tasks that get it."""
+        outlet = self.port.plain.get(stream) or self.port.outlet(stream)
+        fitting = outlet.fit(values)
+        targets = outlet.route(fitting)
+        outlet.send(targets, fitting, self._track(msg_id, fitting, stream))
+        self._sent(msg_id)
+        return targets
+
+    def emit_direct(
+        self,
+        task: int,
+        values: Sequence[Any],
+        msg_id: Hashable = None,
+        stream: str = "default",
+    ) -> None:
+        """Emit a tuple of a direct stream to one task."""
+        outlet, fitting = self.port.directed(task, values, stream)
+        outlet.send((task,), fitting, self._track(msg_id, fitting, stream, task))
+        self._sent(msg_id)
+
+    def _sent(self, msg_id: Hashable) -> None:
+        self.emitted += 1
+        if msg_id is not None and self._ack_at_once is not None:
+            self._ack_at_once(msg_id)
+
+    def _track(
+        self, msg_id: Hashable, values: tuple[Any, ...], stream: str, task: int | None = None
+    ) -> int:
+        if msg_id is None or self._ack_at_once is not None:
+            return UNANCHORED
+        try:
+            hash(msg_id)
+        except TypeError:
+            raise EmitError(
+                f"a message id must be hashable, which {shown(msg_id)} is not; a tuple would be"
+            ) from None
+        self.messages.append((msg_id, values, stream, task))
+        return len(self.messages) - 1

@@ -1,0 +1,213 @@
+"""`Port`: what a collector is connected to while its task runs, and the outlets behind it.
+
+Whoever runs a task makes a port for each wave (or attempt, or batch) and binds the task's collector
+to it, as `collector.port`. Collectors do nothing but through their port.
+
+An anchor is the index of the input in this wave's intake; -1: not anchored; -2 and below: an
+entry of `specials`, the ids of several anchors, or of one kept from an earlier wave.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
+from typing import Any
+
+from waterspout._safe_repr import described, shown
+from waterspout._tuples import Tuple
+from waterspout.errors import AckError, EmitError
+from waterspout.topology._grouping import Route
+
+__all__ = ["ACKED", "FAILED", "OPEN", "UNANCHORED", "Box", "Outlet", "Port"]
+
+log = logging.getLogger(__name__)
+
+UNANCHORED = -1
+
+# What `done` says of a tuple.
+OPEN, ACKED, FAILED = 0, 1, 2
+
+
+class Box:
+    """Tuples of one stream from one task to another, as far as they were emitted."""
+
+    __slots__ = ("anchors", "values")
+
+    def __init__(self) -> None:
+        self.values: list[tuple[Any, ...]] = []
+        self.anchors: list[int] = []
+
+
+class Outlet:
+    """One output stream of one task: how its tuples must look, and where they go."""
+
+    __slots__ = ("boxes", "direct_tasks", "names", "route", "size", "stream")
+
+    def __init__(
+        self,
+        stream: str,
+        names: Sequence[str],
+        route: Route,
+        direct_tasks: frozenset[int] | None = None,
+    ) -> None:
+        self.stream = stream
+        self.names = tuple(names)
+        self.size = len(self.names)
+        self.route = route
+        self.direct_tasks = direct_tasks
+        """Who takes this stream by direct grouping; None: it is not a direct stream."""
+        self.boxes: defaultdict[int, Box] = defaultdict(Box)
+
+    def send(self, targets: Sequence[int], values: tuple[Any, ...], anchor: int) -> None:
+        """Put a tuple into the boxes of its targets."""
+        boxes = self.boxes
+        for task in targets:
+            box = boxes[task]
+            box.values.append(values)
+            box.anchors.append(anchor)
+
+    def fit(self, values: object) -> tuple[Any, ...]:
+        """Return the values as a tuple of the right size, or raise what is wrong with them."""
+        if isinstance(values, str | bytes) or not hasattr(values, "__iter__"):
+            raise EmitError(
+                f"emit takes a list of values, not {shown(values)}; for one value write "
+                f"[{shown(values)}]"
+            )
+        if isinstance(values, Mapping | Set):
+            raise EmitError(f"emit takes a list of values, in order, not {shown(values)}")
+        fitting = tuple(values)
+        if len(fitting) != self.size:
+            raise EmitError(
+                f"stream {self.stream!r} has {self.size} fields ({', '.join(self.names)}) but "
+                f"got {len(fitting)} values: {shown(fitting)}"
+            )
+        return fitting
+
+
+class Port:
+    """One task's way out, and the tuples that it has got."""
+
+    __slots__ = ("_report", "component", "current", "done", "outlets", "plain", "specials", "task")
+
+    def __init__(
+        self,
+        component: str,
+        outlets: Mapping[str, Outlet],
+        *,
+        task: int = -1,
+        done: Any = None,
+        report: Callable[[BaseException], object] | None = None,
+    ) -> None:
+        self.component = component
+        self.task = task
+        self.outlets = outlets
+        self.plain = {name: each for name, each in outlets.items() if each.direct_tasks is None}
+        """The outlets that are not direct, by stream."""
+        self.done = done
+        """What has become of the tuples of this wave, by index; shared with their `Origin`."""
+        self.current = UNANCHORED
+        """The anchor of a basic bolt's emits: the tuple at hand."""
+        self.specials: list[tuple[int, ...]] = []
+        self._report = report
+
+    def outlet(self, stream: str) -> Outlet:
+        """Return the outlet of a stream that is not direct, or raise what is wrong with it."""
+        outlet = self._known(stream)
+        if outlet.direct_tasks is not None:
+            raise EmitError(
+                f"stream {stream!r} of {self.component!r} is direct: use emit_direct(task, values)"
+            )
+        return outlet
+
+    def direct_outlet(self, stream: str) -> Outlet:
+        """Return the outlet of a direct stream, or raise what is wrong with it."""
+        outlet = self._known(stream)
+        if outlet.direct_tasks is None:
+            raise EmitError(
+                f"stream {stream!r} of {self.component!r} is not direct: use emit, or declare "
+                "its fields with Direct(...)"
+            )
+        return outlet
+
+    def _known(self, stream: str) -> Outlet:
+        try:
+            return self.outlets[stream]
+        except KeyError:
+            known = ", ".join(self.outlets) or "none"
+            raise EmitError(
+                f"unknown stream {stream!r} of {self.component!r}; it has declared: {known}"
+            ) from None
+
+    def emit_direct(self, task: int, values: object, stream: str, anchor: int) -> None:
+        """Put a tuple into the box of the one task that its emitter has named."""
+        outlet, fitting = self.directed(task, values, stream)
+        outlet.send((task,), fitting, anchor)
+
+    def directed(self, task: int, values: object, stream: str) -> tuple[Outlet, tuple[Any, ...]]:
+        """Return a direct stream's outlet and the values that fit it, if this task takes it."""
+        outlet = self.direct_outlet(stream)
+        fitting = outlet.fit(values)
+        takers = outlet.direct_tasks or frozenset()
+        if task not in takers:
+            known = ", ".join(map(str, sorted(takers))) or "none"
+            raise EmitError(
+                f"task {task} does not take stream {stream!r} of {self.component!r} by direct "
+                f"grouping; these do: {known}"
+            )
+        return outlet, fitting
+
+    def anchor(self, anchors: Tuple | Collection[Tuple] | None) -> int:
+        """Return the number of what an emit is anchored to: one tuple, several, or none."""
+        if anchors is None:
+            return UNANCHORED
+        if anchors.__class__ is Tuple and anchors._origin.done is self.done:
+            index: int = anchors._index
+            return index
+        given = [anchors] if isinstance(anchors, Tuple) else list(anchors)
+        roots: dict[int, None] = {}
+        for each in given:
+            if not isinstance(each, Tuple):
+                raise EmitError(f"an anchor is a tuple that this bolt has got, not {shown(each)}")
+            roots.update(dict.fromkeys(self.roots_of(each)))
+        if not roots:
+            return UNANCHORED
+        self.specials.append(tuple(roots))
+        return -1 - len(self.specials)
+
+    def roots_of(self, given: Tuple) -> Sequence[int]:
+        """Return the roots of the trees that a tuple is in."""
+        roots: Sequence[int] = given._origin.intake.roots_of(given)
+        return roots
+
+    def mark(self, verb: str, code: int, given: Tuple) -> None:
+        """Note that a tuple is acked or failed: once, and only one that this task got."""
+        try:
+            origin = given._origin
+            done = origin.done
+            # Whose tuple of an earlier wave it was does not matter where no tree waits for it.
+            mine = done is self.done or origin.intake.task == self.task
+            if done[given._index] == OPEN and (mine or not origin.intake.is_tracked):
+                done[given._index] = code
+                return
+        except (AttributeError, KeyError, IndexError):
+            pass
+        if not isinstance(given, Tuple):
+            raise AckError(f"{verb} takes a tuple that this bolt has got, not {shown(given)}")
+        raise AckError(
+            f"{self.component!r} may not {verb} {given!r}: it was acked or failed already, or "
+            "another task got it"
+        )
+
+    def fail(self, given: Tuple, why: str | None = None) -> None:
+        """Note that a tuple cannot be processed, and why."""
+        self.mark("fail", FAILED, given)
+        if why is not None:
+            given._origin.intake.reasons[given._index] = why
+
+    def report_error(self, error: BaseException) -> None:
+        """Show an error to people; to the log, where nobody else listens."""
+        if self._report is None:
+            log.warning("%s: %s", self.component, described(error))
+        else:
+            self._report(error)

@@ -1,0 +1,133 @@
+"""`BatchBolt` and `Committer`, which users write for transactional topologies; their collector."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from waterspout._tuples import Tuple
+from waterspout.errors import EmitError
+from waterspout.topology._collector import Emitter, restored_context
+from waterspout.topology._component import Component
+from waterspout.topology._context import TopologyContext
+from waterspout.topology._ports import UNANCHORED, Outlet, Port
+from waterspout.transactional._attempt import TransactionAttempt
+
+__all__ = ["BatchBolt", "BatchCollector", "BatchContext", "Committer"]
+
+
+class BatchCollector(Emitter):
+    """The way out of batch bolts and emitters, for one task and attempt.
+
+    Tuples carry their attempt, as their first value, instead of anchors.
+    """
+
+    __slots__ = ("_attempt", "count")
+
+    def __init__(self, port: Port, attempt: TransactionAttempt | None) -> None:
+        super().__init__(port)
+        self._attempt = attempt
+        self.count = 0
+        """Tuples emitted so far."""
+
+    @classmethod
+    def counting(cls) -> BatchCollector:
+        """Return a collector that only counts."""
+        return _CountingCollector(Port("", {}), None)
+
+    def emit(self, values: Sequence[Any], stream: str = "default") -> tuple[int, ...]:
+        """Emit a tuple `[attempt, ...]`; return the tasks that get it."""
+        port = self.port
+        outlet = port.plain.get(stream)
+        if outlet is None:
+            outlet = port.outlet(stream)
+        row: Any = tuple(values) if values.__class__ is list else values
+        if row.__class__ is not tuple or len(row) != outlet.size:
+            row = outlet.fit(row)
+        if row[0] is not self._attempt and row[0] != self._attempt:
+            raise self._foreign(outlet, row)
+        self.count += 1
+        targets = outlet.route(row)
+        boxes = outlet.boxes
+        for task in targets:
+            boxes[task].values.append(row)
+        return targets
+
+    def emit_direct(self, task: int, values: Sequence[Any], stream: str = "default") -> None:
+        """Emit a tuple of a direct stream to one task."""
+        outlet, fitting = self.port.directed(task, values, stream)
+        if fitting[0] != self._attempt:
+            raise self._foreign(outlet, fitting)
+        self.count += 1
+        outlet.send((task,), fitting, UNANCHORED)
+
+    def _foreign(self, outlet: Outlet, values: tuple[Any, ...]) -> EmitError:
+        return EmitError(
+            f"{self.port.component!r} emitted {values[0]!r} as the first value on stream "
+            f"{outlet.stream!r}; it must be the transaction attempt {self._attempt} (the id that "
+            "prepare() got, or the first field of the input)"
+        )
+
+
+class _CountingCollector(BatchCollector):
+    __slots__ = ()
+
+    def emit(self, values: Sequence[Any], stream: str = "default") -> tuple[int, ...]:
+        self.count += 1
+        return ()
+
+    def emit_direct(self, task: int, values: Sequence[Any], stream: str = "default") -> None:
+        self.count += 1
+
+
+@dataclass(frozen=True)
+class BatchContext(TopologyContext):
+    """What a task knows about its topology, and what a committer may have to know.
+
+    `resolved` is there in the commit phase: for each txid that more than one attempt had begun to
+    commit, the attempt that did. A record written by another attempt of such a txid is void; the
+    maps of `waterspout.state` take it as an argument of `begin_commit`.
+    """
+
+    resolved: Mapping[int, int] = field(default_factory=dict)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (restored_context, ())
+
+
+class BatchBolt(Component, ABC):
+    """Processes one batch: there is one object for each task and attempt, dropped afterwards.
+
+    `FailedException`, from any method, replays the batch and those after it. Between the phases
+    the object may be pickled: connections are to be opened where they are used.
+    """
+
+    def prepare(
+        self,
+        conf: Mapping[str, Any],
+        context: BatchContext,
+        collector: BatchCollector,
+        id: TransactionAttempt,
+    ) -> None:
+        """Get ready for the batch `id`; called on an executor."""
+        self.collector = collector
+        self.id = id
+
+    @abstractmethod
+    def execute(self, tuple: Tuple) -> None:
+        """Process one tuple, in either phase; its first field is the attempt."""
+
+    def finish_batch(self) -> None:
+        """All tuples of the batch were executed here; called once, tuples or not.
+
+        In a committer, and behind one, it runs in the commit phase: batches in txid order, one at
+        a time. It is called again if its worker is lost: store the txid with what you write, and
+        skip what this txid has written already. An attempt that was given up may still run
+        somewhere: do not let it write over a later one.
+        """
+
+
+class Committer:
+    """Marks a `BatchBolt` whose `finish_batch` belongs to the commit phase."""

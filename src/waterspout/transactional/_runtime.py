@@ -1,0 +1,303 @@
+"""The two phases of a batch, and the life of a bolt: one attempt at one batch. No Spark in here.
+
+Processing: emitters emit, bolts execute; bolts in front of all committers finish, the others stay
+half-done and are pickled. Commit: those are taken up again, and finish in order.
+
+A `FailedException` is no error of the job: the shard tells all later shards, which then do nothing,
+and the driver, which replays the batch.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from waterspout import faults
+from waterspout._config import Config
+from waterspout._safe_repr import described, shown
+from waterspout._tuples import Tuple
+from waterspout.acking.xor import generator
+from waterspout.errors import FailedException
+from waterspout.topology._collector import restoring
+from waterspout.topology._component import BasicBolt
+from waterspout.topology._pickling import require_picklable
+from waterspout.topology._ports import Port
+from waterspout.transactional._attempt import TransactionAttempt
+from waterspout.transactional._bolts import BatchCollector, BatchContext
+from waterspout.transactional._builder import TransactionalTopology
+from waterspout.transactional._spouts import (
+    OpaquePartitionedTransactionalSpout,
+    TransactionalSpout,
+)
+from waterspout.waves.bolts import Worker
+from waterspout.waves.frames import Frame, pack, unpack
+from waterspout.waves.intake import Intake
+from waterspout.waves.outlets import Anchors, seal
+from waterspout.waves.shape import WaveShape, collapsed, spread
+from waterspout.waves.shards import (
+    DRIVER,
+    LifeCycle,
+    Row,
+    Shard,
+    ShardHeader,
+    ShardInput,
+    TaskState,
+)
+
+__all__ = [
+    "FAILED",
+    "BatchHeader",
+    "PhasePlan",
+    "Phases",
+    "commit_stages",
+    "emit_partition",
+    "executed",
+    "first_rows",
+    "raise_failed",
+]
+
+FAILED = -2
+"""The stage of a row that tells the driver that the batch has failed, and why."""
+
+_NO_IDS = generator((0,))  # no tuple of a batch is anchored: none is drawn
+
+
+@dataclass(frozen=True)
+class BatchHeader(ShardHeader):
+    """What all shards of a phase must know."""
+
+    attempt: TransactionAttempt
+    commit: bool
+    spout_id: str
+    late: frozenset[str]
+    metadata: Any = None
+    resolved: Mapping[int, int] = field(default_factory=dict)
+
+    def life_cycle(self, shard: Shard, worker: Worker) -> LifeCycle:
+        return _PerAttempt(shard, self)
+
+
+@dataclass(frozen=True, slots=True)
+class PhasePlan:
+    """One phase of one attempt: which stages are run, in which shape."""
+
+    shape: WaveShape
+    header: BatchHeader
+    stages: Sequence[int]
+
+
+class Phases:
+    """Makes the phases of a topology; a batch is spread over workers unless batches are small."""
+
+    def __init__(self, topology: TransactionalTopology, conf: Config, workers: int) -> None:
+        self._spout_id = topology.spout_id
+        self._late = topology.late
+        outline = topology.outline()
+        self._collapsed, self._spread = collapsed(outline), spread(outline, workers)
+        self._collapse_tuples = conf.wave_collapse_tuples
+        self._largest: int | None = None
+        self._conf = conf.to_dict()
+        self._components = {
+            spec.id: require_picklable(spec.component, f"component {spec.id!r}")
+            for spec in topology.components.values()
+        }
+
+    def processing(self, attempt: TransactionAttempt, metadata: Mapping[str, Any]) -> PhasePlan:
+        small = self._largest is not None and self._largest <= self._collapse_tuples
+        shape = self._collapsed if small else self._spread
+        header = BatchHeader(
+            conf=self._conf,
+            components=self._components,
+            attempt=attempt,
+            commit=False,
+            spout_id=self._spout_id,
+            late=self._late,
+            metadata=metadata[self._spout_id],
+        )
+        return PhasePlan(shape, header, range(len(shape.stages)))
+
+    def processed(self, tuples: int) -> None:
+        """Learn from a processing phase how large batches are now."""
+        self._largest = max(tuples, (self._largest or 0) * 3 // 4)
+
+    def commit(self, processing: PhasePlan, resolved: Mapping[int, int]) -> PhasePlan:
+        """Return the commit phase that follows on a processing phase, in the same shape."""
+        header = replace(processing.header, commit=True, metadata=None, resolved=resolved)
+        return PhasePlan(processing.shape, header, commit_stages(processing.shape, self._late))
+
+
+def first_rows(shape: WaveShape) -> list[Row]:
+    """Return a batch's first rows: one for each shard of the first stage, so that each runs apart.
+
+    These shards in turn send one to every shard of the later stages, which then runs, tuples or
+    not.
+    """
+    return [ShardInput().row(0, shard) for shard in range(shape.stages[0].shards)]
+
+
+def commit_stages(shape: WaveShape, late: frozenset[str]) -> list[int]:
+    """Return the stages that have something to do in the commit phase."""
+    return [
+        number for number, stage in enumerate(shape.stages) if not late.isdisjoint(stage.components)
+    ]
+
+
+def executed(rows: Iterable[Row]) -> int:
+    """Return how many tuples the shards of a phase have executed."""
+    return sum(row.count for row in rows if row.stage == DRIVER)
+
+
+def raise_failed(rows: Iterable[Row]) -> None:
+    """Raise what a shard gave as the reason to replay the batch, if one did."""
+    for row in rows:
+        if row.stage == FAILED:
+            raise FailedException(row.data.decode("utf-8"))
+
+
+class _PerAttempt(LifeCycle):
+    """A bolt is new for each task and attempt; between the phases it may be pickled."""
+
+    def __init__(self, shard: Shard, header: BatchHeader) -> None:
+        self._shard, self._header = shard, header
+        attempt = header.attempt
+        # The same for every try at this attempt: a retried task sends its tuples where it did.
+        self._turn = attempt.transaction_id + attempt.attempt_id
+        self._half_done: dict[int, TaskState] = {}
+        self._executed = 0
+
+    def run_task(self, task: int, frames: list[Frame], given: ShardInput) -> None:
+        header = self._header
+        component = self._shard.topology.component_of[task]
+        if component == header.spout_id:
+            if not header.commit:
+                self._emit(task)
+        elif not header.commit or component in header.late:
+            self._run_bolt(task, component, frames, given.states.get(task))
+
+    def rows(self) -> Iterator[Row]:
+        shard, header = self._shard, self._header
+        if shard.stage == 0 and not header.commit:
+            yield from self._visits()
+        here = shard.shape.stages[shard.stage].components
+        if not header.commit and not header.late.isdisjoint(here):
+            # Also without a half-done bolt: in the commit phase every shard must be visited.
+            yield ShardInput(states=self._half_done).row(shard.stage, shard.number)
+        yield Row(DRIVER, 0, self._executed, b"")
+
+    def given_up(self, error: FailedException) -> Iterator[Row]:
+        """Tell later shards to do nothing, and the driver why."""
+        stages = self._shard.shape.stages
+        nothing = ShardInput(failed=True)
+        for later in range(self._shard.stage + 1, len(stages)):
+            for number in range(stages[later].shards):
+                yield nothing.row(later, number)
+        why = described(error).removeprefix("FailedException: ")
+        yield Row(FAILED, 0, 0, why.encode("utf-8", "backslashreplace"))
+
+    def _visits(self) -> Iterator[Row]:
+        """Return this shard's share of the rows by which later shards run though nothing comes."""
+        nothing = ShardInput()
+        first, *later = self._shard.shape.stages
+        for number, stage in enumerate(later, 1):
+            for shard in range(self._shard.number, stage.shards, first.shards):
+                yield nothing.row(number, shard)
+
+    def _emit(self, task: int) -> None:
+        component = self._header.spout_id
+        spout = self._shard.make(component)
+        context = self._shard.topology.context(task)
+        collector = self._collector(task, component)
+        faults.point("processing", txid=self._header.attempt.txid, partition=self._shard.number)
+        attempt, metadata = self._header.attempt, self._header.metadata
+        with closing(spout.get_emitter(self._shard.conf_of(component), context)) as emitter:
+            if isinstance(spout, TransactionalSpout):
+                emitter.emit_batch(attempt, metadata, collector)
+                mine = range(0)
+            else:
+                mine = range(context.this_task_index, len(metadata), len(context.tasks[component]))
+            for partition in mine:
+                last, pinned = metadata[partition]
+                if pinned is not None:
+                    emit_partition(spout, emitter, attempt, partition, last, pinned, collector)
+        self._send(task, collector.port)
+
+    def _run_bolt(
+        self, task: int, component: str, frames: Sequence[Frame], half_done: TaskState | None
+    ) -> None:
+        header = self._header
+        finishes = header.commit or component not in header.late
+        if not frames and not finishes and half_done is None:
+            return
+        collector = self._collector(task, component)
+        context = BatchContext(**vars(self._shard.topology.context(task)), resolved=header.resolved)
+        if half_done is None:
+            bolt = self._shard.make(component)
+            conf = self._shard.conf_of(component)
+            if isinstance(bolt, BasicBolt):
+                bolt.prepare(conf, context)
+            else:
+                bolt.prepare(conf, context, collector, header.attempt)
+        else:
+            with restoring(collector, context):
+                bolt = unpack(half_done.data)
+        self._execute(bolt, frames, collector)
+        if finishes:
+            faults.point("write.before", txid=header.attempt.txid, component=component)
+            if not isinstance(bolt, BasicBolt):
+                bolt.finish_batch()
+            faults.point("write.after", txid=header.attempt.txid, component=component)
+        else:
+            try:
+                pickled = pack(bolt)
+            except Exception:  # this way is slower, and able to pickle functions by value
+                pickled = require_picklable(bolt, f"bolt {component!r} between the phases")
+            self._half_done[task] = TaskState(str(header.attempt), pickled)
+        self._send(task, collector.port)
+
+    def _execute(self, bolt: Any, frames: Sequence[Frame], collector: BatchCollector) -> None:
+        intake = Intake(frames)
+        basic = isinstance(bolt, BasicBolt)
+        execute = bolt.execute
+        for frame in frames:
+            origin = self._shard.origin(frame, intake)
+            for index, values in enumerate(frame.values):
+                if basic:
+                    execute(Tuple(values, origin, index), collector)
+                else:
+                    execute(Tuple(values, origin, index))
+            self._executed += len(frame)
+
+    def _collector(self, task: int, component: str) -> BatchCollector:
+        port = Port(component, self._shard.outlets(task, self._turn))
+        return BatchCollector(port, self._header.attempt)
+
+    def _send(self, task: int, port: Port) -> None:
+        frames = seal(task, port.outlets.values(), Anchors(None), _NO_IDS).frames
+        behind = self._shard.send(task, frames)
+        assert not behind, "a batch has no way back"
+
+
+def emit_partition(
+    spout: Any,
+    emitter: Any,
+    attempt: TransactionAttempt,
+    partition: int,
+    last: Any,
+    pinned: Any,
+    collector: BatchCollector,
+) -> None:
+    """Emit one partition's share of a batch; FailedException if it is not what was pinned."""
+    opaque = isinstance(spout, OpaquePartitionedTransactionalSpout)
+    if not opaque or hasattr(emitter, "next_metadata"):
+        emitter.emit_partition_batch(attempt, collector, partition, pinned)
+        return
+    given = emitter.emit_partition_batch(attempt, collector, partition, last)
+    # Compared as it was stored: a tuple has become a list.
+    if json.loads(json.dumps(given)) != pinned:
+        raise FailedException(
+            f"partition {partition} gave {shown(given)} after {shown(last)} where {shown(pinned)} "
+            "was pinned"
+        )

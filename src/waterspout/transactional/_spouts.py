@@ -1,0 +1,208 @@
+"""Sources of batches for transactional topologies: three contracts, as small as Storm's.
+
+Metadata pins what a batch holds. It is chosen in the driver and stored before anything is emitted;
+emitters then run on the executors, and may run again for the same batch: **what an emitter emits
+must be a pure function of its metadata** (and of the partition). Metadata is JSON: numbers, text,
+lists, dicts, None.
+
+*Transactional*: the metadata of a txid is chosen once, and every attempt gets it. *Opaque*: it is
+chosen for each attempt anew, from where the last committed batch ended.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+from waterspout.errors import TopologyError
+from waterspout.topology._component import Component
+from waterspout.topology._context import TopologyContext
+from waterspout.transactional._attempt import TransactionAttempt
+from waterspout.transactional._bolts import BatchCollector
+
+__all__ = [
+    "AnyTransactionalSpout",
+    "BatchCoordinator",
+    "BatchEmitter",
+    "OpaqueEmitter",
+    "OpaquePartitionedTransactionalSpout",
+    "PartitionCoordinator",
+    "PartitionEmitter",
+    "PartitionedTransactionalSpout",
+    "SourceCoordinator",
+    "TransactionalSpout",
+    "learned",
+]
+
+
+def learned(emit: Callable[..., Any], emitter: object, txid: int, partition: int, last: Any) -> Any:
+    """Run an emitter's method to learn what comes after `last`; None if it emits nothing.
+
+    What it emits is thrown away.
+    """
+    nowhere = BatchCollector.counting()
+    metadata = emit(TransactionAttempt(txid, 0), nowhere, partition, last)
+    if nowhere.count and metadata is None:
+        raise TopologyError(
+            f"{type(emitter).__name__} emitted {nowhere.count} tuples and returned None as their "
+            "metadata: they could not be emitted again. Return what pins them."
+        )
+    return metadata if nowhere.count else None
+
+
+class SourceCoordinator:
+    """What the driver's side of every transactional spout has. One thread calls it."""
+
+    def is_ready(self) -> bool:
+        """Whether another batch may begin. Called often; must be quick."""
+        return True
+
+    def close(self) -> None:
+        """Give up connections; not called if the process dies."""
+
+
+class _SourceEmitter:
+    """What the executors' side of every transactional spout has."""
+
+    def cleanup_before(self, txid: int) -> None:
+        """Batches before this one have committed. Called in the driver, on an emitter there."""
+
+    def close(self) -> None:
+        """Give up connections; not called if the process dies."""
+
+
+class BatchCoordinator(SourceCoordinator, ABC):
+    """The driver's side of a `TransactionalSpout`."""
+
+    @abstractmethod
+    def initialize_transaction(self, txid: int, previous: Any) -> Any:
+        """Return the metadata of a new batch; `previous` is that of the batch before, or None.
+
+        The answer is stored, before anything of the batch is emitted, and used for every attempt:
+        called once for each txid, restarts included. Only if the driver dies before the answer is
+        stored, the next one asks again.
+        """
+
+
+class BatchEmitter(_SourceEmitter, ABC):
+    """The executors' side: one for each task of the spout."""
+
+    @abstractmethod
+    def emit_batch(
+        self, attempt: TransactionAttempt, metadata: Any, collector: BatchCollector
+    ) -> None:
+        """Emit this task's share of a batch: `[attempt, ...]`. Every task gets all metadata."""
+
+
+class TransactionalSpout(Component, ABC):
+    """A source that knows batches; its coordinator says what is in each."""
+
+    read_on_executors = True
+
+    @abstractmethod
+    def get_coordinator(
+        self, conf: Mapping[str, Any], context: TopologyContext
+    ) -> BatchCoordinator:
+        """Return the `BatchCoordinator`; called in the driver."""
+
+    @abstractmethod
+    def get_emitter(self, conf: Mapping[str, Any], context: TopologyContext) -> BatchEmitter:
+        """Return the `BatchEmitter` of a task; called where it runs."""
+
+
+class PartitionCoordinator(SourceCoordinator, ABC):
+    """The driver's side of a partitioned source."""
+
+    @abstractmethod
+    def num_partitions(self) -> int:
+        """Return how many partitions there are now. A batch keeps the number it began with."""
+
+
+class PartitionEmitter(_SourceEmitter, ABC):
+    """Emits one partition's share of a batch. Implement `emit_partition_batch` and one more.
+
+    With `next_metadata` nothing is read in the driver. With Storm's `emit_partition_batch_new`
+    the driver calls that to learn the metadata, and throws away what it emits: the partition is
+    read twice.
+    """
+
+    def next_metadata(self, txid: int, partition: int, last: Any) -> Any:
+        """Return what comes after `last` (None: from the start), or None if that is nothing.
+
+        Called in the driver, also to see whether there is anything: more than once for a txid.
+        """
+        return learned(self.emit_partition_batch_new, self, txid, partition, last)
+
+    def emit_partition_batch_new(
+        self, attempt: TransactionAttempt, collector: BatchCollector, partition: int, last: Any
+    ) -> Any:
+        """Emit what comes after `last` and return its metadata."""
+        raise TopologyError(
+            f"{type(self).__name__} has neither next_metadata nor emit_partition_batch_new; "
+            "implement one of them, to say what comes after a batch"
+        )
+
+    @abstractmethod
+    def emit_partition_batch(
+        self, attempt: TransactionAttempt, collector: BatchCollector, partition: int, metadata: Any
+    ) -> None:
+        """Emit exactly what the metadata pins."""
+
+
+class PartitionedTransactionalSpout(Component, ABC):
+    """A partitioned source that gives the same batch again: the metadata of a txid is fixed."""
+
+    read_on_executors = True
+
+    @abstractmethod
+    def get_coordinator(
+        self, conf: Mapping[str, Any], context: TopologyContext
+    ) -> PartitionCoordinator:
+        """Return the `PartitionCoordinator`; called in the driver."""
+
+    @abstractmethod
+    def get_emitter(self, conf: Mapping[str, Any], context: TopologyContext) -> PartitionEmitter:
+        """Return a `PartitionEmitter`; called in the driver and in every task."""
+
+
+class OpaqueEmitter(_SourceEmitter, ABC):
+    """Emits one partition's share of an attempt, from where the last committed batch ended.
+
+    With a method `next_metadata(txid, partition, last)`, as `PartitionEmitter` has it, the range is
+    pinned in the driver and `emit_partition_batch` gets it.
+    Without, `emit_partition_batch` gets `last` and returns the metadata, as in Storm: the driver
+    calls it to pin the range and throws away what it emits; the executors call it again, and an
+    answer that differs fails the attempt.
+    """
+
+    @abstractmethod
+    def num_partitions(self) -> int:
+        """Return how many partitions there are now."""
+
+    @abstractmethod
+    def emit_partition_batch(
+        self, attempt: TransactionAttempt, collector: BatchCollector, partition: int, metadata: Any
+    ) -> Any:
+        """Emit what the metadata pins (or, without `next_metadata`, what comes after it)."""
+
+
+class OpaquePartitionedTransactionalSpout(Component, ABC):
+    """A partitioned source whose batches may differ between attempts; nothing is skipped."""
+
+    read_on_executors = True
+
+    @abstractmethod
+    def get_coordinator(
+        self, conf: Mapping[str, Any], context: TopologyContext
+    ) -> SourceCoordinator:
+        """Return an object with `is_ready()` and `close()`; called in the driver."""
+
+    @abstractmethod
+    def get_emitter(self, conf: Mapping[str, Any], context: TopologyContext) -> OpaqueEmitter:
+        """Return an `OpaqueEmitter`; called in the driver and in every task."""
+
+
+AnyTransactionalSpout: TypeAlias = (
+    TransactionalSpout | PartitionedTransactionalSpout | OpaquePartitionedTransactionalSpout
+)

@@ -1,0 +1,29 @@
+"""What is counted into a state, apart from any topology."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from waterspout.errors import TopologyError
+from waterspout.state._base import StateFactory, StateKind
+from waterspout.trident.operations.aggregators import Columns
+
+__all__ = ["Target"]
+
+
+@dataclass(frozen=True)
+class Target:
+    """A state and what is counted into it."""
+
+    factory: StateFactory
+    keys: tuple[str, ...]
+    columns: Columns
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.factory, StateFactory):
+            raise TopologyError(f"{self.factory!r} is not a StateFactory; a state is a recipe")
+        if self.factory.kind not in (StateKind.OPAQUE, StateKind.TRANSACTIONAL):
+            raise TopologyError(
+                f"exactly_once needs an opaque or a transactional state; {self.factory!r} would "
+                "count a repeated batch twice. Use .opaque(...)."
+            )

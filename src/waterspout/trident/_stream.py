@@ -1,0 +1,553 @@
+"""Streams: what a user chains. Each method makes one node."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from waterspout._schema import FieldNames, Schema, field_names
+from waterspout._tuples import TridentTuple
+from waterspout.errors import TopologyError
+from waterspout.state._base import StateFactory
+from waterspout.topology._grouping import CustomGrouping
+from waterspout.trident._aggregating import arguments, make_aggregation, value_schema
+from waterspout.trident._grouped import ChainedAggregatorDeclarer, GroupedStream
+from waterspout.trident._tridentstate import TridentState
+from waterspout.trident.operations.accepted import (
+    AggregateArgument,
+    AggregateOperation,
+    ConsumeOperation,
+    EachOperation,
+    FilterOperation,
+    FlatMapOperation,
+    MapOperation,
+    QueryArgument,
+    UpdateArgument,
+    WindowArgument,
+)
+from waterspout.trident.operations.coercion import (
+    as_consumer,
+    as_filter,
+    as_flat_map,
+    as_function,
+    as_map,
+    as_query,
+    as_updater,
+    is_expression,
+    typed,
+)
+from waterspout.trident.operations.contracts import (
+    Assembly,
+    CombinerAggregator,
+    ReducerAggregator,
+    describe,
+)
+from waterspout.trident.operations.extremes import MaxBy, MinBy
+from waterspout.trident.plan.nodes import (
+    Aggregate,
+    Aggregation,
+    CombineInto,
+    Each,
+    Keep,
+    Mapped,
+    Node,
+    Project,
+    Query,
+    ReduceInto,
+    Repartition,
+    Route,
+    Scope,
+    Transform,
+    Update,
+    UpdateWith,
+    Updating,
+)
+from waterspout.trident.plan.plan import Shape
+from waterspout.trident.windowing.build import add_window
+from waterspout.trident.windowing.config import WindowConfig, sliding, tumbling
+
+if TYPE_CHECKING:
+    from waterspout.trident._topology import TridentTopology
+
+__all__ = ["Stream"]
+
+DataFrame = TypeVar("DataFrame")
+"""A DataFrame of Spark, classic or Connect; pyspark is not imported here."""
+
+_ON_ERROR = ("fail", "dead_letter")
+
+
+class Stream:
+    """Batches of tuples with named fields. A method returns a new stream."""
+
+    def __init__(self, topology: TridentTopology, node: Node) -> None:
+        self._topology = topology
+        self._node = node
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """The names of the fields."""
+        return self._node.schema.names
+
+    @property
+    def schema(self) -> Schema:
+        """The fields with their types."""
+        return self._node.schema
+
+    @property
+    def topology(self) -> TridentTopology:
+        """The topology that the stream belongs to."""
+        return self._topology
+
+    @property
+    def node(self) -> Node:
+        """The node of the plan that gives the stream's tuples."""
+        return self._node
+
+    def each(
+        self,
+        fields: FieldNames | EachOperation,
+        operation: EachOperation | FieldNames | None = None,
+        out: FieldNames | None = None,
+        *,
+        on_error: str | None = None,
+    ) -> Stream:
+        """Append what a function gives for each tuple, or keep what a filter lets through.
+
+        `operation` is a Function or Filter, a plain Python function of the field values, an
+        `arrow_function` or `pandas_function`, or a Spark expression (`expr("...")` or a Column).
+        With `out` it is a function, without it a filter. `each(function, out=...)` reads all
+        fields. `on_error="dead_letter"` puts a row aside on which it fails.
+        """
+        if not isinstance(fields, (str, list, tuple)):  # each(function, out)
+            rest: Any = operation
+            fields, operation, out = self.fields, fields, rest if out is None else out
+        where = f"each({describe(operation)})"
+        names = field_names(fields)
+        inputs = self.schema.select(names, where=where)
+        if out is None:
+            predicate = as_filter(operation, where)
+            failing = _on_error(on_error, predicate, where)
+            return self._add(
+                Keep, where=where, schema=self.schema, fields=names, operation=predicate,
+                on_error=failing,
+            )  # fmt: skip
+        output = Schema.parse(out)
+        function = as_function(operation, len(output), where)
+        output = _fitting(function, output, inputs, where)
+        schema = self.schema.append(output, where=where)
+        failing = _on_error(on_error, function, where)
+        return self._add(
+            Each, where=where, schema=schema, fields=names, operation=function, out=output,
+            on_error=failing,
+        )  # fmt: skip
+
+    def filter(
+        self,
+        fields: FieldNames | FilterOperation,
+        operation: FilterOperation | None = None,
+        *,
+        on_error: str | None = None,
+    ) -> Stream:
+        """Keep what a filter lets through; without fields it sees the whole tuple."""
+        if operation is None:
+            return self.each(self.fields, fields, on_error=on_error)
+        return self.each(fields, operation, on_error=on_error)
+
+    def map(
+        self, operation: MapOperation, out: FieldNames | None = None, *, on_error: str | None = None
+    ) -> Stream:
+        """Replace each tuple by another: of the same fields, or of those in `out`."""
+        where = f"map({describe(operation)})"
+        output = self.schema if out is None else Schema.parse(out)
+        return self._mapped(as_map(operation, len(output), where), output, where, on_error)
+
+    def flat_map(
+        self,
+        operation: FlatMapOperation,
+        out: FieldNames | None = None,
+        *,
+        on_error: str | None = None,
+    ) -> Stream:
+        """Replace each tuple by any number of others."""
+        where = f"flat_map({describe(operation)})"
+        output = self.schema if out is None else Schema.parse(out)
+        return self._mapped(as_flat_map(operation, len(output), where), output, where, on_error)
+
+    def peek(self, operation: ConsumeOperation, *, on_error: str | None = None) -> Stream:
+        """Show each tuple to a function; the stream stays as it is."""
+        where = f"peek({describe(operation)})"
+        consumer = as_consumer(operation, where)
+        failing = _on_error(on_error, consumer, where)
+        return self._add(
+            Keep, where=where, schema=self.schema, fields=self.fields, operation=consumer,
+            on_error=failing,
+        )  # fmt: skip
+
+    def project(self, fields: FieldNames) -> Stream:
+        """Keep only some fields, in this order."""
+        schema = self.schema.select(field_names(fields), where="project")
+        return self._add(Project, where="project", schema=schema, fields=schema.names)
+
+    def transform(
+        self, function: Callable[[DataFrame], DataFrame], out: FieldNames | Schema | None = None
+    ) -> Stream:
+        """Apply a function from DataFrame to DataFrame; it stays in the JVM.
+
+        `out` declares the fields that come out, where they are not those that go in.
+        """
+        where = f"transform({describe(function)})"
+        if not callable(function):
+            raise TopologyError(f"{where} needs a function of a DataFrame, not {function!r}")
+        schema = self.schema if out is None else Schema.parse(out).require_types(where=where)
+        return self._add(Transform, where=where, schema=schema, function=function)
+
+    def apply_assembly(self, assembly: Assembly | Callable[[Stream], Stream]) -> Stream:
+        """Apply something that makes a stream of a stream: an Assembly, or a function."""
+        apply = getattr(assembly, "apply", assembly)
+        if not callable(apply):
+            raise TopologyError(f"apply_assembly needs an Assembly or a function, not {assembly!r}")
+        made = apply(self)
+        if not isinstance(made, Stream):
+            raise TopologyError(f"{describe(assembly)} must return a stream; it gave {made!r}")
+        return made
+
+    def partition_by(self, fields: FieldNames) -> Stream:
+        """Bring tuples with equal fields to one partition."""
+        chosen = self.schema.select(field_names(fields), where="partition_by")
+        names = chosen.require_keys(where="partition_by").names
+        if not names:
+            raise TopologyError("partition_by needs a field")
+        return self._repartition(Route.BY_FIELDS, fields=names)
+
+    def partition(self, grouping: CustomGrouping) -> Stream:
+        """Let a custom grouping choose the partitions of each tuple."""
+        if not callable(getattr(grouping, "choose_tasks", None)):
+            raise TopologyError(
+                "partition needs a grouping with choose_tasks(task_id, values) (a "
+                f"CustomGrouping), not {grouping!r}"
+            )
+        return self._repartition(Route.CUSTOM, grouping=grouping)
+
+    def shuffle(self) -> Stream:
+        """Deal tuples out evenly."""
+        return self._repartition(Route.SHUFFLE)
+
+    def local_or_shuffle(self) -> Stream:
+        """Leave tuples where they are, unless the number of partitions changes."""
+        return self._repartition(Route.LOCAL_OR_SHUFFLE)
+
+    def global_(self) -> Stream:
+        """Bring all tuples of all batches to one partition, the first."""
+        return self._repartition(Route.GLOBAL)
+
+    def batch_global(self) -> Stream:
+        """Bring all tuples of a batch to one partition, chosen by the batch."""
+        return self._repartition(Route.BATCH_GLOBAL)
+
+    def broadcast(self) -> Stream:
+        """Send every tuple to every partition."""
+        return self._repartition(Route.BROADCAST)
+
+    def identity_partition(self) -> Stream:
+        """Leave every tuple in its partition; their number stays the same."""
+        return self._repartition(Route.IDENTITY)
+
+    def parallelism_hint(self, n: int) -> Stream:
+        """Spread the operations since the last repartitioning over `n` partitions."""
+        self._topology.hint(self._node, n)
+        return self
+
+    def group_by(self, fields: FieldNames) -> GroupedStream:
+        """Group each batch by some fields, for the aggregation that follows."""
+        schema = self.schema.select(field_names(fields), where="group_by")
+        if not len(schema):
+            raise TopologyError("group_by needs a field; without one, aggregate the stream itself")
+        return GroupedStream(self, schema.require_keys(where="group_by").names)
+
+    def aggregate(self, *args: AggregateArgument, out: FieldNames | None = None) -> Stream:
+        """Aggregate each batch: `aggregate([fields,] aggregator, out)`.
+
+        One tuple per batch, also for an empty one.
+        """
+        return self._aggregate_one("aggregate", args, out, Scope.BATCH)
+
+    def partition_aggregate(
+        self, *args: AggregateArgument, out: FieldNames | None = None
+    ) -> Stream:
+        """Aggregate each partition of a batch: `partition_aggregate([fields,] aggregator, out)`.
+
+        Its results replace the tuples of the partition; an empty partition has results, too.
+        """
+        return self._aggregate_one("partition_aggregate", args, out, Scope.PARTITION)
+
+    def chained_agg(self) -> ChainedAggregatorDeclarer:
+        """Begin a chain of aggregators over the same tuples."""
+        return ChainedAggregatorDeclarer(self, None)
+
+    def aggregate_in_steps(self, method: str, aggregator: AggregateOperation) -> Stream:
+        """Aggregate whole tuples: those of each partition, then what came of the partitions."""
+        aggregation = make_aggregation(self.schema, method, [aggregator], self.fields)
+        some = self._aggregate(method, None, [aggregation], Scope.ANY_PARTITION)
+        return some._aggregate(method, None, [aggregation], Scope.BATCH)
+
+    def min_by(self, field: str, key: Callable[..., object] | None = None) -> Stream:
+        """Keep the tuple with the least value of a field, in each partition of a batch."""
+        return self._extreme("min_by", MinBy(field_names(field)[0], key))
+
+    def max_by(self, field: str, key: Callable[..., object] | None = None) -> Stream:
+        """Keep the tuple with the greatest value of a field, in each partition of a batch."""
+        return self._extreme("max_by", MaxBy(field_names(field)[0], key))
+
+    def min(self, key: Callable[[TridentTuple], object]) -> Stream:
+        """Keep the tuple for which `key(tuple)` is least, in each partition of a batch."""
+        return self._extreme("min", MinBy(None, key))
+
+    def max(self, key: Callable[[TridentTuple], object]) -> Stream:
+        """Keep the tuple for which `key(tuple)` is greatest, in each partition of a batch."""
+        return self._extreme("max", MaxBy(None, key))
+
+    def window(
+        self,
+        config: WindowConfig,
+        *args: WindowArgument,
+        store: StateFactory | None = None,
+        out: FieldNames | None = None,
+    ) -> Stream:
+        """Aggregate windows over many batches: `window(config, [fields,] aggregator, out)`.
+
+        `store` is an opaque state that keeps the windows; without one, a file of the topology's.
+        """
+        if args and isinstance(args[0], StateFactory):  # as Storm orders them
+            store, args = args[0], args[1:]
+        return add_window(self, config, store, args, out)
+
+    def tumbling_window(
+        self,
+        length: int | dt.timedelta,
+        *args: WindowArgument,
+        store: StateFactory | None = None,
+        out: FieldNames | None = None,
+    ) -> Stream:
+        """Aggregate windows that follow each other: `length` tuples each, or `length` of time."""
+        return self.window(tumbling(length), *args, store=store, out=out)
+
+    def sliding_window(
+        self,
+        length: int | dt.timedelta,
+        slide: int | dt.timedelta,
+        *args: WindowArgument,
+        store: StateFactory | None = None,
+        out: FieldNames | None = None,
+    ) -> Stream:
+        """Aggregate the last `length` tuples, or the last `length` of time, after each `slide`."""
+        return self.window(sliding(length, slide), *args, store=store, out=out)
+
+    def persistent_aggregate(
+        self,
+        factory: StateFactory,
+        *args: AggregateArgument,
+        out: FieldNames | None = None,
+    ) -> TridentState:
+        """Aggregate all batches into one value of a state.
+
+        `persistent_aggregate(factory, [fields,] aggregator, out)`
+        """
+        return self._persist_aggregate((), factory, args, out)
+
+    def partition_persist(
+        self,
+        factory: StateFactory,
+        *args: UpdateArgument,
+        out: FieldNames | None = None,
+    ) -> TridentState:
+        """Update a state of any kind: `partition_persist(factory, [fields,] updater, out=None)`.
+
+        `out` is what the updater emits, if it does: the fields of `new_values_stream()`.
+        """
+        fields, operation, names = arguments("partition_persist", args, out, needs_out=False)
+        where = f"partition_persist({describe(operation)})"
+        updater = as_updater(operation, where)
+        wanted = self.fields if fields is None else field_names(fields)
+        inputs = self.schema.select(wanted, where=where)
+        schema = Schema.parse(names).require_types(where=where)
+        # A table without columns has no rows: keep one column.
+        return self.project(inputs.names or self.fields[:1]).update(
+            factory, Shape.OWN, inputs, schema, schema, UpdateWith(inputs.names, updater)
+        )
+
+    def state_query(
+        self,
+        state: TridentState,
+        *args: QueryArgument,
+        out: FieldNames | None = None,
+    ) -> Stream:
+        """Append what a state answers: `state_query(state, [fields,] query, out)`."""
+        fields, operation, wanted = arguments("state_query", args, out)
+        where = f"state_query({describe(operation)})"
+        if not isinstance(state, TridentState):
+            raise TopologyError(
+                f"{where} asks a state of the topology, not {state!r}; "
+                "new_static_state() makes one of a factory"
+            )
+        if state.topology is not self._topology:
+            raise TopologyError(f"{where} asks a state of another topology")
+        names = self.fields if fields is None else field_names(fields)
+        inputs = self.schema.select(names, where=where)
+        output = Schema.parse(wanted)
+        if not len(output):
+            raise TopologyError(f"{where} has no output field")
+        query = as_query(operation, len(output), where)
+        whole = getattr(query, "whole_tuples", False)
+        stored = state.tuple_types(len(output)) if whole else state.value_types(len(output))
+        known = query.output_types(inputs.types) or stored
+        output = output.fill_types(known).require_types(where=where)
+        schema = self.schema.append(output, where=where)
+        return self._add(
+            Query, where=where, schema=schema, state=state.name, fields=names, query=query,
+            out=output,
+        )  # fmt: skip
+
+    def name(self, name: str) -> Stream:
+        """Give the last operation a name, shown in plans and errors."""
+        self._topology.rename(self._node, name)
+        return self
+
+    def to_stream(self) -> Stream:
+        """Return this stream: streams and grouped streams can be used alike."""
+        return self
+
+    def update(
+        self,
+        factory: StateFactory,
+        shape: Shape,
+        keys: Schema,
+        values: Schema,
+        schema: Schema,
+        updating: Updating,
+        *,
+        shown: Schema | None = None,
+    ) -> TridentState:
+        """Add the update of a state; `shown` is how its values look to a reader."""
+        if not isinstance(factory, StateFactory):
+            raise TopologyError(f"{factory!r} is not a StateFactory; a state is made by a recipe")
+        if shape is not Shape.OWN:
+            factory = factory.bind(keys, values)
+        finisher = updating.operation if isinstance(updating, CombineInto) else None
+        finishes = finisher is not None and finisher.finishes
+        name = self._topology.add_state(factory, shape, finisher=finisher if finishes else None)
+        update = self._add(
+            Update, where=f"update of {name}", schema=schema, state=name, updating=updating
+        )
+        return TridentState(self._topology, name, keys, shown or values, update.node)
+
+    def _add(self, kind: type[Node], *, where: str, schema: Schema, **fields: Any) -> Stream:
+        return self._topology.add(kind, where, schema, [self._node], **fields)
+
+    def _mapped(self, function: Any, output: Schema, where: str, on_error: str | None) -> Stream:
+        output = _fitting(function, output, self.schema, where)
+        failing = _on_error(on_error, function, where)
+        return self._add(
+            Mapped, where=where, schema=output, fields=self.fields, operation=function,
+            on_error=failing,
+        )  # fmt: skip
+
+    def _repartition(
+        self, route: Route, *, fields: tuple[str, ...] = (), grouping: Any = None
+    ) -> Stream:
+        return self._add(
+            Repartition, where=route.value, schema=self.schema, route=route, fields=fields,
+            grouping=grouping,
+        )  # fmt: skip
+
+    def _aggregate_one(
+        self,
+        method: str,
+        args: Sequence[Any],
+        out: FieldNames | None,
+        scope: Scope,
+        group: tuple[str, ...] | None = None,
+    ) -> Stream:
+        aggregation = make_aggregation(self.schema, method, args, out)
+        return self._aggregate(method, group, [aggregation], scope)
+
+    def _extreme(self, method: str, aggregator: MinBy | MaxBy) -> Stream:
+        return self._aggregate_one(method, [aggregator], self.fields, Scope.PARTITION)
+
+    def _aggregate(
+        self,
+        method: str,
+        group: tuple[str, ...] | None,
+        aggregations: Sequence[Aggregation],
+        scope: Scope,
+        *,
+        finished: bool = True,
+    ) -> Stream:
+        operations = [each.aggregator for each in aggregations]
+        where = f"{method}({', '.join(map(describe, operations))})"
+        expressions = {is_expression(operation) for operation in operations}
+        if scope is not Scope.BATCH and True in expressions:
+            raise TopologyError(f"{where}: a Spark expression aggregates a batch, not a partition")
+        if len(expressions) > 1:
+            raise TopologyError(f"{where}: chain Spark expressions with each other only")
+        schema = self.schema.select(group or (), where=where)
+        for each in aggregations:
+            schema = schema.append(each.out if finished else value_schema(each), where=where)
+        return self._add(
+            Aggregate, where=where, schema=schema, group=group, aggregations=tuple(aggregations),
+            scope=scope, finished=finished,
+        )  # fmt: skip
+
+    def _persist_aggregate(
+        self,
+        keys: tuple[str, ...],
+        factory: StateFactory,
+        args: Sequence[Any],
+        out: FieldNames | None,
+    ) -> TridentState:
+        method = "persistent_aggregate"
+        aggregation = make_aggregation(self.schema, method, args, out)
+        aggregator = aggregation.aggregator
+        shape = Shape.MAP if keys else Shape.SNAPSHOT
+        key_schema = self.schema.select(keys, where=method)
+        schema = key_schema.append(aggregation.out, where=method)
+        if isinstance(aggregator, CombinerAggregator):
+            made = self._aggregate(
+                "aggregate", keys or None, [aggregation], Scope.BATCH, finished=False
+            )
+            values = value_schema(aggregation)
+            combine = CombineInto(keys, values.names, aggregator)
+            return made.update(
+                factory, shape, key_schema, values, schema, combine, shown=aggregation.out
+            )
+        if not isinstance(aggregator, ReducerAggregator):
+            where = f"{method}({describe(aggregator)})"
+            raise TopologyError(f"{where} needs a CombinerAggregator or ReducerAggregator")
+        wanted = keys + tuple(name for name in aggregation.fields if name not in keys)
+        reduce = ReduceInto(keys, aggregation.fields, aggregation.out.names[0], aggregator)
+        return self.project(wanted).update(
+            factory, shape, key_schema, aggregation.out, schema, reduce
+        )
+
+
+def _fitting(function: Any, output: Schema, inputs: Schema, where: str) -> Schema:
+    """Return the output fields with their types; refuse another number of expressions."""
+    if is_expression(function):
+        count = len(function) if isinstance(function, (list, tuple)) else 1
+        if count != len(output):
+            many = "one expression" if count == 1 else f"{count} expressions"
+            raise TopologyError(f"{where} is {many}, but has {len(output)} outputs")
+    return typed(function, output, inputs, where)
+
+
+def _on_error(given: str | None, operation: Any, where: str) -> str | None:
+    """Check what is to happen with a row on which an operation fails; None: as configured."""
+    if given is not None and given not in _ON_ERROR:
+        raise TopologyError(f"{where}: on_error is 'fail' or 'dead_letter', not {given!r}")
+    if given == "dead_letter" and is_expression(operation):
+        raise TopologyError(
+            f"{where} is a Spark expression, which fails for a batch and not for a row; use a "
+            "Python function, or an expression that cannot fail such as try_cast or try_divide"
+        )
+    return given
