@@ -133,7 +133,7 @@ def test_a_tick_that_raises_fails_nothing():
 def slow(monkeypatch) -> SimpleNamespace:
     """Time that passes only while bolts work: `slow.by(seconds)`."""
     passed = SimpleNamespace(now=0.0, monotonic=lambda: passed.now)
-    for module in ("waves.bolts", "waves.over_waves", "testing.waves"):
+    for module in ("waves.bolts", "waves.over_waves", "testing._waves"):
         monkeypatch.setattr(f"waterspout.{module}.time", passed)
     times.clear()
     times.append(passed)

@@ -165,7 +165,7 @@ def test_tuples_from_one_task_to_another_keep_their_order_over_cut_waves(
 ):
     passed = SimpleNamespace(now=0.0, monotonic=lambda: passed.now)
     times.append(passed)
-    for module in ("waves.bolts", "waves.over_waves", "testing.waves"):
+    for module in ("waves.bolts", "waves.over_waves", "testing._waves"):
         monkeypatch.setattr(f"waterspout.{module}.time", passed)
     feeder = FeederSpout("n")
     builder = TopologyBuilder()

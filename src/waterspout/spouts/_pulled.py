@@ -24,7 +24,7 @@ from waterspout.topology._builder import SpoutDeclarer
 from waterspout.topology._component import DEFAULT_STREAM, Spout, StreamSchema
 from waterspout.topology._graph import Topology
 from waterspout.topology._pickling import require_picklable
-from waterspout.topology._ports import Outlet
+from waterspout.topology._ports import Outlet, Port
 from waterspout.waves.spouts import PulledSpout, TaskSettings
 
 __all__ = ["PulledSource"]
@@ -94,9 +94,10 @@ class _Batch:
 class _Puller(PulledSpout):
     """A spout task whose tuples are not sent to bolts but taken as rows."""
 
-    def _outlets(self) -> dict[str, Outlet]:
+    def _port(self) -> Port:
         names = self._topology.fields[self.component][DEFAULT_STREAM]
-        return {DEFAULT_STREAM: Outlet(DEFAULT_STREAM, names, lambda _: _HERE)}
+        outlet = Outlet(DEFAULT_STREAM, names, lambda _: _HERE)
+        return Port(self.component, {DEFAULT_STREAM: outlet}, report=self._report)
 
     def take(self) -> _Batch:
         """Return what was emitted since the last time."""

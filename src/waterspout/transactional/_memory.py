@@ -43,6 +43,12 @@ class _Memory(Component):
         self.take = take
         self.disabled: set[int] = set()
 
+    def after(self, partition: int, last: Any) -> Any:
+        """Return the range behind another one; a subclass may take more or fewer rows."""
+        start = 0 if last is None else last[0] + last[1]
+        count = min(self.take, len(self.rows[partition]) - start)
+        return [start, count] if count > 0 else None
+
     def span(self, metadata: Any) -> tuple[int, int]:
         """Return where a range begins and ends, for `check_emitter`."""
         start, count = metadata
@@ -92,10 +98,8 @@ class _Ranges(PartitionCoordinator, PartitionEmitter, OpaqueEmitter):
         return len(self._spout.rows)
 
     def next_metadata(self, txid: int, partition: int, last: Any) -> Any:
-        spout = self._spout
-        start = 0 if last is None else last[0] + last[1]
-        count = min(spout.take, len(spout.rows[partition]) - start)
-        return [start, count] if count > 0 and partition not in spout.disabled else None
+        down = partition in self._spout.disabled
+        return None if down else self._spout.after(partition, last)
 
     def emit_partition_batch(
         self, attempt: TransactionAttempt, collector: BatchCollector, partition: int, metadata: Any
