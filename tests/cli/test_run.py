@@ -67,6 +67,8 @@ def start(*arguments: str, cwd: Path) -> subprocess.Popen[str]:
     )
 
 
+# The demo runs such a file with the same command, each time.
+@pytest.mark.soak
 def test_the_example_counts_its_words_and_ends(place):
     arguments = ("run", str(EXAMPLES / "word_count.py"), "--until-idle", "--log-file", "spark.log")
 

@@ -133,6 +133,7 @@ def pause_between_transactions(child: subprocess.Popen, folder: Path) -> None:
                 return
 
 
+@pytest.mark.soak
 def test_a_paused_driver_that_was_taken_over_changes_nothing(tmp_path):
     write_sentences(tmp_path, files=3)
     hang = {"point": "write.before", "action": "hang", "where": {"txid": 2}}

@@ -59,6 +59,7 @@ def test_the_global_count(spark, monkeypatch, tmp_path):
         assert db.execute("SELECT txid, value FROM total").fetchall() == [(3, 19)]
 
 
+@pytest.mark.soak
 def test_words_and_their_buckets_in_two_files_through_killed_workers(spark, monkeypatch, tmp_path):
     module = load("transactional_words", monkeypatch, tmp_path)
     # Killed after the words were written, and after the buckets were.

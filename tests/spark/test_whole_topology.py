@@ -49,7 +49,7 @@ def go_on(tmp_path, spark, batches, *, by_tasks):
 @pytest.mark.parametrize(
     ("points", "by_tasks"),
     [
-        pytest.param(SOME, False, id="driver"),
+        soaked(SOME, False, id="driver"),
         pytest.param(["write.after"], True, id="tasks"),
         soaked(["metadata.after", "mark.after"], False, id="driver, more"),
         soaked(BATCH_POINTS, True, id="all"),
