@@ -53,7 +53,7 @@ def tried(mutant: Mutant) -> Verdict:
     with tempfile.TemporaryDirectory(prefix="waterspout-mutant-") as folder:
         copy = Path(folder) / "src"
         shutil.copytree(ROOT / "src", copy, ignore=shutil.ignore_patterns("__pycache__"))
-        file = copy / "waterspout" / mutant.file
+        file = Path(folder) / PACKAGE / mutant.file
         text = file.read_text(encoding="utf-8")
         found = text.count(mutant.old)
         if found != 1:
