@@ -770,7 +770,7 @@ def test_a_first_run_on_a_read_only_disk_asks_for_another_place(small_disk):
     make("ro")
 
     with pytest.raises(
-        StoreError, match=r"Read-only file system\. Choose another place with WATER"
+        StoreError, match=r"Read-only file system\. Choose another folder with WATER"
     ):
         EmbeddedStore(place / "home", TOPOLOGY).acquire(FINGERPRINT)
 
@@ -827,7 +827,7 @@ def test_the_store_of_another_user_is_told_with_its_remedy(open_place):
 def test_a_home_that_is_a_file_is_told_with_its_remedy(tmp_path):
     (tmp_path / "home").write_text("")
 
-    with pytest.raises(StoreError, match="Choose another place with WATERSPOUT_HOME"):
+    with pytest.raises(StoreError, match="Choose another folder with WATERSPOUT_HOME"):
         EmbeddedStore(tmp_path / "home", TOPOLOGY).acquire(FINGERPRINT)
 
 
@@ -837,7 +837,7 @@ def test_a_file_system_without_hard_links_is_refused_and_left_clean(store, monke
 
     monkeypatch.setattr(os, "link", link)
 
-    with pytest.raises(StoreError, match=r"Operation not permitted\. Choose another place"):
+    with pytest.raises(StoreError, match=r"Operation not permitted\. Choose another folder"):
         store.acquire(FINGERPRINT)
 
     assert list(store.folder.iterdir()) == []

@@ -329,7 +329,7 @@ class EmbeddedStore(CoordinationStore):
             self._close()
             raise StoreError(
                 f"the coordination store {self._path} cannot be used: {error.strerror or error}. "
-                "Choose another place with WATERSPOUT_HOME or Config(home=...)."
+                "Choose another folder with WATERSPOUT_HOME or Config(home=...)."
             ) from error
 
 

@@ -64,5 +64,5 @@ def _check_home(conf: Config) -> None:
     if reason is not None:
         raise StoreError(
             f"the waterspout home {conf.home_path()} cannot be used: {reason}. Choose another "
-            "place with WATERSPOUT_HOME or the option home."
+            "folder with WATERSPOUT_HOME or the option home."
         )

@@ -197,5 +197,5 @@ class Home:
     def _unusable(self, error: OSError) -> StoreError:
         return StoreError(
             f"the folder {self.folder} cannot be used: {error.strerror or error}. Choose another "
-            "place with WATERSPOUT_HOME or Config(home=...)."
+            "folder with WATERSPOUT_HOME or Config(home=...)."
         )

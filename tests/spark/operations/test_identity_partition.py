@@ -1,4 +1,4 @@
-"""`identity_partition`: every tuple stays on its partition; as many behind as before."""
+"""`identity_partition`: every tuple stays on its partition, and so does their number."""
 
 from __future__ import annotations
 
