@@ -345,7 +345,10 @@ class Watcher:
             case BatchEmitted(attempt=attempt):
                 self._world.attempts.append((attempt.txid, attempt.attempt_id))
             case BatchCommitted():
-                self._check(event)
+                try:
+                    self._check(event)
+                except Exception as error:  # the run only logs what a listener raises
+                    self._world.wrong.append(f"the check of {event.attempt} raised {error!r}")
 
     def _check(self, event: BatchCommitted) -> None:
         world = self._world
