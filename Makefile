@@ -11,6 +11,9 @@ ARGS ?=
 # (tests/budget.py knows them).
 PARALLEL ?= -n 2 --dist loadfile --no-loadscope-reorder
 
+# Only these can have tests on Spark: the others need not be collected again.
+SPARK_FILES = $(shell grep -rl --include='test_*.py' 'mark\.spark' tests)
+
 PY := .venv/bin/python
 PYTEST := $(PY) -m pytest
 STAMP := .venv/.installed
@@ -47,7 +50,7 @@ test: check-java $(STAMP) ## Run the tests, fast ones first, then those on Spark
 	@$(PYTEST) -m 'not spark and not soak' $(PARALLEL) $(ARGS); fast=$$?; \
 	case $$fast in 0|$(NONE_OK)) ;; *) exit $$fast ;; esac; \
 	$(PY) -m tests.spark.jvm; \
-	$(PYTEST) -m 'spark and not soak' $(PARALLEL) $(ARGS); spark=$$?; \
+	$(PYTEST) -m 'spark and not soak' $(PARALLEL) $(ARGS) $(SPARK_FILES); spark=$$?; \
 	case $$spark in $(NONE_OK)) exit $$fast ;; *) exit $$spark ;; esac
 
 test-fast: $(STAMP) ## Run the tests that need no Spark
@@ -58,7 +61,7 @@ soak: check-java $(STAMP) ## Run the long random tests, forty minutes at most
 	@$(PYTEST) -m 'soak and not spark' --timeout=2100 $(PARALLEL) $(ARGS); quick=$$?; \
 	case $$quick in 0|$(NONE_OK)) ;; *) exit $$quick ;; esac; \
 	$(PY) -m tests.spark.jvm; \
-	$(PYTEST) -m 'soak and spark' --timeout=2100 $(PARALLEL) $(ARGS); spark=$$?; \
+	$(PYTEST) -m 'soak and spark' --timeout=2100 $(PARALLEL) $(ARGS) $(SPARK_FILES); spark=$$?; \
 	case $$spark in $(NONE_OK)) exit $$quick ;; *) exit $$spark ;; esac
 
 mutants: check-java $(STAMP) ## Break one rule after the other and see the tests fail (ARGS=word)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import pytest
 
+from tests.soaking import soaked
 from tests.trident.support import capture, finish
 from waterspout import Config, faults
 from waterspout._schema import Schema
@@ -34,7 +35,8 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(120)]
 
 SENTENCES = ["the cow jumped over the moon", "the man went to the store", "to be or not to be"]
 COUNTS = Counter(" ".join(SENTENCES).split())
-both_ways = pytest.mark.parametrize("where", ["driver", "tasks"])
+# By driver is how the tests of all operations commit.
+both_ways = pytest.mark.parametrize("where", [soaked("driver", id="driver"), "tasks"])
 
 
 def conf(where, **more):
