@@ -86,6 +86,11 @@ class TestCassandraWithASingleWriter(
 ):
     mode = "single_writer"
 
+    def test_an_attempt_that_meets_the_late_write_of_a_zombie_counts_all_the_same(self):
+        pytest.skip(
+            "a single writer does not compare; tests/state/test_cassandra.py has its zombies"
+        )
+
 
 class OverABadNetwork(Cassandra):
     @pytest.fixture(autouse=True)
