@@ -874,7 +874,8 @@ def test_a_store_stays_small_over_100_000_batches(store, home, save_every):
 
     assert ledger.current == 100_001
     assert EmbeddedStore(home, TOPOLOGY).peek() == ledger
-    assert sum(path.stat().st_size for path in store.folder.iterdir()) < 64 * 1024
+    # What the last thousand batches held is kept, for `waterspout state explain`.
+    assert sum(path.stat().st_size for path in store.folder.iterdir()) < 192 * 1024
 
 
 def test_a_store_shrinks_back_to_use_after_a_large_batch(store):
