@@ -24,6 +24,7 @@ HEAD = "state/_head.py"
 PROTOCOL = "coordination/commit_protocol.py"
 FOREACH_BATCH = "state/_foreach_batch.py"
 LEASE = "coordination/lease.py"
+VERDICTS = "trident/plan/verdicts.py"
 
 MUTANTS = (
     Mutant(
@@ -276,5 +277,26 @@ MUTANTS = (
         "                    store.save(self._ledger)\n"
         "                    continue\n",
         ("tests/coordination/test_log_tasks.py", "tests/spouts/test_positions.py"),
+    ),
+    Mutant(
+        "verdicts: a replay may ask a transactional state of its own topology",
+        VERDICTS,
+        "if update is None or spec.factory.kind is not StateKind.TRANSACTIONAL:",
+        "if True:",
+        ("tests/trident/test_explain.py", "tests/semantics/test_asking.py"),
+    ),
+    Mutant(
+        "verdicts: what an updater emits of a transactional state is exact",
+        VERDICTS,
+        "if isinstance(update.updating, UpdateWith) and kind is StateKind.TRANSACTIONAL:",
+        "if False:",
+        ("tests/trident/test_explain.py", "tests/semantics/test_asking.py"),
+    ),
+    Mutant(
+        "verdicts: a static state never changes",
+        VERDICTS,
+        "if isinstance(node, Query) and plan.states[node.state].static:",
+        "if False:",
+        ("tests/trident/test_explain.py", "tests/semantics/test_asking.py"),
     ),
 )

@@ -17,7 +17,7 @@ from waterspout.spouts._reads import RowsRead
 from waterspout.state import MemoryMapState, StateKind
 from waterspout.testing import MemoryLog
 from waterspout.trident import Sum, TridentTopology
-from waterspout.trident.plan.plan import exactly_once
+from waterspout.trident.plan.verdicts import exactly_once
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(120)]
 

@@ -19,6 +19,8 @@ from waterspout.trident import (
     MapGet,
     Negate,
     ReducerAggregator,
+    SnapshotGet,
+    StateUpdater,
     TridentTopology,
     arrow_function,
     expr,
@@ -65,6 +67,16 @@ class Last(ReducerAggregator[int]):
 
 class LuckyLast(Last):
     deterministic = False
+
+
+class CountUp(StateUpdater):
+    """Reads, then writes: what it emits of a transactional state counts a replay twice."""
+
+    def update_state(self, state, tuples, collector):
+        for row in tuples:
+            (count,) = state.multi_get([row.values])
+            state.multi_put([row.values], [(count or 0) + 1])
+            collector.emit((row["word"], (count or 0) + 1))
 
 
 class LuckyGet(MapGet):
@@ -223,49 +235,134 @@ def test_a_state_fed_by_new_values_of_an_exact_state_is_exact(second):
     )
 
 
-def test_answers_of_a_transactional_state_may_differ_in_a_replay():
-    # A transactional state has no value from before a lost attempt: the query may see its own.
+def asks(first, second, *, behind=False):
+    """Count words into a state, ask it (before the update, or behind it), and count the answers."""
     topology = TridentTopology("asks")
     stream = rows(topology)
-    first = stream.group_by("word").persistent_aggregate(
-        MemoryMapState(StateKind.TRANSACTIONAL, "a"), Count(), out="count"
+    counts = stream.group_by("word").persistent_aggregate(
+        MemoryMapState(first, "a"), Count(), out="count"
     )
-    asked = stream.state_query(first, "word", MapGet(), out="before bigint")
-    asked.group_by("before").persistent_aggregate(
-        MemoryMapState(StateKind.TRANSACTIONAL, "b"), Count(), out="count"
-    )
-
-    assert said(topology)[1] == (
-        "state2 (memory:b): not exactly-once: state_query(MapGet) asks state1, which may show a "
-        "lost attempt's values, the state is transactional"
-    )
+    asked = counts.new_values_stream() if behind else stream
+    asked = asked.state_query(counts, "word", MapGet(), out="found bigint")
+    asked.group_by("found").persistent_aggregate(MemoryMapState(second, "b"), Count(), out="count")
+    return topology
 
 
-def test_answers_of_an_opaque_state_are_the_same_in_a_replay():
+@pytest.mark.parametrize("second", [StateKind.OPAQUE, StateKind.TRANSACTIONAL])
+def test_what_asks_a_transactional_state_that_is_updated_too_is_not_exact(second):
+    # It has no value from before a lost attempt, so a replay is answered by its own batch.
+    topology = asks(StateKind.TRANSACTIONAL, second)
+    why = (
+        "state_query(MapGet) asks state1, a transactional state that is updated here too, and may "
+        "find values there that a lost attempt at the same batch wrote"
+    )
+
+    assert said(topology) == [
+        "state1 (memory:a): exactly-once: spout 'log' is transactional, the state is transactional",
+        f"state2 (memory:b): not exactly-once: {why}",
+    ]
+    with pytest.raises(TopologyError) as refused:
+        refuse_weak(topology.plan())
+    assert str(refused.value) == (
+        f"strict=True refuses state2: not exactly-once, because {why}. Make state1 opaque: it "
+        "keeps the values from before the batch, or leave strict off."
+    )
+
+
+def test_what_follows_from_such_answers_is_not_exact_either():
     topology = TridentTopology("asks")
     stream = rows(topology)
-    first = stream.group_by("word").persistent_aggregate(
-        MemoryMapState(StateKind.OPAQUE, "a"), Count(), out="count"
+    counts = stream.persistent_aggregate(memory(StateKind.TRANSACTIONAL), Count(), out="count")
+    asked = stream.state_query(counts, SnapshotGet(), out="before bigint")
+    second = asked.group_by("before").persistent_aggregate(
+        MemoryMapState(StateKind.OPAQUE, "b"), Count(), out="n"
     )
-    asked = stream.state_query(first, "word", MapGet(), out="before bigint")
-    asked.group_by("before").persistent_aggregate(
-        MemoryMapState(StateKind.TRANSACTIONAL, "b"), Count(), out="count"
+    second.new_values_stream().persistent_aggregate(
+        MemoryMapState(StateKind.OPAQUE, "c"), Count(), out="changes"
     )
+
+    assert ": not exactly-once: state_query(SnapshotGet) asks state1" in said(topology)[1]
+    assert said(topology)[2] == (
+        "state3 (memory:c): not exactly-once: it follows from state2, which is not exactly-once"
+    )
+
+
+def test_a_state_that_asks_none_is_exact_beside_one_that_does():
+    topology = asks(StateKind.TRANSACTIONAL, StateKind.OPAQUE)
+    rows(topology, spout_id="other").group_by("word").persistent_aggregate(
+        MemoryMapState(StateKind.TRANSACTIONAL, "c"), Count(), out="n"
+    )
+
+    assert said(topology)[2] == (
+        "state3 (memory:c): exactly-once: spout 'other' is transactional, the state is "
+        "transactional"
+    )
+
+
+def test_answers_of_a_state_that_is_not_exact_are_not_exact():
+    assert said(asks(StateKind.NON_TRANSACTIONAL, StateKind.OPAQUE))[1] == (
+        "state2 (memory:b): not exactly-once: it follows from state1, which is not exactly-once"
+    )
+
+
+@pytest.mark.parametrize("second", [StateKind.OPAQUE, StateKind.TRANSACTIONAL])
+def test_answers_of_an_opaque_state_are_the_same_in_a_replay(second):
+    assert ": exactly-once: " in said(asks(StateKind.OPAQUE, second))[1]
+
+
+@pytest.mark.parametrize("first", [StateKind.OPAQUE, StateKind.TRANSACTIONAL])
+def test_answers_behind_the_update_are_the_same_in_a_replay(first):
+    topology = asks(first, StateKind.TRANSACTIONAL, behind=True)
 
     assert ": exactly-once: " in said(topology)[1]
 
 
-def test_a_static_state_promises_nothing_and_is_not_asked_to():
+@pytest.mark.parametrize(
+    ("kind", "word"),
+    [(StateKind.OPAQUE, "exactly-once"), (StateKind.TRANSACTIONAL, "not exactly-once")],
+)
+def test_a_static_state_may_change_so_what_asks_it_counts_as_opaque(kind, word):
     topology = TridentTopology("static")
     static = topology.new_static_state(MemoryMapState(StateKind.NON_TRANSACTIONAL, "s"))
     stream = rows(topology).state_query(static, "word", MapGet(), out="found bigint")
-    stream.group_by("word").persistent_aggregate(
-        MemoryMapState(StateKind.OPAQUE, "a"), Count(), out="count"
-    )
+    stream.group_by("word").persistent_aggregate(MemoryMapState(kind, "a"), Count(), out="count")
 
     assert said(topology) == [
-        "state2 (memory:a): exactly-once: spout 'log' is transactional, the state is opaque"
+        f"state2 (memory:a): {word}: state_query(MapGet) asks state1, a static state, which may "
+        f"change between attempts, the state is {kind.value}"
     ]
+
+
+def test_a_static_state_that_the_topology_updates_is_not_asked_as_one():
+    topology = TridentTopology("static")
+    table = MemoryMapState(StateKind.OPAQUE, "a")
+    stream = rows(topology)
+    stream.group_by("word").persistent_aggregate(table, Count(), out="count")
+    static = topology.new_static_state(table)
+    stream.state_query(static, "word", MapGet(), out="found bigint").persistent_aggregate(
+        MemoryMapState(StateKind.OPAQUE, "b"), Count(), out="count"
+    )
+
+    assert said(topology)[1] == (
+        "state3 (memory:b): not exactly-once: state_query(MapGet) asks state2 as a static state, "
+        "but it is state1, which is updated here: the answers may hold the batch itself, or lack "
+        "those before it"
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "word"),
+    [(StateKind.OPAQUE, "exactly-once"), (StateKind.TRANSACTIONAL, "not exactly-once")],
+)
+def test_what_an_updater_emits_may_come_of_what_it_reads(kind, word):
+    topology = TridentTopology("emits")
+    table = MemoryMapState(kind, "a")
+    state = rows(topology).partition_persist(table, "word", CountUp(), out="word string, n bigint")
+    state.new_values_stream().persistent_aggregate(
+        MemoryMapState(StateKind.OPAQUE, "b"), Count(), out="count"
+    )
+
+    assert f"state2 (memory:b): {word}: " in said(topology)[1]
 
 
 def test_explain_prints_the_plan_its_phases_and_the_guarantees():

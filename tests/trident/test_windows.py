@@ -21,6 +21,7 @@ from waterspout.state import MemoryMapState, StateFactory
 from waterspout.state.sqlite import SQLiteState
 from waterspout.testing import FixedBatchSpout, LocalRun, MemoryLog, run_in_process
 from waterspout.trident import Average, Count, Sum, TridentTopology
+from waterspout.trident.plan.verdicts import verdict_of
 from waterspout.trident.windowing.config import (
     SlidingCountWindow,
     SlidingDurationWindow,
@@ -168,7 +169,7 @@ def test_a_window_is_named_exactly_once_behind_any_spout_that_can_replay():
 
         plan = topology.plan()
 
-        assert plan.guarantee(plan.updates["state1"])[0]
+        assert verdict_of(plan, plan.updates["state1"]).exact
 
 
 def test_what_follows_from_a_window_by_count_needs_an_opaque_state():
@@ -178,9 +179,9 @@ def test_what_follows_from_a_window_by_count_needs_an_opaque_state():
 
     plan = topology.plan()
 
-    exact, why = plan.guarantee(plan.updates["state2"])
-    assert not exact
-    assert "window(Count) in state1 is by count: it goes by the order of tuples" in why
+    verdict = verdict_of(plan, plan.updates["state2"])
+    assert not verdict.exact
+    assert "window(Count) in state1 is by count: it goes by the order of tuples" in verdict.why
 
 
 KINDS = {

@@ -10,6 +10,7 @@ from waterspout.trident.plan.graph import printable
 from waterspout.trident.plan.nodes import Query, Update
 from waterspout.trident.plan.notes import NodeNotes, notes_of
 from waterspout.trident.plan.plan import Phase, Plan
+from waterspout.trident.plan.verdicts import verdict_of
 
 __all__ = ["explain", "explain_as", "guarantees", "refuse_weak"]
 
@@ -51,10 +52,10 @@ def guarantees(plan: Plan) -> list[str]:
     for node in plan.nodes:
         if isinstance(node, Update):
             spec = plan.states[node.state]
-            exact, why = plan.guarantee(node)
-            word = "exactly-once" if exact else "not exactly-once"
+            verdict = verdict_of(plan, node)
+            word = "exactly-once" if verdict.exact else "not exactly-once"
             location = spec.factory.location() or type(spec.factory).__name__
-            lines.append(f"{node.state} ({location}): {word}: {why}")
+            lines.append(f"{node.state} ({location}): {word}: {verdict.why}")
             if spec.factory.weakness is not None:
                 lines.append(f"  but: {spec.factory.weakness}")
     return lines
@@ -62,12 +63,12 @@ def guarantees(plan: Plan) -> list[str]:
 
 def refuse_weak(plan: Plan) -> None:
     """Refuse a plan with a state that is not exactly-once."""
-    for node in plan.nodes:
-        if isinstance(node, Update) and not plan.guarantee(node)[0]:
+    for node in plan.updates.values():
+        verdict = verdict_of(plan, node)
+        if not verdict.exact:
             raise TopologyError(
-                f"strict=True refuses {node.state}: not exactly-once, because "
-                f"{plan.guarantee(node)[1]}. Use an opaque state (and a spout that can replay), or "
-                "leave strict off."
+                f"strict=True refuses {node.state}: not exactly-once, because {verdict.why}. "
+                f"{verdict.remedy}, or leave strict off."
             )
 
 

@@ -11,6 +11,7 @@ from waterspout.trident.plan.costs import case_name, cases, cost_of
 from waterspout.trident.plan.nodes import Node, Query, Update
 from waterspout.trident.plan.notes import NodeNotes, notes_of
 from waterspout.trident.plan.plan import Phase, Plan
+from waterspout.trident.plan.verdicts import verdict_of
 
 __all__ = ["Edge", "Flow", "Graph", "Vertex", "graph_of", "printable"]
 
@@ -106,7 +107,7 @@ def _node(notes: NodeNotes) -> Vertex:
 def _state(plan: Plan, name: str) -> Vertex:
     spec = plan.states[name]
     update = plan.updates.get(name)
-    exact = None if update is None else plan.guarantee(update)[0]
+    exact = None if update is None else verdict_of(plan, update).exact
     promise = {True: "exactly-once", False: "not exactly-once", None: "only read"}[exact]
     spread = "1 partition" if spec.partitions == 1 else f"{spec.partitions} partitions"
     location = spec.factory.location() or type(spec.factory).__name__

@@ -10,12 +10,10 @@ from typing import Any
 
 from waterspout._schema import Schema
 from waterspout.errors import TopologyError
-from waterspout.spouts._base import SpoutKind
-from waterspout.state._base import StateFactory, StateKind
+from waterspout.state._base import StateFactory
 from waterspout.trident.operations.contracts import CombinerAggregator
 from waterspout.trident.plan.nodes import (
     Aggregate,
-    Isolated,
     Node,
     Query,
     Scope,
@@ -30,7 +28,6 @@ __all__ = [
     "Shape",
     "StateSpec",
     "ancestors",
-    "exactly_once",
 ]
 
 
@@ -222,54 +219,6 @@ class Plan:
         }
         return {**spouts, **states}
 
-    def spout_kind(self, node: Node) -> tuple[SpoutKind, str]:
-        """Return the weakest kind among the sources of a node, and what makes it so."""
-        above = [*ancestors(node), node]
-        kinds = [(n.spout.kind, f"spout {n.spout_id!r}") for n in above if isinstance(n, Source)]
-        for order in (SpoutKind.NON_TRANSACTIONAL, SpoutKind.OPAQUE):
-            for kind, why in kinds:
-                if kind is order:
-                    return kind, f"{why} is {kind.value}"
-        for n in above:
-            if reason := self._why_it_varies(n):
-                return SpoutKind.OPAQUE, reason
-        return SpoutKind.TRANSACTIONAL, f"{kinds[0][1]} is transactional" if kinds else "no spout"
-
-    def guarantee(self, update: Update) -> tuple[bool, str]:
-        """Return whether a state's updates are exactly-once, and why."""
-        for node in ancestors(update):
-            source = self.updates.get(getattr(node, "state", ""))
-            if source is not None and not self.guarantee(source)[0]:
-                return False, f"it follows from {source.state}, which is not exactly-once"
-        state = self.states[update.state].factory.kind
-        spout, why = self.spout_kind(update)
-        return exactly_once(spout, state), f"{why}, the state is {_kind_name(state)}"
-
-    def _why_it_varies(self, node: Node) -> str | None:
-        """Say why a node's output may differ between attempts at one batch, if it may."""
-        for operation in node.operations:
-            # A Column answers to every name, with a Column.
-            if getattr(operation, "deterministic", True) is False:
-                reason = getattr(operation, "varies", "is declared not deterministic")
-                return f"{node.title} {reason}"
-        if isinstance(node, Isolated):
-            return f"{next(filter(None, node.addresses))} puts bad rows aside"
-        if getattr(node, "on_error", None) == "dead_letter":
-            return f"{node.title} puts bad rows aside"
-        if isinstance(node, Query) and node.state in self.updates:
-            kind = self.states[node.state].factory.kind
-            if kind is not StateKind.OPAQUE:
-                # Only an opaque state can still show what was there before a lost attempt.
-                return f"{node.title} asks {node.state}, which may show a lost attempt's values"
-        return None
-
-
-def exactly_once(spout: SpoutKind, state: StateKind | None) -> bool:
-    """Look a pair up in the matrix of spouts and states."""
-    if spout is SpoutKind.TRANSACTIONAL:
-        return state in (StateKind.TRANSACTIONAL, StateKind.OPAQUE)
-    return spout is SpoutKind.OPAQUE and state is StateKind.OPAQUE
-
 
 def ancestors(node: Node) -> list[Node]:
     """Return all nodes that a node follows from."""
@@ -291,7 +240,3 @@ def _in_a_circle(left: Iterable[Node]) -> str:
         f"that comes after another of them: {', '.join(asked)}. Ask one of the states before the "
         "updates."
     )
-
-
-def _kind_name(kind: StateKind | None) -> str:
-    return "the user's own, and promises nothing" if kind is None else kind.value

@@ -1,0 +1,144 @@
+"""Whether a state is exactly-once, and why. Pure functions of a plan.
+
+Two questions about everything that a state follows from. Can it *vary* between two attempts at a
+batch? Then only an opaque state can take the lost attempt back. Can a replay be *wrong*, because
+it sees what the lost attempt has written? Then no state behind it is exact.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from waterspout.spouts._base import SpoutKind
+from waterspout.state._base import StateKind
+from waterspout.trident.plan.nodes import (
+    Isolated,
+    NewValues,
+    Node,
+    Query,
+    Source,
+    Update,
+    UpdateWith,
+)
+from waterspout.trident.plan.plan import Plan, StateSpec, ancestors
+
+__all__ = ["Verdict", "exactly_once", "verdict_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Whether a state's updates are exactly-once, why, and what to do if they are not."""
+
+    exact: bool
+    why: str
+    remedy: str = "Use an opaque state (and a spout that can replay)"
+
+
+def verdict_of(plan: Plan, update: Update) -> Verdict:
+    """Judge the state of an update."""
+    above = [*ancestors(update), update]
+    for node in above:
+        if wrong := _why_it_is_wrong(plan, node):
+            return wrong
+        source = plan.updates.get(getattr(node, "state", ""))
+        if source is None or source is update:
+            continue
+        before = verdict_of(plan, source)
+        if not before.exact:
+            why = f"it follows from {source.state}, which is not exactly-once"
+            return Verdict(False, why, before.remedy)
+    state = plan.states[update.state].factory.kind
+    spout, why = _spout_kind(plan, above)
+    return Verdict(exactly_once(spout, state), f"{why}, the state is {_kind_name(state)}")
+
+
+def exactly_once(spout: SpoutKind, state: StateKind | None) -> bool:
+    """Look a pair up in the matrix of spouts and states."""
+    if spout is SpoutKind.TRANSACTIONAL:
+        return state in (StateKind.TRANSACTIONAL, StateKind.OPAQUE)
+    return spout is SpoutKind.OPAQUE and state is StateKind.OPAQUE
+
+
+def _spout_kind(plan: Plan, above: list[Node]) -> tuple[SpoutKind, str]:
+    """Return the weakest kind among the sources of a state, and what makes it so."""
+    kinds = [(n.spout.kind, f"spout {n.spout_id!r}") for n in above if isinstance(n, Source)]
+    for order in (SpoutKind.NON_TRANSACTIONAL, SpoutKind.OPAQUE):
+        for kind, why in kinds:
+            if kind is order:
+                return kind, f"{why} is {kind.value}"
+    for node in above:
+        if reason := _why_it_varies(plan, node):
+            return SpoutKind.OPAQUE, reason
+    return SpoutKind.TRANSACTIONAL, f"{kinds[0][1]} is transactional" if kinds else "no spout"
+
+
+def _why_it_varies(plan: Plan, node: Node) -> str | None:
+    """Say why a node's output may differ between attempts at one batch, if it may."""
+    for operation in node.operations:
+        # A Column answers to every name, with a Column.
+        if getattr(operation, "deterministic", True) is False:
+            reason = getattr(operation, "varies", "is declared not deterministic")
+            return f"{node.title} {reason}"
+    if isinstance(node, Isolated):
+        return f"{next(filter(None, node.addresses))} puts bad rows aside"
+    if getattr(node, "on_error", None) == "dead_letter":
+        return f"{node.title} puts bad rows aside"
+    if isinstance(node, Query) and plan.states[node.state].static:
+        return f"{node.title} asks {node.state}, a static state, which may change between attempts"
+    return None
+
+
+def _why_it_is_wrong(plan: Plan, node: Node) -> Verdict | None:
+    """Say why a node may see, in a replay, what the lost attempt has written; None: it does not.
+
+    Only an opaque state still has the values from before its last batch.
+    """
+    if isinstance(node, Query):
+        return _why_an_answer_is_wrong(plan, node)
+    if isinstance(node, NewValues) and isinstance(node.parents[0], Update):
+        update = node.parents[0]
+        kind = plan.states[update.state].factory.kind
+        if isinstance(update.updating, UpdateWith) and kind is StateKind.TRANSACTIONAL:
+            why = f"what {update.title} emits may come of values there {_LOST}"
+            return Verdict(False, why, f"Make {update.state} opaque")
+    return None
+
+
+def _why_an_answer_is_wrong(plan: Plan, query: Query) -> Verdict | None:
+    spec = plan.states[query.state]
+    if spec.static:
+        same = _updated_at_the_place_of(plan, spec)
+        if same is None:
+            return None
+        why = (
+            f"{query.title} asks {spec.name} as a static state, but it is {same}, which is updated "
+            "here: the answers may hold the batch itself, or lack those before it"
+        )
+        return Verdict(False, why, f"Ask {same} itself, whose answers hold the batches before")
+    update = plan.updates.get(query.state)
+    if update is None or spec.factory.kind is not StateKind.TRANSACTIONAL:
+        return None
+    if update in ancestors(query):
+        return None  # all of this batch is in the answers, in a replay too
+    return Verdict(
+        False,
+        f"{query.title} asks {query.state}, a transactional state that is updated here too, and "
+        f"may find values there {_LOST}",
+        f"Make {query.state} opaque: it keeps the values from before the batch",
+    )
+
+
+_LOST = "that a lost attempt at the same batch wrote"
+
+
+def _updated_at_the_place_of(plan: Plan, static: StateSpec) -> str | None:
+    """Return the state that is updated where a static one is read, if there is one."""
+    location = static.factory.location()
+    for name in plan.updates:
+        if location is not None and plan.states[name].factory.location() == location:
+            return name
+    return None
+
+
+def _kind_name(kind: StateKind | None) -> str:
+    return "the user's own, and promises nothing" if kind is None else kind.value
