@@ -298,5 +298,17 @@ MUTANTS = (
         "if isinstance(node, Query) and plan.states[node.state].static:",
         "if False:",
         ("tests/trident/test_explain.py", "tests/semantics/test_asking.py"),
+        "kit: a run in process keeps no list of files",
+        "coordination/embedded.py",
+        "    def folder(self) -> Path:\n        return self._folder\n",
+        "    def folder(self) -> Path | None:  # type: ignore[override]\n        return None\n",
+        ("tests/testing/test_engine.py",),
+    ),
+    Mutant(
+        "kit: a run in process is not checked before it starts",
+        "testing/_local.py",
+        "        check_plan(self.plan, conf)\n",
+        "",
+        ("tests/testing/test_engine.py",),
     ),
 )

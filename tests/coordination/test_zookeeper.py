@@ -34,6 +34,7 @@ from waterspout.coordination import zookeeper, zookeeper_records
 from waterspout.coordination.embedded import EmbeddedStore
 from waterspout.coordination.factory import ZOOKEEPER_AUTH
 from waterspout.coordination.lease import this_process
+from waterspout.coordination.preflight import prepare
 from waterspout.coordination.store import MemoryCoordinationStore
 from waterspout.coordination.zookeeper import ZooKeeperStore
 from waterspout.coordination.zookeeper_records import Home, Owner, pack, unpack
@@ -50,7 +51,6 @@ from waterspout.errors import (
     StoreError,
     TopologyError,
 )
-from waterspout.spark.preflight import prepare
 from waterspout.spouts._base import SpoutKind
 from waterspout.spouts.files import FileSpout
 from waterspout.state import MemoryMapState, StateKind
@@ -1288,7 +1288,7 @@ def test_a_driver_without_the_list_of_files_is_refused(conf, tmp_path, monkeypat
         monkeypatch.setenv("WATERSPOUT_HOME", str(tmp_path / "other"))
 
     # The states never ran; that is another story.
-    monkeypatch.setattr("waterspout.spark.preflight.verify_topology", lambda *_: None)
+    monkeypatch.setattr("waterspout.coordination.preflight.verify_topology", lambda *_: None)
     attempt(2)
     on_another_machine()
     attempt(None)  # what the only batch held is in the ledger

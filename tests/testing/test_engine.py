@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from tests.trident.support import capture
+from tests.trident.support import capture, put
 from waterspout import Config, faults
+from waterspout.coordination.embedded import EmbeddedStore
 from waterspout.coordination.events import BatchCommitted, BatchCommitting, BatchEmitted
+from waterspout.coordination.preflight import prepare
 from waterspout.coordination.store import MemoryCoordinationStore, SharedMemory
-from waterspout.errors import ForeignStoreError
+from waterspout.errors import ForeignStoreError, SourceError, StoreError, TopologyError
+from waterspout.spouts.files import FileSpout
 from waterspout.state import MemoryMapState
 from waterspout.state.sqlite import SQLiteState
 from waterspout.testing import FixedBatchSpout, LocalRun, SimulatedCrash, run_in_process
@@ -122,3 +125,47 @@ def test_sqlite_states_are_the_same_as_on_spark(tmp_path):
     run_in_process(topology)
 
     assert counts.multi_get(["a", "b", "c"]) == [2, 2, 2]
+
+
+def file_count(tmp_path, counts=None):
+    topology = TridentTopology("files")
+    lines = topology.new_stream("lines", FileSpout(tmp_path / "in", max_files=1))
+    counts = counts or SQLiteState.opaque(tmp_path / "counts.db", table="counts")
+    return topology, lines.group_by("value").persistent_aggregate(counts, Count(), out="n")
+
+
+def test_files_are_read_once_over_all_runs_with_a_store(tmp_path):
+    config, counted = Config(home=str(tmp_path / "home"), strict=True), []
+    for name in ("1", "2", "3", "4"):
+        put(tmp_path / "in" / name, f"all\n{name}\n")
+        topology, counts = file_count(tmp_path)
+        run = LocalRun(topology, config, store=EmbeddedStore(tmp_path / "home", "files"))
+        run.finish()
+        run.close()
+        counted.append(counts.multi_get([["all"], ["1"]]))
+
+    assert counted == [[1, 1], [2, 1], [3, 1], [4, 1]]
+
+
+def test_strict_refuses_in_process_what_it_refuses_on_spark(tmp_path):
+    (tmp_path / "in").mkdir()
+    topology, _ = file_count(tmp_path, MemoryMapState.non_transactional())
+    with pytest.raises(TopologyError, match="strict=True refuses") as on_spark:
+        prepare(topology, Config(strict=True))
+
+    with pytest.raises(TopologyError) as in_process:
+        run_in_process(topology, Config(strict=True))
+
+    assert str(in_process.value) == str(on_spark.value)
+    run_in_process(topology, Config(strict=False))
+
+
+def test_sources_and_stores_are_checked_before_anything_runs(tmp_path):
+    with pytest.raises(SourceError, match="in is not there; create the directory first"):
+        run_in_process(file_count(tmp_path)[0])
+    (tmp_path / "in").mkdir()
+
+    with pytest.raises(StoreError, match="nowhere"):
+        run_in_process(
+            file_count(tmp_path, SQLiteState.opaque(tmp_path / "nowhere" / "s.db", "t"))[0]
+        )

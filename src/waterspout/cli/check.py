@@ -58,7 +58,7 @@ def explained(topology: Topology | TridentTopology, conf: Config, form: str = "t
 
     `form` is text, mermaid or dot; only Trident topologies can be drawn.
     """
-    from waterspout.spark.preflight import prepare
+    from waterspout.coordination.preflight import prepare
     from waterspout.spark.submit import prepare_bolts
 
     if isinstance(topology, TridentTopology):

@@ -75,7 +75,7 @@ def explain(
     setting: Settings = None,
 ) -> None:
     """Say what a key holds, which batch and attempt wrote it, and from which source ranges."""
-    from waterspout.spark.preflight import prepare
+    from waterspout.coordination.preflight import prepare
 
     topology, conf = load_trident(target), read_config(config, setting)
     with closing(prepare(topology, conf)) as prepared:
@@ -121,8 +121,8 @@ def rollback(
 
     Only for a stopped topology whose states are all opaque. The next run emits the batch again.
     """
+    from waterspout.coordination.preflight import prepare
     from waterspout.coordination.rollback import roll_back
-    from waterspout.spark.preflight import prepare
 
     conf = read_config(config, setting)
     with closing(prepare(load_trident(target), conf)) as prepared:
@@ -145,8 +145,8 @@ def audit(
     most: Annotated[int, typer.Option(help="How many differing keys to print per state.")] = 20,
 ) -> None:
     """Count everything again from the source, and print the keys that differ."""
+    from waterspout.coordination.preflight import prepare
     from waterspout.spark.audit import audit as run_audit
-    from waterspout.spark.preflight import prepare
     from waterspout.spark.starting import open_session
 
     topology, conf = load_trident(target), read_config(config, setting)

@@ -60,8 +60,8 @@ class EmbeddedStore(CoordinationStore):
         durable: bool = True,
     ) -> None:
         self._topology = check_topology_id(topology)
-        self.folder = home.expanduser().absolute() / topology
-        self._path = self.folder / _FILE
+        self._folder = home.expanduser().absolute() / topology
+        self._path = self._folder / _FILE
         self._lease_s = lease_s
         self._clock = clock
         self._durable = durable
@@ -70,6 +70,10 @@ class EmbeddedStore(CoordinationStore):
         self._db: sqlite3.Connection | None = None
         self._remembered: int | None = None
         self._lock = threading.RLock()
+
+    @property
+    def folder(self) -> Path:
+        return self._folder
 
     def acquire(self, fingerprint: Mapping[str, Any]) -> int:
         """Create the store at the first run; take the lease if nobody alive holds it."""

@@ -17,7 +17,6 @@ import time
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from waterspout import faults
@@ -88,7 +87,6 @@ class BatchSetup:
     store: CoordinationStore
     engine: BatchEngine
     config: Config
-    folder: Path | None = None
     clock: BatchClock | None = None
 
     @classmethod
@@ -98,14 +96,13 @@ class BatchSetup:
         store: CoordinationStore,
         engine: BatchEngine,
         config: Config,
-        folder: Path | None = None,
     ) -> BatchSetup:
         """Return that of a transactional topology: one spout, no states of ours."""
         spec = topology.components[topology.spout_id]
         context = topology.context(topology.tasks[spec.id][0])
         spouts = {spec.id: EmittedSpout(spec.component, context, spec.configuration)}
         graph = topology.fingerprint()
-        return cls(topology.name, graph, spouts, {}, store, engine, config, folder)
+        return cls(topology.name, graph, spouts, {}, store, engine, config)
 
 
 class BatchLoop(DrivenLoop):
@@ -395,7 +392,7 @@ class BatchLoop(DrivenLoop):
             context = SpoutContext(
                 conf=self._setup.config,
                 spout_id=spout_id,
-                folder=self._setup.folder,
+                folder=self._setup.store.folder,
                 known={t: m[spout_id] for t, m in known.items() if spout_id in m},
                 current=ledger.current,
             )

@@ -7,6 +7,7 @@ import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from waterspout.errors import ForeignStoreError, LeaseHeldError, LeaseLostError
@@ -21,6 +22,15 @@ class CoordinationStore(ABC):
     One driver at a time: `acquire` once, then `load`, then `save` before anyone acts on a
     change, `renew` from time to time, `release` at the end.
     """
+
+    @property
+    def folder(self) -> Path | None:
+        """A folder on this machine that lives as long as the ledger, once the lease is taken.
+
+        What goes with the ledger is kept in it, such as the list of the files that were read.
+        None if there is no such folder.
+        """
+        return None
 
     @abstractmethod
     def acquire(self, fingerprint: Mapping[str, Any]) -> int:

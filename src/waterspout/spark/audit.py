@@ -19,9 +19,9 @@ from typing import Any
 from waterspout._config import Config
 from waterspout.coordination.commit_protocol import CommitProtocol, LedgerKeeper
 from waterspout.coordination.engine import Committed, Failed, Processed, Report
+from waterspout.coordination.preflight import Prepared, prepare
 from waterspout.errors import ConfigError, StateMismatchError
 from waterspout.spark.engine import SparkEngine
-from waterspout.spark.preflight import Prepared, prepare
 from waterspout.spark.session import SparkRuntime
 from waterspout.state._base import StateKind
 from waterspout.state._batched import BatchedMap

@@ -12,8 +12,8 @@ from pyspark.sql import DataFrame
 from waterspout._config import Config
 from waterspout._schema import Schema
 from waterspout.coordination.commit_protocol import CommitProtocol, HeadKeeper
+from waterspout.coordination.preflight import check_pickling, check_plan
 from waterspout.errors import TopologyError
-from waterspout.spark.preflight import check_plan
 from waterspout.spark.session import SparkRuntime
 from waterspout.spark.staging import Staging
 from waterspout.spark.steps import BatchRows, StepRunner
@@ -81,6 +81,7 @@ class _LiveTarget:
             stream.persistent_aggregate(target.factory, target.columns)
         self._plan = topology.plan(conf)
         check_plan(self._plan, conf)
+        check_pickling(self._plan)
         (self._update,) = self._plan.updates.values()
         spec = self._plan.states[self._update.state]
         self.title = getattr(spec.factory, "title", spec.factory.location() or spec.name)

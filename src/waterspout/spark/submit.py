@@ -19,6 +19,7 @@ from waterspout.coordination.batch_clock import clock_for
 from waterspout.coordination.dead_letters import DeadLetters
 from waterspout.coordination.factory import coordination_store
 from waterspout.coordination.loop import BatchLoop, BatchSetup
+from waterspout.coordination.preflight import prepare
 from waterspout.coordination.progress import BatchTotals, WaveTotals
 from waterspout.coordination.recording import Recorder
 from waterspout.coordination.run import Run
@@ -26,8 +27,8 @@ from waterspout.coordination.store import CoordinationStore, refuse_changed_grap
 from waterspout.coordination.wave_loop import WaveLoop, WaveSetup
 from waterspout.errors import TopologyError
 from waterspout.spark.batch_bolts import BatchBoltEngine
+from waterspout.spark.dry_run import dry_compile
 from waterspout.spark.engine import SparkEngine
-from waterspout.spark.preflight import dry_compile, prepare
 from waterspout.spark.session import SparkRuntime
 from waterspout.spark.starting import embedded_session
 from waterspout.spark.supersteps import SparkWaves
@@ -129,12 +130,12 @@ def _transactional(
     pending = spec.configuration.get(_PENDING)
     if pending is not None:
         conf = conf.replace(max_spout_pending=pending)
-    store, folder = prepare_bolts(topology, conf)
+    store, _ = prepare_bolts(topology, conf)
     opened.callback(store.release)
     runtime = session()
     engine = BatchBoltEngine(runtime, topology, conf)
     opened.callback(engine.close)
-    setup = BatchSetup.of_bolts(topology, store, engine, conf, folder)
+    setup = BatchSetup.of_bolts(topology, store, engine, conf)
     loop = BatchLoop(setup, time.monotonic)
     explain = partial(explain_transactions, topology, conf, runtime.cores or 2)
     return _launch(loop, setup, opened, explain)
@@ -160,7 +161,6 @@ def _trident(
         store=prepared.store,
         engine=engine,
         config=conf,
-        folder=prepared.folder,
         clock=clock_for(windows_by_time(plan)),
     )
     loop = BatchLoop(setup, time.monotonic)

@@ -14,6 +14,7 @@ from waterspout.coordination.batch_clock import clock_for
 from waterspout.coordination.dead_letters import DeadLetters
 from waterspout.coordination.events import Listener
 from waterspout.coordination.loop import BatchLoop, BatchSetup
+from waterspout.coordination.preflight import check_plan
 from waterspout.coordination.progress import ErrorSummary, WaveTotals
 from waterspout.coordination.recording import Recorder
 from waterspout.coordination.store import CoordinationStore, MemoryCoordinationStore
@@ -41,6 +42,11 @@ _PAUSE_MIN_S, _PAUSE_MAX_S = 0.05, 10.0
 class LocalRun:
     """A topology driven by hand: `step` does one thing, `finish` all there is to do.
 
+    What a run on Spark checks before it starts is checked here too (`strict`, sources, stores), but
+    for pickling: nothing travels. Without a `store` all that the topology keeps for itself ends
+    with this run. With one, the next run goes on where this one stops; the list of the files that
+    a `FileSpout` has read is kept with it.
+
     `wall` is the clock of windows by time, in seconds since 1970; `clock` that of the loop, for
     pauses and timeouts.
     """
@@ -65,6 +71,7 @@ class LocalRun:
             letters = LettersLocation() if store is None else letters_location(bare, conf)
         self._location = letters
         self.plan: Plan = with_letters(bare, conf, letters)
+        check_plan(self.plan, conf)
         self.engine = InProcessEngine(self.plan, conf)
         self._states = open_headed_states(self.plan, conf)
         setup = BatchSetup(
