@@ -298,6 +298,8 @@ MUTANTS = (
         "if isinstance(node, Query) and plan.states[node.state].static:",
         "if False:",
         ("tests/trident/test_explain.py", "tests/semantics/test_asking.py"),
+    ),
+    Mutant(
         "kit: a run in process keeps no list of files",
         "coordination/embedded.py",
         "    def folder(self) -> Path:\n        return self._folder\n",
