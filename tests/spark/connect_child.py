@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from tests.spark.core_components import Count as CountBolt
 from tests.spark.core_components import Split, counted
-from waterspout import Config, TopologyBuilder, submit
+from waterspout import Config, FailedException, TopologyBuilder, submit
 from waterspout.state.sqlite import SQLiteState
 from waterspout.testing import FeederSpout, FixedBatchSpout
 from waterspout.transactional import (
@@ -33,13 +33,26 @@ class Words(Function):
         return ["string"]
 
 
+class FailsOnce(Words):
+    """Asks for a replay, once in each folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.token = str(folder / "failed")
+
+    def execute(self, tuple, collector):
+        if not os.path.exists(self.token):
+            open(self.token, "x").close()
+            raise FailedException("not yet")
+        super().execute(tuple, collector)
+
+
 def count(spark, folder: Path, mode: str) -> dict[str, int]:
     topology = TridentTopology(f"over-connect-{mode}")
     path = folder / f"{mode}.db"
     rows = ["the cow jumped over the moon", "the man went to the store"] * 3
     (
         topology.new_stream("lines", FixedBatchSpout("value", 2, rows))
-        .each("value", Words(), out="word")
+        .each("value", FailsOnce(folder), out="word")
         .group_by("word")
         .persistent_aggregate(
             SQLiteState.opaque(path, table="word_counts", driver_only=mode == "driver"),
@@ -51,6 +64,8 @@ def count(spark, folder: Path, mode: str) -> dict[str, int]:
     run = submit(topology, spark, config)
     run.process_all_available(timeout=100)
     run.stop()
+    # The first of the two topologies was asked for a replay: Spark's retry did not hide it.
+    assert (1 in [entry["attempt"] for entry in run.recent_progress]) == (mode == "driver")
     with sqlite3.connect(path) as db:
         return dict(db.execute("SELECT word, count FROM word_counts"))
 
@@ -126,7 +141,7 @@ def count_by_batches(spark, folder: Path) -> dict[str, int]:
 def main() -> None:
     folder = Path(sys.argv[1])
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    builder = SparkSession.builder.remote("local[2]")
+    builder = SparkSession.builder.remote("local[2,4]")  # tasks are retried
     settings = {"spark.sql.shuffle.partitions": "2", "spark.ui.enabled": "false"}
     for key, value in {**settings, "spark.driver.host": "127.0.0.1"}.items():
         builder = builder.config(key, value)

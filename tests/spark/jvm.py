@@ -37,7 +37,8 @@ def archive() -> Path:
 
 def set_environment(archiving: str = "") -> None:
     """Let all JVMs that this process and its children start be cheap ones."""
-    paths = [str(ROOT / "src"), str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    # What is given goes first: workers must run the same code as we do, that of a mutant as well.
+    paths = [*filter(None, [os.environ.get("PYTHONPATH")]), str(ROOT / "src"), str(ROOT)]
     os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(":".join(paths).split(os.pathsep)))
     os.environ.setdefault("JDK_JAVA_OPTIONS", COMPILER)
     shared = archiving or f"-XX:SharedArchiveFile={archive()}"

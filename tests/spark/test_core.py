@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
@@ -204,10 +205,20 @@ def test_a_slow_bolt_makes_the_spouts_wait_until_it_has_caught_up(spark, ackers)
     assert feeder.tracker.acks == dict.fromkeys(range(3_000), 1)
 
 
-def test_crash_is_a_policy(spark, tmp_path):
+class CrashesOnce(Log):
+    """Cannot do 50 when it is asked for the first time."""
+
+    def execute(self, tuple, collector):
+        crashed = Path(self._folder, "crashed")
+        if tuple[0] == 50 and not crashed.exists():
+            crashed.touch()
+            raise ValueError("cannot do 50")
+
+
+def test_crash_is_a_policy_that_a_second_try_of_the_task_does_not_hide(spark, tmp_path):
     builder = TopologyBuilder()
     builder.set_spout("numbers", Numbers(100))
-    builder.set_bolt("log", Log(tmp_path, raises_on=[50])).shuffle_grouping("numbers")
+    builder.set_bolt("log", CrashesOnce(tmp_path)).shuffle_grouping("numbers")
     run = submit(builder.create_topology("crash"), spark, Config(bolt_errors="crash"))
 
     with pytest.raises(RunFailedError, match="bolt 'log' raised ValueError: cannot do 50"):

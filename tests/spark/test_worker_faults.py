@@ -81,7 +81,7 @@ def test_a_killed_python_worker_loses_and_doubles_nothing(spark, tmp_path, point
         ("processing", "raise"),
         soaked("write.before", "fail"),
         soaked("write.before", "raise"),
-        ("write.after", "fail"),
+        soaked("write.after", "fail"),
         soaked("write.after", "raise"),
     ],
 )
@@ -123,6 +123,51 @@ def test_failed_exception_replays_the_batch_and_the_later_ones(spark, tmp_path):
 
     assert table(tmp_path / "c.db") == COUNTS
     assert [p["txid"] for p in run.recent_progress] == [1, 2, 3, 4]
+
+
+class FailsOnce(Words):
+    """Asks for one replay, and notes each call for the sentence that it asked for."""
+
+    def __init__(self, folder):
+        self._folder = str(folder)
+
+    def execute(self, tuple, collector):
+        import os
+
+        if tuple[0].startswith("to be"):
+            calls = len(os.listdir(self._folder))
+            open(f"{self._folder}/{calls}", "x").close()
+            if calls == 0:
+                raise FailedException("not yet")
+        super().execute(tuple, collector)
+
+
+def test_failed_exception_ends_the_attempt_though_spark_runs_failed_tasks_again(spark, tmp_path):
+    assert spark.sparkContext.master.endswith(",4]")  # four tries of a task
+    calls = tmp_path / "calls"
+    calls.mkdir()
+    spout = FixedBatchSpout("value", 3, SENTENCES[:6])
+    topology = word_count(tmp_path / "c.db", FailsOnce(calls), spout=spout, driver_only=True)
+
+    run = submit(topology, spark, Config(max_retries=0, retry_backoff_millis=1))
+    run.process_all_available(timeout=120)
+    run.stop()
+
+    assert [p["attempt"] for p in run.recent_progress] == [1, 0]
+    # Batch 1 failed and was replayed, and batch 2; a batch 2 under way may have seen it first.
+    assert 3 <= len(list(calls.iterdir())) <= 4
+    assert table(tmp_path / "c.db") == {word: n // 2 for word, n in COUNTS.items()}
+
+
+def test_a_failure_on_purpose_while_tasks_write_ends_the_attempt(spark, tmp_path):
+    once(tmp_path, "write.after", "fail", txid=2)
+
+    run = submit(word_count(tmp_path / "counts.db"), spark, BY_TASKS.replace(max_retries=0))
+    run.process_all_available(timeout=120)
+    run.stop()
+
+    assert [p["attempt"] for p in run.recent_progress][:2] == [0, 1]
+    assert table(tmp_path / "counts.db") == COUNTS
 
 
 class Broken(Words):

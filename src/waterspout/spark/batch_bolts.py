@@ -22,14 +22,13 @@ from waterspout.transactional._attempt import TransactionAttempt
 from waterspout.transactional._builder import TransactionalTopology
 from waterspout.transactional._ledger import Metadata
 from waterspout.transactional._runtime import (
-    FAILED,
     PhasePlan,
     Phases,
     executed,
     first_rows,
     raise_failed,
 )
-from waterspout.waves.shards import DRIVER, Row
+from waterspout.waves.shards import DRIVER, FAILED, Row
 
 __all__ = ["BatchBoltEngine"]
 

@@ -5,18 +5,16 @@ from __future__ import annotations
 from pyspark.errors import PythonException
 
 from waterspout.errors import (
-    BoltCrash,
     FailedException,
     OutsideError,
     UserCodeError,
     WorkerLostError,
 )
 from waterspout.spark.session import SparkRuntime
-from waterspout.spark.tasks import FAILED_MARK
+from waterspout.spark.tries import FAILED_MARK
 
 __all__ = ["translate"]
 
-_BOLT_CRASH = f"{BoltCrash.__module__}.{BoltCrash.__name__}: "
 _WORKER_DIED = ("Python worker exited unexpectedly", "Python worker failed", "ExecutorLostFailure")
 
 
@@ -26,9 +24,6 @@ def translate(error: BaseException, runtime: SparkRuntime) -> BaseException:
     if FAILED_MARK in text:
         reason = text.split(FAILED_MARK, 1)[1].strip().splitlines()[0]
         return FailedException(reason)
-    if _BOLT_CRASH in text:
-        reason = text.split(_BOLT_CRASH, 1)[1].strip().splitlines()[0]
-        return BoltCrash(reason)
     if isinstance(error, PythonException):
         return UserCodeError(_python_part(text))
     if not runtime.is_alive:

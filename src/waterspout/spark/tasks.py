@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,7 @@ from pyspark import TaskContext
 from waterspout import faults
 from waterspout._config import Config
 from waterspout._schema import Schema
-from waterspout.errors import FailedException
+from waterspout.spark.tries import one_try
 from waterspout.state._head import Claim
 from waterspout.trident.operations.contracts import OperationContext
 from waterspout.trident.plan.nodes import Query, Update
@@ -24,7 +24,6 @@ from waterspout.trident.runtime.routing import PARTITION, CustomRoute
 from waterspout.trident.runtime.states import open_state, run_query, run_update
 
 __all__ = [
-    "FAILED_MARK",
     "REAL",
     "PartitionTask",
     "TaskSetting",
@@ -38,10 +37,6 @@ __all__ = [
 
 REAL = "_waterspout_real"
 """False in the one row that keeps a partition from being empty."""
-
-FAILED_MARK = "waterspout-failed:"
-"""Marks, in the text that Spark passes on, an error that asks for a replay."""
-
 
 _YOUNG = 50_000
 """How many objects a worker makes before its garbage collector looks through them.
@@ -86,15 +81,6 @@ def plan_of(text: str) -> faults.FaultPlan:
     return _plans.setdefault(text, faults.FaultPlan.from_json(text))
 
 
-@contextmanager
-def _marking() -> Iterator[None]:
-    """Mark what user code raised to fail the batch, so that the driver can tell it."""
-    try:
-        yield
-    except FailedException as error:
-        raise FailedException(f"{FAILED_MARK} {error}") from error
-
-
 @dataclass(frozen=True)
 class PartitionTask:
     """Runs a function over the batches of a partition."""
@@ -107,9 +93,10 @@ class PartitionTask:
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Give the function the rows that are real."""
         context = self.setting.enter()
-        if self.kill_point:
-            faults.point("processing", txid=self.setting.txid, partition=context.partition_index)
-        with _marking():
+        with one_try():
+            if self.kill_point:
+                at = context.partition_index
+                faults.point("processing", txid=self.setting.txid, partition=at)
             yield from self.run(only_real(batches), self.setting.conf, context)
 
 
@@ -159,17 +146,18 @@ class UpdateTask:
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Write a partition and give its new values, if anyone wants them."""
         self.setting.enter()
-        for batch in _whole(batches):
-            table = pa.Table.from_batches([batch])
-            # As a rule there is one; adaptive execution may give a task several small ones.
-            for partition in sorted(pc.unique(table.column(PARTITION)).to_pylist()):
-                rows = real_rows(table.filter(pc.equal(table.column(PARTITION), partition)))
-                new = self._write(partition, rows)
-                yield from [] if new is None else new.to_batches()
+        with one_try():
+            for batch in _whole(batches):
+                table = pa.Table.from_batches([batch])
+                # As a rule there is one; adaptive execution may give a task several small ones.
+                for partition in sorted(pc.unique(table.column(PARTITION)).to_pylist()):
+                    rows = real_rows(table.filter(pc.equal(table.column(PARTITION), partition)))
+                    new = self._write(partition, rows)
+                    yield from [] if new is None else new.to_batches()
 
     def _write(self, partition: int, rows: pa.Table) -> pa.Table | None:
         spec, claim, conf = self.spec, self.claim, self.setting.conf
-        with closing(open_state(spec, conf, partition, claim.writer)) as state, _marking():
+        with closing(open_state(spec, conf, partition, claim.writer)) as state:
             return run_update(
                 self.node, spec, state, rows, claim, conf, partition, want_new=self.want_new
             )

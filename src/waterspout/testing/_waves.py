@@ -42,9 +42,9 @@ class InProcessWaves(WaveEngine):
         try:
             for stage in range(len(wave.shape.stages)):
                 rows = list(run_stage(wave.shape, wave.header, stage, rows, self._worker))
+            return WaveDone(results_of(rows), time.monotonic() - began)
         except Exception as error:
             return WaveFailed(error)
-        return WaveDone(results_of(rows), time.monotonic() - began)
 
     def wake(self) -> None:
         """Nobody waits."""

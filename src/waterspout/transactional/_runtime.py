@@ -17,7 +17,7 @@ from typing import Any
 
 from waterspout import faults
 from waterspout._config import Config
-from waterspout._safe_repr import described, shown
+from waterspout._safe_repr import shown
 from waterspout._tuples import Tuple
 from waterspout.acking.xor import generator
 from waterspout.errors import FailedException
@@ -39,6 +39,7 @@ from waterspout.waves.outlets import Anchors, seal
 from waterspout.waves.shape import WaveShape, collapsed, spread
 from waterspout.waves.shards import (
     DRIVER,
+    FAILED,
     LifeCycle,
     Row,
     Shard,
@@ -48,7 +49,6 @@ from waterspout.waves.shards import (
 )
 
 __all__ = [
-    "FAILED",
     "BatchHeader",
     "PhasePlan",
     "Phases",
@@ -58,9 +58,6 @@ __all__ = [
     "first_rows",
     "raise_failed",
 ]
-
-FAILED = -2
-"""The stage of a row that tells the driver that the batch has failed, and why."""
 
 _NO_IDS = generator((0,))  # no tuple of a batch is anchored: none is drawn
 
@@ -186,16 +183,6 @@ class _PerAttempt(LifeCycle):
             # Also without a half-done bolt: in the commit phase every shard must be visited.
             yield ShardInput(states=self._half_done).row(shard.stage, shard.number)
         yield Row(DRIVER, 0, self._executed, b"")
-
-    def given_up(self, error: FailedException) -> Iterator[Row]:
-        """Tell later shards to do nothing, and the driver why."""
-        stages = self._shard.shape.stages
-        nothing = ShardInput(failed=True)
-        for later in range(self._shard.stage + 1, len(stages)):
-            for number in range(stages[later].shards):
-                yield nothing.row(later, number)
-        why = described(error).removeprefix("FailedException: ")
-        yield Row(FAILED, 0, 0, why.encode("utf-8", "backslashreplace"))
 
     def _visits(self) -> Iterator[Row]:
         """Return this shard's share of the rows by which later shards run though nothing comes."""

@@ -11,12 +11,14 @@ import numpy as np
 from waterspout import faults
 from waterspout.acking.tracker import TreeReport
 from waterspout.acking.xor import Ids, combine, generator, no_ids
+from waterspout.errors import BoltCrash
 from waterspout.waves.bolts import BoltTask, ErrorNote, Failure, Worker
 from waterspout.waves.frames import Frame, pack, unpack
 from waterspout.waves.logs import LogRead, OpenedLog, read_log
 from waterspout.waves.outlets import Anchors, seal
 from waterspout.waves.shards import (
     DRIVER,
+    FAILED,
     LifeCycle,
     Row,
     Shard,
@@ -67,6 +69,8 @@ class ShardResult:
 
 class _OverWaves(LifeCycle):
     """A bolt is found alive or made from its state, and kept for the next wave."""
+
+    gives_up_on = BoltCrash
 
     def __init__(self, shard: Shard, header: WaveHeader, worker: Worker) -> None:
         self._began = time.monotonic()
@@ -167,8 +171,14 @@ class _EndOfRun(_OverWaves):
 
 
 def results_of(rows: Iterable[Row]) -> list[ShardResult]:
-    """Return what the shards of a wave tell the driver."""
-    return [unpack(row.data) for row in rows if row.stage == DRIVER]
+    """Return what the shards of a wave tell the driver; raise why one of them has ended the run."""
+    results = []
+    for row in rows:
+        if row.stage == FAILED:
+            raise BoltCrash(row.data.decode("utf-8"))
+        if row.stage == DRIVER:
+            results.append(unpack(row.data))
+    return results
 
 
 def _count(counts: dict[str, int], component: str, n: int) -> None:

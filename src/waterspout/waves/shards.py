@@ -14,8 +14,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from waterspout._safe_repr import described
 from waterspout._tuples import Origin
-from waterspout.errors import FailedException
+from waterspout.errors import FailedException, WaterspoutError
 from waterspout.topology._graph import SYSTEM
 from waterspout.topology._ports import Outlet
 from waterspout.waves.bolts import Worker
@@ -27,6 +28,7 @@ from waterspout.waves.shape import WaveShape
 
 __all__ = [
     "DRIVER",
+    "FAILED",
     "LifeCycle",
     "Row",
     "Shard",
@@ -38,6 +40,9 @@ __all__ = [
 
 DRIVER = -1
 """The stage of what is meant for the driver."""
+
+FAILED = -2
+"""The stage of a row that tells the driver that all of this is given up, and why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +76,7 @@ class ShardInput:
     """Rows for later stages, which only pass through here."""
 
     failed: bool = False
-    """Nothing: an earlier shard has found that the batch must be replayed."""
+    """Nothing: an earlier shard has given up the wave, or the batch."""
 
     def add(self, other: ShardInput) -> None:
         """Take in what came from elsewhere, in whichever order a shuffle brings it."""
@@ -101,6 +106,12 @@ class ShardHeader(ABC):
 class LifeCycle(ABC):
     """When the bolts of one shard are made, what is kept of them, and what the shard reports."""
 
+    gives_up_on: type[WaterspoutError] = FailedException
+    """What ends the wave, or the attempt at the batch, at once.
+
+    It is no error of the job: Spark would run the task again, and that might succeed.
+    """
+
     @abstractmethod
     def run_task(self, task: int, frames: list[Frame], given: ShardInput) -> None:
         """Let a task do its work. Called once for each task of the shard, in order.
@@ -111,10 +122,6 @@ class LifeCycle(ABC):
     @abstractmethod
     def rows(self) -> Iterator[Row]:
         """Return what the shard has to say, apart from the tuples that it sends on."""
-
-    def given_up(self, error: FailedException) -> Iterator[Row]:
-        """Return what to say instead, where the user's code has asked for a replay of it all."""
-        raise error
 
 
 class Shard:
@@ -134,8 +141,8 @@ class Shard:
         try:
             with _no_collection():
                 self._run_tasks(given, life)
-        except FailedException as error:
-            yield from life.given_up(error)
+        except life.gives_up_on as error:
+            yield from self._given_up(error)
             return
         for (stage, shard), onward in self._onward.items():
             yield onward.row(stage, shard)
@@ -150,6 +157,15 @@ class Shard:
             frames = sorted(self._inbox.pop(task, ()), key=_in_order)
             life.run_task(task, frames, given)
         assert not self._inbox, f"frames for tasks that are not here: {list(self._inbox)}"
+
+    def _given_up(self, error: WaterspoutError) -> Iterator[Row]:
+        """Tell later shards to do nothing, and the driver why."""
+        nothing = ShardInput(failed=True)
+        for later in range(self.stage + 1, len(self.shape.stages)):
+            for number in range(self.shape.stages[later].shards):
+                yield nothing.row(later, number)
+        why = described(error).removeprefix(f"{type(error).__name__}: ")
+        yield Row(FAILED, 0, 0, why.encode("utf-8", "backslashreplace"))
 
     def send(self, task: int, frames: Iterable[Frame]) -> list[Frame]:
         """Pass on what a task has emitted; return what only a later wave can deliver."""
