@@ -93,8 +93,8 @@ MUTANTS = (
     Mutant(
         "protocol: the head is settled before the mark",
         PROTOCOL,
-        "        self.mark(attempt)\n        self.settle()\n",
-        "        self.settle()\n        self.mark(attempt)\n",
+        "        self.mark(claim.attempt)\n        self.settle()\n",
+        "        self.settle()\n        self.mark(claim.attempt)\n",
         ("tests/coordination/test_commit_protocol.py",),
     ),
     Mutant(
@@ -131,6 +131,35 @@ MUTANTS = (
         "return self.committed and attempt == self.stamp.attempt",
         "return attempt == self.stamp.attempt",
         ("tests/state/test_head.py", "tests/state/test_opaque.py"),
+    ),
+    Mutant(
+        "head: two states of a driver may be kept in one table",
+        HEAD,
+        "        if head.stamp.writer == stamp.writer:\n"
+        "            refuse_other_name(head, name, state)\n",
+        "",
+        ("tests/semantics/test_one_table.py",),
+    ),
+    Mutant(
+        "head: a state of another name is not refused before the run",
+        HEAD,
+        "        )\n    refuse_other_name(head, name, state)\n",
+        "        )\n",
+        ("tests/semantics/test_one_table.py",),
+    ),
+    Mutant(
+        "protocol: states are claimed one by one, though a later one refuses",
+        PROTOCOL,
+        "name: state.prepare_claim(claim) for",
+        "name: (lambda state=state: state.claim(claim)) for",
+        ("tests/coordination/test_commit_protocol.py",),
+    ),
+    Mutant(
+        "sink: a state is written before the others are claimed",
+        "spark/sink.py",
+        "finish = [start() for start in due]",
+        "finish = [lambda frame, start=start: start()(frame) for start in due]",
+        ("tests/spark/test_sinks.py",),
     ),
     Mutant(
         "head: another home's history passes",

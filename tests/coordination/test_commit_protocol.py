@@ -14,7 +14,7 @@ from waterspout.coordination import commit_protocol
 from waterspout.coordination.commit_protocol import CommitProtocol, HeadKeeper, LedgerKeeper
 from waterspout.coordination.rollback import roll_back
 from waterspout.coordination.store import MemoryCoordinationStore, SharedMemory
-from waterspout.errors import FencedError, StateMismatchError, StoreError
+from waterspout.errors import FencedError, ForeignStoreError, StateMismatchError, StoreError
 from waterspout.state import MemoryMapState, StateKind
 from waterspout.state._foreach_batch import QueryIdentity, next_writer
 from waterspout.state._head import Writer
@@ -269,6 +269,20 @@ def test_a_store_that_is_away_keeps_none_of_the_others_from_being_settled():
         commits.settle()
 
     assert [state.read_head().committed for state in states.values()] == [False, True]
+
+
+def test_if_one_state_refuses_a_claim_no_other_is_claimed(factory):
+    ours, theirs = live(factory), live(MemoryMapState.opaque())
+    Batches(theirs, owner="another").commit({"a": 1})
+    keeper = LedgerKeeper(Ledger("t"), lambda ledger: None)
+    commits = CommitProtocol({"ours": ours, "theirs": theirs}, keeper)
+    commits.enroll(Writer("t", 1))
+    keeper.emit(FIRST, {})
+
+    with pytest.raises(ForeignStoreError, match="belongs to topology 'another'"):
+        commits.claim(commits.begin(FIRST))
+
+    assert ours.read_head() is None
 
 
 def test_the_fence_shuts_out_whoever_did_not_claim(factory):

@@ -91,10 +91,13 @@ def test_counts_are_exact_and_a_batch_that_spark_repeats_is_not_counted_again(sp
     faults.install(lambda name, context: passed.append((context["txid"], name)))
     run_query(spark, tmp_path)
     faults.install(None)
-    # The steps of the commit protocol, once for each of the two states; one write a partition.
+    # The steps of the commit protocol, for both states; one write a partition. Both are claimed
+    # before the first is written.
     steps = [name for txid, name in passed if txid == 1 and name != "processing"]
     once = [s for i, s in enumerate(steps) if s[:5] != "write" or s not in steps[i - 2 : i]]
-    assert once == [point for point in faults.BATCH_POINTS if point in steps] * 2
+    known = [point for point in faults.BATCH_POINTS if point in steps]
+    claims = known.index("write.before")
+    assert once == known[:claims] * 2 + known[claims:] * 2
     assert {"commit.before_record", "head.after", "write.after", "settle.after"} <= set(steps)
     assert_exact(tmp_path)
     before = rows(tmp_path)
@@ -222,6 +225,27 @@ def test_of_two_states_only_the_one_without_the_batch_is_written(spark, tmp_path
     run_query(spark, tmp_path, sink)
 
     assert_exact(tmp_path)
+
+
+def test_two_states_of_a_sink_that_are_one_table_are_refused_before_anything_is_written(
+    spark, tmp_path
+):
+    write_files(tmp_path, range(1))
+    (tmp_path / "link").symlink_to(tmp_path)
+    one, other = (
+        SQLiteState.opaque(folder / "one.db", table="counts")
+        for folder in (tmp_path, tmp_path / "link")
+    )
+    sink = exactly_once(one, keys=["word"], count=Count()).also(other, keys=["word"], count=Count())
+
+    for _ in range(2):
+        with pytest.raises(
+            StreamingQueryException, match="is where 'state1' of 'sink foreachBatch"
+        ):
+            run_query(spark, tmp_path, sink)
+
+    with sqlite3.connect(tmp_path / "one.db") as db:
+        assert db.execute("SELECT * FROM counts").fetchall() == []
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -40,9 +41,9 @@ def done(txid: int, attempt: int = 0, **who) -> Head:
     return Head(stamp(txid, attempt, **who), committed=True)
 
 
-def claim(head, by, *, before=0, resolved=None, attempts=()):
+def claim(head, by, *, before=0, resolved=None, attempts=(), name=""):
     claim = Claim(TransactionAttempt(by.txid, by.attempt), before, resolved or {}, attempts)
-    return claimed(head, by, claim, state=STATE)
+    return claimed(head, by, claim, state=STATE, name=name)
 
 
 def test_the_first_batch_claims_a_store_that_has_no_head():
@@ -319,16 +320,72 @@ def test_a_reader_outside_counts_a_record_once_its_own_attempt_committed(
     assert head.holds(txid, attempt) is counts
 
 
+def test_the_first_claim_gives_the_head_its_name_and_the_settling_keeps_it():
+    first = claim(None, stamp(1), before=None, name="words")
+
+    assert first == Head(stamp(1), name="words")
+    assert settled(first, stamp(1), state=STATE) == Head(stamp(1), committed=True, name="words")
+
+
+def test_a_head_of_an_older_version_gets_its_name_with_the_next_claim():
+    old = Head.from_text(done(4).to_text())
+
+    assert "name" not in done(4).to_text()
+    assert claim(old, stamp(5), name="words").name == "words"
+
+
+@pytest.mark.parametrize("head", [begun(5), begun(4), done(4)])
+def test_what_this_writer_has_claimed_under_another_name_is_refused(head):
+    with pytest.raises(ForeignStoreError) as error:
+        claim(replace(head, name="words"), stamp(5), name="lines")
+
+    assert str(error.value) == (
+        "the counts is where 'words' of 'word-count' is kept, so 'lines' may not be kept there as "
+        "well: each would take the other's batches for its own. If two addresses lead to one "
+        "table, use two tables; if the order of the states has changed, change it back."
+    )
+
+
+def test_a_later_writer_may_call_a_state_otherwise_if_nobody_verifies_the_name():
+    before = replace(done(4), name="state1")
+
+    assert claim(before, stamp(5, epoch=2), name="state2").name == "state2"
+
+
+@pytest.mark.parametrize(("stored", "name"), [("words", "words"), ("", "words"), ("words", "")])
+def test_a_name_is_verified_where_both_are_known(stored, name):
+    verify_named(replace(done(4), name=stored), name)
+
+
+@pytest.mark.parametrize("head", [done(4), begun(4), begun(5)])
+def test_a_state_of_another_name_is_refused_before_the_run(head):
+    with pytest.raises(ForeignStoreError, match="where 'words' of 'word-count' is kept"):
+        verify_named(replace(head, name="words"), "lines")
+
+
+def verify_named(head, name):
+    verify(
+        head,
+        state=STATE,
+        name=name,
+        owner=OWNER,
+        current=5,
+        committed_attempt=0,
+        begun=(0,),
+    )
+
+
 @examples()
 @given(
     owner=st.text(max_size=20),
     numbers=st.tuples(*[st.integers(0, 2**63)] * 3),
     committed=st.booleans(),
     resolved=st.dictionaries(st.integers(1, 2**63), st.integers(0, 2**63), max_size=5),
+    name=st.text(max_size=20),
 )
-def test_a_head_comes_back_from_its_text_as_it_was(owner, numbers, committed, resolved):
+def test_a_head_comes_back_from_its_text_as_it_was(owner, numbers, committed, resolved, name):
     epoch, txid, attempt = numbers
-    head = Head(Stamp(Writer(owner, epoch), txid, attempt), committed, resolved)
+    head = Head(Stamp(Writer(owner, epoch), txid, attempt), committed, resolved, name)
 
     assert Head.from_text(head.to_text()) == head
     assert pickle.loads(pickle.dumps(head)) == head

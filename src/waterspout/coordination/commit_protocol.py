@@ -61,8 +61,11 @@ class MarkKeeper(ABC):
     """Remembers which attempts have begun, and which one has committed each batch."""
 
     @abstractmethod
-    def verify(self, state: str, head: Head | None, *, joins_late: bool) -> None:
-        """Raise if a state with this head cannot be written to. Writes nothing."""
+    def verify(self, name: str, head: Head | None, *, state: str, joins_late: bool) -> None:
+        """Raise if the state of this name, with this head, cannot be written to.
+
+        Writes nothing. `state` is what errors call it.
+        """
 
     @abstractmethod
     def begin(self, attempt: TransactionAttempt) -> Claim:
@@ -84,7 +87,8 @@ class MarkKeeper(ABC):
 class CommitProtocol:
     """The steps of a commit over the states that one mark is for, in their order.
 
-    `commit` takes all steps of one attempt. Where other things happen in between (the loop
+    States are given by the names that their topology, or sink, has for them: a head keeps its
+    state's. `commit` takes all steps of one attempt. Where other things happen in between (the loop
     hears of the writes by an event, a test stops half-way), the steps are called one by one.
     """
 
@@ -95,23 +99,33 @@ class CommitProtocol:
 
     def commit(self, attempt: TransactionAttempt, write: Callable[[Claim], object]) -> None:
         """Commit a batch of verified states; `write` applies the updates."""
+        self.finish(self.start(attempt), write)
+
+    def start(self, attempt: TransactionAttempt) -> Claim:
+        """Take the steps before the first write."""
         claim = self.begin(attempt)
         self.claim(claim)
+        return claim
+
+    def finish(self, claim: Claim, write: Callable[[Claim], object]) -> None:
+        """Take the steps from the first write on."""
         write(claim)
-        self.mark(attempt)
+        self.mark(claim.attempt)
         self.settle()
 
     def verify(self) -> None:
         """Compare every state with what the keeper of the mark knows. Writes nothing."""
         for name, state in self._states.items():
             if state.is_fenced:
-                self._keeper.verify(name, state.read_head(), joins_late=state.joins_late)
+                self._keeper.verify(
+                    name, state.read_head(), state=state.title, joins_late=state.joins_late
+                )
 
     def enroll(self, writer: Writer) -> None:
         """Say who writes, before the first attempt."""
         self._writer = writer
-        for state in self._states.values():
-            state.enroll(writer)
+        for name, state in self._states.items():
+            state.enroll(writer, name)
 
     def recover(self) -> None:
         """Settle what a driver left that died between the mark and the settling."""
@@ -131,10 +145,11 @@ class CommitProtocol:
         return claim
 
     def claim(self, claim: Claim) -> None:
-        """Move the heads of all states to an attempt that has begun."""
-        for name, state in self._states.items():
+        """Move the heads of all states to an attempt that has begun; none if one refuses."""
+        moves = {name: state.prepare_claim(claim) for name, state in self._states.items()}
+        for name, move in moves.items():
             faults.point("head.before", txid=claim.attempt.txid, state=name)
-            state.claim(claim)
+            move()
             faults.point("head.after", txid=claim.attempt.txid, state=name)
 
     def mark(self, attempt: TransactionAttempt) -> None:
@@ -179,11 +194,12 @@ class LedgerKeeper(MarkKeeper):
         self.ledger = ledger
         self._save_durably = save
 
-    def verify(self, state: str, head: Head | None, *, joins_late: bool) -> None:
+    def verify(self, name: str, head: Head | None, *, state: str, joins_late: bool) -> None:
         ledger = self.ledger
         verify(
             head,
             state=state,
+            name=name,
             owner=ledger.topology,
             history=ledger.history,
             current=ledger.current,
@@ -241,7 +257,7 @@ class HeadKeeper(MarkKeeper):
         self.head: Head | None = None
         """The head that `verify` read."""
 
-    def verify(self, state: str, head: Head | None, *, joins_late: bool) -> None:
+    def verify(self, name: str, head: Head | None, *, state: str, joins_late: bool) -> None:
         self.claim = decide(head, self._batch_id, self._query, state=state)
         self.head = head
 

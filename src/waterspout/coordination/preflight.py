@@ -32,7 +32,7 @@ __all__ = ["Prepared", "check_pickling", "check_plan", "prepare"]
 class Prepared:
     """A topology that may run: its plan, its ledger's store, and states to move the heads of.
 
-    `states` are named by their locations, which is what errors should name.
+    `states` are by the names that the plan has for them.
     """
 
     plan: Plan
@@ -63,8 +63,7 @@ def prepare(topology: TridentTopology, conf: Config) -> Prepared:
     store = _store(plan, conf)
     prepared = Prepared(plan, store, {})
     try:
-        for name, state in open_headed_states(plan, conf).items():
-            prepared.states[plan.states[name].factory.location() or name] = state
+        prepared.states.update(open_headed_states(plan, conf))
         verify_topology(prepared.states, store.peek(), plan.name, plan.fingerprint())
         store.refuse_if_held()
     except BaseException:

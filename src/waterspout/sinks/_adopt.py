@@ -19,7 +19,7 @@ from waterspout.errors import ConfigError, StateMismatchError, TopologyError
 from waterspout.sinks._checkpoint import Checkpoint, read_checkpoint
 from waterspout.spouts.files import FileSpout
 from waterspout.state._foreach_batch import check_adoptable, handed_over
-from waterspout.state._head import Head, Writer
+from waterspout.state._head import Head, Writer, refuse_other_name
 from waterspout.state._kinds import OpaqueMap
 from waterspout.state._store import StoreState
 from waterspout.transactional._attempt import TransactionAttempt
@@ -99,11 +99,12 @@ class _AdoptingKeeper(LedgerKeeper):
         self.heads: dict[str, Head] = {}
         self.adopted: Ledger | None = None
 
-    def verify(self, state: str, head: Head | None, *, joins_late: bool) -> None:
+    def verify(self, name: str, head: Head | None, *, state: str, joins_late: bool) -> None:
         stopped = self._stopped
         self.heads[state] = check_adoptable(
             head,
             state=state,
+            name=name,
             sink=self._sink,
             topology=self.ledger.topology,
             query=stopped.query,
@@ -125,8 +126,11 @@ class _AdoptedState(OpaqueMap[object]):
         fence, stamp = self._backing.fence, self._require_stamp(txid, attempt)
         assert fence is not None
         head = fence.read_head()
-        if head is not None and head.stamp.writer.owner != stamp.writer.owner:
-            fence.move_head(head, handed_over(head, stamp))
+        assert head is not None
+        if head.stamp.writer.owner != stamp.writer.owner:
+            fence.move_head(head, handed_over(head, stamp, self._known_as))
+        else:
+            refuse_other_name(head, self._known_as, self.title)
 
 
 def _one_file_spout(plan: Plan) -> tuple[str, FileSpout]:
@@ -144,12 +148,22 @@ def _states(plan: Plan) -> dict[str, _AdoptedState]:
         factory = spec.factory
         if not isinstance(factory, StoreState) or factory.backing().fence is None:
             raise TopologyError(f"{spec.name} is not a state in a store; it cannot be adopted")
-        states[factory.title] = _AdoptedState(factory.backing(), name=factory.title)
+        states[spec.name] = _AdoptedState(factory.backing(), name=factory.title)
     return states
 
 
 def _agreed(heads: Mapping[str, Head]) -> Head:
     """Return the head that all states agree on, apart from who wrote it."""
+    named: dict[tuple[str, str], str] = {}
+    for title, head in heads.items():
+        # A sink gives each of its states a name of its own.
+        same = named.setdefault((head.stamp.writer.lease, head.name), title)
+        if head.name and same != title:
+            raise StateMismatchError(
+                f"{same} and {title} are one table, or one is a copy of the other: the sink has "
+                f"written both as {head.name!r}. Give the topology the states of the sink, once "
+                "each."
+            )
     facts = {
         (h.stamp.txid, h.stamp.attempt, tuple(sorted(h.resolved.items()))) for h in heads.values()
     }

@@ -21,8 +21,7 @@ from waterspout.spouts._base import BatchPlanner, BatchSpout, SpoutContext
 from waterspout.spouts._reads import Read
 from waterspout.state._batched import BatchedMap
 from waterspout.state._foreach_batch import QueryIdentity, next_writer
-from waterspout.state._head import Writer
-from waterspout.transactional._attempt import TransactionAttempt
+from waterspout.state._head import Claim, Writer
 from waterspout.trident._counting import Target
 from waterspout.trident._topology import TridentTopology
 from waterspout.trident.runtime.states import open_state
@@ -48,19 +47,23 @@ class SinkRun:
         self._who = QueryIdentity(f"sink {name}", query, starts_at)
         fields = [(f.name, f.dataType.simpleString()) for f in first.schema.fields]
         schema = Schema(tuple(fields))
+        self._lease = uuid.uuid4().hex
         self._targets = [
-            _LiveTarget(target, name, schema, self._runtime, config) for target in targets
+            _LiveTarget(target, name, f"state{n}", schema, self._runtime, config)
+            for n, target in enumerate(targets, start=1)
         ]
 
     def take(self, frame: DataFrame, batch_id: int) -> None:
         """Commit a batch to every state that does not have it yet."""
         # All states are verified before the first is written: one that refuses stops the batch.
-        verified = [target.verify(batch_id, self._who) for target in self._targets]
-        due = [commit for commit in verified if commit is not None]
+        verified = [target.verify(batch_id, self._who, self._lease) for target in self._targets]
+        due = [start for start in verified if start is not None]
+        # And all are claimed before: two that are one table under two addresses meet there.
+        finish = [start() for start in due]
         if len(due) > 1:
             frame = frame.persist()
         try:
-            for commit in due:
+            for commit in finish:
                 commit(frame)
         finally:
             if len(due) > 1:
@@ -71,8 +74,15 @@ class _LiveTarget:
     """One state of a sink, with the small plan that aggregates into it."""
 
     def __init__(
-        self, target: Target, name: str, schema: Schema, runtime: SparkRuntime, conf: Config
+        self,
+        target: Target,
+        name: str,
+        known_as: str,
+        schema: Schema,
+        runtime: SparkRuntime,
+        conf: Config,
     ) -> None:
+        self._known_as = known_as
         topology = TridentTopology(name)
         stream = topology.new_stream("batch", _GivenBatches(schema))
         if target.keys:
@@ -96,28 +106,36 @@ class _LiveTarget:
         self._steps = StepRunner(runtime, self._plan, conf)
         self._writer: Writer | None = None
 
-    def verify(self, batch_id: int, who: QueryIdentity) -> Callable[[DataFrame], None] | None:
-        """Return the function that commits the batch; None if the state has it; or refuse."""
+    def verify(
+        self, batch_id: int, who: QueryIdentity, lease: str
+    ) -> Callable[[], Callable[[DataFrame], None]] | None:
+        """Return what claims the state and then returns what writes the batch; or refuse.
+
+        None if the state has the batch.
+        """
         keeper = HeadKeeper(who, batch_id)
-        commits = CommitProtocol({self.title: self._state}, keeper)
+        commits = CommitProtocol({self._known_as: self._state}, keeper)
         commits.verify()
         claim = keeper.claim
         if claim is None:
             log.info("%s has batch %s already; it is not counted again", self.title, batch_id)
             return None
         if self._writer is None:
-            self._writer = next_writer(keeper.head, who, lease=uuid.uuid4().hex)
+            self._writer = next_writer(keeper.head, who, lease)
         commits.enroll(self._writer)
-        return lambda frame: self._commit(frame, commits, claim.attempt)
 
-    def _commit(
-        self, frame: DataFrame, commits: CommitProtocol, attempt: TransactionAttempt
-    ) -> None:
-        """Aggregate the batch, then commit it."""
-        batch = BatchRows(attempt, Staging([]), rows={self._plan.sources["batch"]: frame})
+        def start() -> Callable[[DataFrame], None]:
+            begun = commits.start(claim.attempt)
+            return lambda frame: self._finish(frame, commits, begun)
+
+        return start
+
+    def _finish(self, frame: DataFrame, commits: CommitProtocol, claim: Claim) -> None:
+        """Aggregate the batch that has claimed, then commit it."""
+        batch = BatchRows(claim.attempt, Staging([]), rows={self._plan.sources["batch"]: frame})
         try:
             self._steps.process(batch, small=False)
-            commits.commit(attempt, lambda claim: self._steps.commit(batch, claim))
+            commits.finish(claim, lambda claim: self._steps.commit(batch, claim))
         finally:
             batch.staging.release(self._runtime)
 

@@ -16,6 +16,7 @@ from waterspout.errors import ConfigError, FencedError, StoreError
 from waterspout.state._base import (
     BackingMap,
     Combiner,
+    FencedMap,
     Key,
     Keys,
     MapState,
@@ -108,6 +109,7 @@ class BatchedMap(MapState[V], Generic[V, R]):
         self._name = name
         self._partition = partition
         self._writer: Writer | None = None
+        self._known_as = ""
         self._batch: Claim | None = None
         self._entries: dict[str, _Entry[R]] = {}
         self._combined = False
@@ -287,9 +289,18 @@ class BatchedMap(MapState[V], Generic[V, R]):
     def close(self) -> None:
         self._backing.close()
 
-    def enroll(self, writer: Writer) -> None:
-        """Say who writes from now on. Called once, where the state was made."""
+    def enroll(self, writer: Writer, known_as: str = "") -> None:
+        """Say who writes from now on. Called once, where the state was made.
+
+        `known_as` is the writer's name for the state, for whoever moves the head.
+        """
         self._writer = writer
+        self._known_as = known_as
+
+    @property
+    def title(self) -> str:
+        """What errors call the state: where it is, without secrets."""
+        return self._name
 
     @property
     def is_fenced(self) -> bool:
@@ -311,15 +322,38 @@ class BatchedMap(MapState[V], Generic[V, R]):
 
     def claim(self, claim: Claim) -> None:
         """Move the head to an attempt. Called by the driver before any task writes."""
+        self.prepare_claim(claim)()
+
+    def prepare_claim(self, claim: Claim) -> Callable[[], None]:
+        """Look whether an attempt may claim the state; return what then moves the head to it."""
         fence = self._backing.fence
         if fence is None:
-            return
-        if fence.undoes_lost_attempts:
-            claim = replace(claim, resolved=NOTHING)
-        stamp = self._require_stamp(claim.attempt.txid, claim.attempt.attempt_id)
+            return lambda: None
+        mine = replace(claim, resolved=NOTHING) if fence.undoes_lost_attempts else claim
+        head, new = self._as_claimed(fence, mine)
+
+        def move() -> None:
+            try:
+                fence.move_head(head, new)
+            except FencedError:
+                # Whoever was faster may be another state of this very driver, on the same table.
+                self._as_claimed(fence, mine)
+                raise
+
+        return move
+
+    def _as_claimed(self, fence: FencedMap[Any], claim: Claim) -> tuple[Head | None, Head]:
+        """Return the head, and what it is when this attempt has claimed; or refuse."""
         head = fence.read_head()
-        new = claimed(head, stamp, claim, state=self._name, joins_late=self.joins_late)
-        fence.move_head(head, new)
+        new = claimed(
+            head,
+            self._require_stamp(claim.attempt.txid, claim.attempt.attempt_id),
+            claim,
+            state=self._name,
+            name=self._known_as,
+            joins_late=self.joins_late,
+        )
+        return head, new
 
     def settle(self, txid: int, attempt: int) -> None:
         """Note in the head that the batch was marked. Called by the driver, after the mark."""

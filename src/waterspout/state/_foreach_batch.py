@@ -8,10 +8,10 @@ half-written is written again by a new attempt, and one that cannot follow is re
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from waterspout.errors import ForeignStoreError, StateMismatchError
-from waterspout.state._head import Claim, Head, Stamp, Writer
+from waterspout.state._head import Claim, Head, Stamp, Writer, refuse_other_name
 from waterspout.transactional._attempt import TransactionAttempt
 
 __all__ = ["QueryIdentity", "check_adoptable", "decide", "handed_over", "next_writer"]
@@ -77,11 +77,19 @@ def decide(head: Head | None, batch_id: int, who: QueryIdentity, *, state: str) 
 
 
 def check_adoptable(
-    head: Head | None, *, state: str, sink: str, topology: str, query: str, checkpoint: str
+    head: Head | None,
+    *,
+    state: str,
+    name: str,
+    sink: str,
+    topology: str,
+    query: str,
+    checkpoint: str,
 ) -> Head:
     """Return the head of a state that a topology may take over from a sink; or refuse.
 
-    A state that the topology owns already is one that an interrupted adoption has reached.
+    A state that the topology owns already is one that an interrupted adoption has reached; it
+    then has the topology's `name` for it.
     """
     if head is None:
         raise StateMismatchError(
@@ -94,6 +102,8 @@ def check_adoptable(
             f"{state} belongs to {writer.owner!r}, not to {sink!r}. If the sink has a name of its "
             "own, pass it: adopt(..., name=...)"
         )
+    if writer.owner == topology:
+        refuse_other_name(head, name, state)
     if writer.history not in ("", query):
         raise StateMismatchError(
             f"{state} was written by the streaming query {writer.history}, and {checkpoint} is the "
@@ -107,9 +117,10 @@ def check_adoptable(
     return head
 
 
-def handed_over(head: Head, stamp: Stamp) -> Head:
-    """Return a committed head under the stamp of its new owner."""
-    return Head(stamp, committed=True, resolved=_resolved(head))
+def handed_over(head: Head, stamp: Stamp, name: str = "") -> Head:
+    """Return a committed head under the stamp of its new owner, and its name for the state."""
+    resolved = _resolved(head)
+    return replace(head, stamp=stamp, committed=True, resolved=resolved, name=name or head.name)
 
 
 def _resolved(head: Head) -> dict[int, int]:

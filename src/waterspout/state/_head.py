@@ -10,7 +10,7 @@ attempt. That is the fence. When each of this happens: `coordination/commit_prot
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from waterspout._serde import decode_value, encode_value
 from waterspout.errors import ConfigError, FencedError, ForeignStoreError, StateMismatchError
@@ -23,6 +23,7 @@ __all__ = [
     "Writer",
     "check_stamp",
     "claimed",
+    "refuse_other_name",
     "replaces_attempt",
     "settled",
     "verify",
@@ -81,12 +82,18 @@ class Claim:
 class Head:
     """The attempt that a state belongs to; `committed` once its batch is marked.
 
-    `resolved` as in the claim: readers skip the records of the other attempts.
+    `resolved` as in the claim: readers skip the records of the other attempts. `name` is what
+    the writer's topology or sink calls the state, so that two of its states on one table are
+    found out, however the table's address is spelled; "" in a head of an older version.
+
+    What is optional is left out of the text where it is unset, and stays as it is when the head
+    moves, unless whoever moves it says otherwise.
     """
 
     stamp: Stamp
     committed: bool = False
     resolved: Mapping[int, int] = field(default_factory=dict)
+    name: str = ""
 
     def holds(self, txid: int, attempt: int) -> bool:
         """Whether a reader outside of any batch may see a record of this batch and attempt."""
@@ -106,6 +113,7 @@ class Head:
                 "attempt": self.stamp.attempt,
                 "committed": self.committed,
                 "resolved": [[txid, attempt] for txid, attempt in sorted(self.resolved.items())],
+                **({"name": self.name} if self.name else {}),
             }
         )
 
@@ -116,17 +124,26 @@ class Head:
         names = ("owner", "epoch", "history", "lease")
         writer = Writer(*(fields[name] for name in names))
         stamp = Stamp(writer, fields["txid"], fields["attempt"])
-        return cls(stamp, fields["committed"], dict(fields["resolved"]))
+        resolved = dict(fields["resolved"])
+        return cls(stamp, fields["committed"], resolved, fields.get("name", ""))
 
 
 def claimed(
-    head: Head | None, stamp: Stamp, claim: Claim, *, state: str, joins_late: bool = False
+    head: Head | None,
+    stamp: Stamp,
+    claim: Claim,
+    *,
+    state: str,
+    name: str = "",
+    joins_late: bool = False,
 ) -> Head:
     """Return the head with which `stamp`, the claim's attempt, may write; or refuse.
 
     Claiming twice with the same stamp is allowed: the answer to the first claim may have been
     lost. So is a claim over a settled attempt at the same batch, if that attempt is one that had
-    begun: its batch was rolled back. `joins_late`: see `verify`.
+    begun: its batch was rolled back. What this very writer has claimed under another `name` is
+    the table of two states: refused, and as all states are claimed before the first is written,
+    before either has written a value. `joins_late`: see `verify`.
     """
     if stamp.txid < 1:
         raise ConfigError(f"{state}: txids start at 1, so there is no batch {stamp.txid}")
@@ -142,6 +159,8 @@ def claimed(
                 "must not write any more."
             )
         _refuse_other_lease(head, stamp, state)
+        if head.stamp.writer == stamp.writer:
+            refuse_other_name(head, name, state)
         if head.stamp != stamp and head.stamp.txid == stamp.txid:
             lowest = head.stamp.attempt + (not head.committed)
             if stamp.attempt < lowest:
@@ -161,7 +180,14 @@ def claimed(
         begun=begun,
         joins_late=joins_late,
     )
-    return Head(stamp, committed=False, resolved=dict(claim.resolved))
+    before = head or Head(stamp)
+    return replace(
+        before,
+        stamp=stamp,
+        committed=False,
+        resolved=dict(claim.resolved),
+        name=name or before.name,
+    )
 
 
 def settled(head: Head | None, stamp: Stamp, *, state: str) -> Head:
@@ -179,7 +205,7 @@ def settled(head: Head | None, stamp: Stamp, *, state: str) -> Head:
         or head.stamp.writer.history != stamp.writer.history
     ):
         raise FencedError(_refusal(state, stamp, head))
-    return Head(stamp, committed=True, resolved=head.resolved)
+    return replace(head, stamp=stamp, committed=True)
 
 
 def replaces_attempt(expected: Head | None, new: Head) -> bool:
@@ -202,6 +228,7 @@ def verify(
     head: Head | None,
     *,
     state: str,
+    name: str = "",
     owner: str,
     history: str = "",
     current: int,
@@ -212,7 +239,8 @@ def verify(
     """Compare a state with the coordination store before anything is written.
 
     `current` is the next txid to commit, `begun` its attempts that may have written. A state
-    that `joins_late` may be empty though batches have committed without it.
+    that `joins_late` may be empty though batches have committed without it. `name` is given where
+    the names of the states cannot have changed since the head was written.
     """
     if head is None:
         if current > 1 and not joins_late:
@@ -252,6 +280,7 @@ def verify(
             "restored from an older copy. Restore the matching copy of the waterspout home "
             "too, or start over with an empty table."
         )
+    refuse_other_name(head, name, state)
 
 
 def _refuse_other_owner(head: Head | None, owner: str, state: str) -> None:
@@ -259,6 +288,17 @@ def _refuse_other_owner(head: Head | None, owner: str, state: str) -> None:
         raise ForeignStoreError(
             f"{state} belongs to topology {head.stamp.writer.owner!r}; topology {owner!r} may "
             "not write to it. Use another table."
+        )
+
+
+def refuse_other_name(head: Head, name: str, state: str) -> None:
+    """Refuse a state whose head is that of another state of the same owner: one table for two."""
+    if head.name and name and head.name != name:
+        raise ForeignStoreError(
+            f"{state} is where {head.name!r} of {head.stamp.writer.owner!r} is kept, so {name!r} "
+            "may not be kept there as well: each would take the other's batches for its own. If "
+            "two addresses lead to one table, use two tables; if the order of the states has "
+            "changed, change it back."
         )
 
 

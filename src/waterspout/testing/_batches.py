@@ -72,7 +72,8 @@ class Batches:
     [1, 1]
 
     `save` is called with each new ledger before anyone acts on it. `home` and `lease` make this
-    driver differ from one of another waterspout home, or from one that took the lease anew.
+    driver differ from one of another waterspout home, or from one that took the lease anew. `name`
+    is the driver's for the state.
     """
 
     state: BatchedMap[Any, Any]
@@ -84,10 +85,11 @@ class Batches:
     owner: str = OWNER
     home: str = ""
     lease: str = ""
+    name: str = ""
 
     def __post_init__(self) -> None:
         self._keeper = LedgerKeeper(self.ledger, self.save)
-        self._commits = CommitProtocol({"the state": self.state}, self._keeper)
+        self._commits = CommitProtocol({self.name: self.state}, self._keeper)
         self._commits.enroll(self.writer)
 
     @property

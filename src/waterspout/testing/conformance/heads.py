@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
+from waterspout.coordination.commit_protocol import CommitProtocol, LedgerKeeper
 from waterspout.errors import FencedError, ForeignStoreError, SerdeError, StateMismatchError
 from waterspout.state._base import StateKind
-from waterspout.state._head import Claim, Head, Stamp
+from waterspout.state._head import Claim, Head, Stamp, Writer
+from waterspout.testing._batches import OWNER
 from waterspout.testing.conformance.hooks import (
     OPAQUE,
     StoreHooks,
@@ -18,22 +21,32 @@ from waterspout.testing.conformance.hooks import (
     record,
 )
 from waterspout.transactional._attempt import TransactionAttempt
+from waterspout.transactional._ledger import Ledger
 
 __all__ = ["HeadSuite"]
 
 A, B = ("a",), ("b",)
-NOW = at(2, history="home", lease="lease", resolved={1: 1})
+
+
+def _like_now(txid: int = 2, **other: Any) -> Head:
+    fields = {"history": "home", "lease": "lease", "resolved": {1: 1}, "name": "words"}
+    return at(txid, **{**fields, **other})
+
+
+NOW = _like_now()
 OTHERS = {
     "none": None,
-    "an older batch": at(1, history="home", lease="lease", resolved={1: 1}),
-    "another attempt": at(2, 1, history="home", lease="lease", resolved={1: 1}),
-    "committed": at(2, committed=True, history="home", lease="lease", resolved={1: 1}),
-    "another epoch": at(2, epoch=2, history="home", lease="lease", resolved={1: 1}),
-    "another owner": at(2, owner="x", history="home", lease="lease", resolved={1: 1}),
-    "another home": at(2, history="x", lease="lease", resolved={1: 1}),
-    "another lease": at(2, history="home", lease="x", resolved={1: 1}),
-    "other resolved": at(2, history="home", lease="lease", resolved={1: 0}),
-    "none resolved": at(2, history="home", lease="lease"),
+    "an older batch": _like_now(txid=1),
+    "another attempt": _like_now(attempt=1),
+    "committed": _like_now(committed=True),
+    "another epoch": _like_now(epoch=2),
+    "another owner": _like_now(owner="x"),
+    "another home": _like_now(history="x"),
+    "another lease": _like_now(lease="x"),
+    "other resolved": _like_now(resolved={1: 0}),
+    "none resolved": _like_now(resolved=None),
+    "another name": _like_now(name="lines"),
+    "no name": _like_now(name=""),
 }
 
 
@@ -57,6 +70,7 @@ class HeadSuite(StoreHooks):
             at(1, committed=True),
             at(2, 3, epoch=2, resolved={1: 0, 7: 9}),
             at(2, 4, epoch=2, history="a home", lease="é\n'", owner="ø", resolved={2**40: 1}),
+            at(2, 5, epoch=2, history="a home", lease="é\n'", owner="ø", name="wörter 1"),
             at(2**40, 2**31, epoch=2**31, resolved={n: n % 3 for n in range(1, 500)}),
         ]
 
@@ -220,6 +234,24 @@ class HeadSuite(StoreHooks):
             self.batches(kind, backing, owner="another").claim()
 
         assert state.multi_get([("x",)]) == [1]
+
+    @each_kind
+    def test_two_states_of_a_topology_are_not_kept_in_one_place(self, kind: StateKind) -> None:
+        backing = self.fenced(kind)
+        places = {"words": backing, "lines": self.client(backing)}
+        states = {name: self.state(kind, place) for name, place in places.items()}
+        keeper = LedgerKeeper(Ledger(OWNER), lambda ledger: None)
+        commits = CommitProtocol(states, keeper)
+        commits.enroll(Writer(OWNER, 1, lease="mine"))
+        first, written = TransactionAttempt(1, 0), list[Claim]()
+        keeper.emit(first, {})
+
+        with pytest.raises(ForeignStoreError, match=r"where 'words' of .* so 'lines' may not"):
+            commits.commit(first, written.append)
+
+        assert written == []
+        with pytest.raises(ForeignStoreError, match=r"where 'words' of .* so 'lines' may not"):
+            commits.verify()  # as the next run does before it takes the lease
 
     @each_kind
     def test_a_twin_of_the_driver_is_refused(self, kind: StateKind) -> None:

@@ -181,7 +181,8 @@ def at(
     history: str = "",
     lease: str = "",
     resolved: dict[int, int] | None = None,
+    name: str = "",
 ) -> Head:
     """Return a head."""
     writer = Writer(owner, epoch, history, lease)
-    return Head(Stamp(writer, txid, attempt), committed, resolved or {})
+    return Head(Stamp(writer, txid, attempt), committed, resolved or {}, name)
