@@ -324,6 +324,34 @@ MUTANTS = (
         ("tests/trident/test_windows_rules.py", "tests/trident/test_windows.py"),
     ),
     Mutant(
+        "emitters: a range without tuples is the end of the source",
+        "transactional/_spouts.py",
+        "(not taken.count and _is_same(metadata, last))",
+        "not taken.count",
+        ("tests/transactional/test_emitters.py",),
+    ),
+    Mutant(
+        "emitters: a batch spout never goes on behind a batch without tuples",
+        "spouts/_emitting.py",
+        "bool(collector.rows) or is_batch is True",
+        "bool(collector.rows)",
+        ("tests/spouts/test_emitting.py",),
+    ),
+    Mutant(
+        "emitters: what an attempt has taken is asked for again",
+        "transactional/_runtime.py",
+        "if taken is not None:",
+        "if taken is None:",
+        ("tests/transactional/test_emitters.py", "tests/spouts/test_emission.py"),
+    ),
+    Mutant(
+        "emitters: a lost attempt's tuples go into the next one",
+        "spouts/_emitters.py",
+        "if names == {name}:",
+        "if names:",
+        ("tests/transactional/test_emitters.py",),
+    ),
+    Mutant(
         "positions: a log hears of them before they are stored",
         "coordination/spout_tasks.py",
         '            store.save(self._ledger)\n            faults.point("positions.after")\n'

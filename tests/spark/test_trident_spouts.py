@@ -22,16 +22,20 @@ from waterspout.spouts import DataFrameSpout, EmittingSpout, SpoutKind
 from waterspout.spouts._reads import POSITION, FilesRead, FrameRead, RangeRead, RowsRead
 from waterspout.spouts._sources import source_of
 from waterspout.spouts.files import FileSpout
+from waterspout.state.redis import RedisState
 from waterspout.state.sqlite import SQLiteState
 from waterspout.testing import FeederSpout
 from waterspout.transactional import (
     BatchCoordinator,
     BatchEmitter,
     MemoryTransactionalSpout,
+    OpaqueEmitter,
     OpaqueMemoryTransactionalSpout,
+    OpaquePartitionedTransactionalSpout,
     TransactionalSpout,
     TransactionAttempt,
 )
+from waterspout.transactional._spouts import SourceCoordinator
 from waterspout.trident import Count, Filter, TridentTopology
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
@@ -272,6 +276,66 @@ def test_a_worker_that_dies_while_it_emits_loses_and_doubles_nothing(spark, tmp_
 
     assert token.exists()
     assert counted(tmp_path) == dict.fromkeys(range(9), 1)
+
+
+class Lines(OpaquePartitionedTransactionalSpout):
+    """As in Storm: all there is now of a file of numbers, which grows whenever somebody asks."""
+
+    output_fields = ("tx", "n bigint")
+
+    def __init__(self, path, limit):
+        self.path, self.limit = str(path), limit
+
+    def get_coordinator(self, conf, context):
+        return SourceCoordinator()
+
+    def get_emitter(self, conf, context):
+        return LinesEmitter(self)
+
+
+class LinesEmitter(OpaqueEmitter):
+    def __init__(self, spout):
+        self.spout = spout
+
+    def num_partitions(self):
+        return 1
+
+    def emit_partition_batch(self, attempt, collector, partition, last):
+        with open(self.spout.path, "r+") as file:
+            lines = file.read().splitlines()
+            for line in lines[last or 0 :]:
+                if int(line) % 3:  # every third line gives no tuple
+                    collector.emit([attempt, int(line)])
+            if len(lines) < self.spout.limit:
+                print(len(lines), file=file)
+        with open(f"{self.spout.path}.asked", "a") as file:
+            print(os.getpid(), attempt.txid, file=file)
+        return len(lines)
+
+
+@pytest.mark.parametrize("commit_in", ["driver", soaked("tasks")])
+def test_all_there_is_now_commits_over_a_growing_source_and_a_lost_worker(
+    spark, tmp_path, commit_in, request
+):
+    if commit_in == "tasks":
+        state = RedisState.opaque(request.getfixturevalue("redis_server").url, prefix="growing")
+    else:
+        state = SQLiteState.opaque(tmp_path / "counts.db", table="counts")
+    path = tmp_path / "lines"
+    path.write_text("0\n1\n2\n")
+    token = tmp_path / "token"
+    faults.install(FaultPlan([Fault("processing", "kill", where={"txid": 2}, token=str(token))]))
+    topology = TridentTopology("growing")
+    numbers = topology.new_stream("numbers", Lines(path, 8))
+    counts = numbers.group_by("n").persistent_aggregate(state, Count(), out="count")
+
+    run = finish(topology, spark, Config(commit_in=commit_in))
+
+    assert token.exists()
+    assert counts.multi_get([[n] for n in range(9)]) == [None, 1, 1, None, 1, 1, None, 1, None]
+    assert run.last_progress["failures"] == 0
+    asked = path.with_suffix(".asked").read_text().split()
+    assert set(asked[::2]) == {str(os.getpid())}
 
 
 def test_a_table_by_ranges_of_ids_is_counted_exactly_over_a_restart_with_a_pending_batch(

@@ -6,10 +6,22 @@ import json
 
 import pytest
 
-from tests.trident.spout_kinds import Opaque, Partitioned, Whole, fill, forget
-from waterspout import Config, FailedException
+from tests.trident.spout_kinds import (
+    FAILURES,
+    SOURCES,
+    Opaque,
+    Partitioned,
+    Stumble,
+    Whole,
+    fill,
+    forget,
+    run_to_the_end,
+)
+from tests.trident.support import capture
+from waterspout import Config
 from waterspout.errors import EmitError
 from waterspout.spouts import _emission as emission
+from waterspout.spouts._base import SpoutContext
 from waterspout.spouts._emission import emitted
 from waterspout.spouts._reads import POSITION
 from waterspout.spouts._sources import source_of
@@ -19,7 +31,9 @@ from waterspout.transactional._spouts import (
     OpaqueEmitter,
     OpaquePartitionedTransactionalSpout,
     PartitionEmitter,
+    SourceCoordinator,
 )
+from waterspout.trident import TridentTopology
 
 ATTEMPT = TransactionAttempt(7, 2)
 CLOSED: list[str] = []
@@ -126,31 +140,51 @@ def test_what_does_not_fit_is_refused_and_the_emitter_closed(values, error, mess
     assert CLOSED == ["emitter"]
 
 
-class Drifting(OpaquePartitionedTransactionalSpout):
-    """As in Storm: emits what comes after `last`, and returns what that was."""
+class Growing(OpaquePartitionedTransactionalSpout):
+    """As in Storm: emits all that comes after `last`, and there is more whenever it is asked."""
 
     output_fields = ("tx", "word string")
 
     def get_coordinator(self, conf, context):
-        raise NotImplementedError
+        return SourceCoordinator()
 
     def get_emitter(self, conf, context):
-        return DriftingEmitter()
+        return GrowingEmitter()
 
 
-class DriftingEmitter(OpaqueEmitter):
+class GrowingEmitter(OpaqueEmitter):
     def num_partitions(self):
         return 1
 
     def emit_partition_batch(self, attempt, collector, partition, last):
-        collector.emit([attempt, "a"])
-        return [0, 2]
+        words = SOURCES["the"].partitions[0]
+        for word in words[last or 0 :]:
+            collector.emit([attempt, word])
+        end = len(words)
+        if end < 6:
+            words.append(chr(ord(words[-1]) + 1))
+        return end
 
 
-def test_an_opaque_emitter_that_gives_another_range_than_was_pinned_fails_the_attempt():
-    assert words(read_of(Drifting(), [[None, [0, 2]]])) == ["a"]
+def test_a_read_has_what_its_attempt_has_taken_however_often_it_is_read():
+    fill("ab")
+    source = source_of(Growing(), topology="t", spout_id="words")
+    planner = source.open(SpoutContext(Config(), "words", None, {}, 1))
 
-    with pytest.raises(
-        FailedException, match=r"gave \[0, 2\] after None where \[0, 1\] was pinned"
-    ):
-        words(read_of(Drifting(), [[None, [0, 1]]]))
+    assert planner.is_ready(None)
+    read = source.read(planner.plan(1, None))
+
+    assert [words(read), words(read)] == [["a", "b"], ["a", "b"]]
+    assert planner.is_ready([[None, 2]])
+
+
+def test_a_stream_of_all_there_is_commits_while_its_source_grows():
+    fill("ab")
+    FAILURES["d"] = 1
+    topology = TridentTopology("growing")
+    stream = topology.new_stream("words", Growing()).each("word", Stumble())
+    kept = capture(stream)
+
+    run_to_the_end(topology)
+
+    assert kept.batches == {1: [("a",), ("b",)], 2: [("c",)], 3: [("d",), ("e",)], 4: [("f",)]}

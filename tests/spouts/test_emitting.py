@@ -44,6 +44,34 @@ def test_a_batch_without_tuples_is_not_begun_and_asked_for_again():
     assert calls("close") == [()]
 
 
+class Longer(Batches):
+    """Leaves out short words; a batch may have no others."""
+
+    def emit_batch(self, batch_id, collector):
+        super().emit_batch(batch_id, _OnlyLonger(collector))
+        return batch_id <= 3
+
+
+class _OnlyLonger:
+    def __init__(self, collector):
+        self.collector = collector
+
+    def emit(self, values):
+        if len(values[0]) > 1:
+            self.collector.emit(values)
+
+
+def test_a_batch_that_is_one_without_tuples_is_begun_and_the_next_is_asked_for():
+    fill(["a", "bb", "c", "d", "ee", "f"])
+    topology, kept = topology_of(Longer())
+
+    run = run_to_the_end(topology)
+
+    assert kept.batches == {1: [("bb",)], 3: [("ee",)]}
+    assert run.loop.ledger.current == 4
+    assert calls("ack") == [(1,), (2,), (3,)]
+
+
 def test_batches_in_flight_are_asked_for_in_order_once_each():
     fill("abcdef")
     topology, kept = topology_of(Batches())

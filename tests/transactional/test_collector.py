@@ -16,6 +16,8 @@ from waterspout.transactional import (
     TransactionalTopologyBuilder,
     TransactionAttempt,
 )
+from waterspout.transactional._bolts import TakenTuples
+from waterspout.waves.frames import unpack
 from waterspout.waves.outlets import make_outlets
 
 ATTEMPT = TransactionAttempt(3, 1)
@@ -111,9 +113,26 @@ def test_streams_and_their_kinds_are_checked(collector):
     assert sent(collector) == {}
 
 
-def test_the_collector_of_a_planner_only_counts():
-    counting = BatchCollector.counting()
+def test_the_collector_of_a_planner_may_only_count():
+    counting = TakenTuples(ATTEMPT, keeps=False)
 
     assert counting.emit(["anything"]) == ()
     counting.emit_direct(1, ["else"], stream="unknown")
     assert counting.count == 2
+
+
+def test_what_a_planner_has_taken_is_emitted_under_the_attempt_that_holds_it():
+    asked = TransactionAttempt(ATTEMPT.txid, 0)
+    values = [asked, 1]
+    taken = TakenTuples(asked)
+    taken.emit(values)
+    values[1] = 2  # an emitter may use one list for all its tuples
+    taken.emit(values)
+    found = TakenTuples(ATTEMPT)
+
+    TakenTuples.emit_packed(taken.packed(), ATTEMPT, found)
+
+    assert unpack(found.packed()) == (
+        ATTEMPT,
+        [("default", None, (ATTEMPT, 1)), ("default", None, (ATTEMPT, 2))],
+    )

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from waterspout import Config, FailedException
-from waterspout.coordination.events import BatchEmitted, BatchFailed
+from waterspout.coordination.events import BatchFailed
 from waterspout.coordination.store import MemoryCoordinationStore, SharedMemory
 from waterspout.errors import SourceError, TopologyError
 from waterspout.spouts._base import SpoutContext, SpoutKind
@@ -42,9 +42,10 @@ class Broker:
         self.partitions = [list(rows) for rows in partitions]
         self.take = take
         self.down = set()
-        self.drift = 0
+        self.asked = []
 
     def after(self, partition, last, shape=list):
+        self.asked.append(last)
         if partition in self.down:
             raise SourceError(f"partition {partition} is down")
         start = 0 if last is None else last[1]
@@ -132,7 +133,6 @@ class StormOpaque(Reading, OpaqueEmitter):
     def emit_partition_batch(self, attempt, collector, partition, last):
         CALLS.append(("emit", str(attempt), partition, last))
         found = self.broker.after(partition, last, tuple)
-        found = (found[0], found[1] - self.broker.drift)
         self.emit_range(attempt, collector, partition, found)
         return found
 
@@ -146,6 +146,11 @@ def planner(spout, current=1, known=None, conf=None):
     return EmittedSpout(spout, topology.context(1)).open(
         SpoutContext(conf or Config(), "spout", None, known or {}, current)
     )
+
+
+def ranges(metadata):
+    """Metadata without the names of what was taken."""
+    return [entry[:2] for entry in metadata]
 
 
 def broker(*partitions, name="b", **more):
@@ -234,8 +239,8 @@ def test_an_opaque_partition_that_is_down_gives_nothing_and_keeps_its_position(e
     second = planned.plan(2, first)
     source.down = set()
 
-    assert second == [[[0, 2], [2, 3]], [[0, 2], None]]
-    assert planned.plan(3, second) == [[[2, 3], None], [[0, 2], [2, 3]]]
+    assert ranges(second) == [[[0, 2], [2, 3]], [[0, 2], None]]
+    assert ranges(planned.plan(3, second)) == [[[2, 3], None], [[0, 2], [2, 3]]]
 
 
 def test_a_transactional_partition_that_is_down_halts_the_spout():
@@ -383,26 +388,140 @@ def test_a_replay_of_an_opaque_batch_is_planned_anew():
     assert batches(run) == [("1:1", [1]), ("2:0", [2]), ("3:0", [3])]
 
 
-def test_an_opaque_answer_that_differs_from_the_pinned_one_fails_the_attempt():
-    source = broker([1, 2, 3])
+class AllThereIs(StormOpaque):
+    """Emits all there is now; the source grows whenever it is asked."""
+
+    def emit_partition_batch(self, attempt, collector, partition, last):
+        rows = self.broker.partitions[partition]
+        found = (0 if last is None else last[1], len(rows))
+        CALLS.append(("emit", str(attempt), partition, last))
+        self.emit_range(attempt, collector, partition, found)
+        if len(rows) < self.broker.take:
+            rows.append(rows[-1] + 1)
+        return found
+
+
+@pytest.mark.parametrize("tasks", [1, 3])
+@pytest.mark.parametrize("pending", [1, 3])
+def test_an_opaque_emitter_that_emits_all_there_is_commits_over_a_source_that_grows(tasks, pending):
+    broker([1, 2], [11], take=9)
     failures = []
 
     def look(event):
-        match event:
-            case BatchEmitted(attempt=attempt):
-                source.drift = 1 if str(attempt) == "1:0" else 0
-            case BatchFailed(attempt=attempt, error=error):
-                source.drift = 0
-                failures.append((str(attempt), str(error)))
+        if isinstance(event, BatchFailed):
+            failures.append(str(event.attempt))
 
-    run = local(Opaque("b", StormOpaque), listener=look)
+    run = local(
+        Opaque("b", AllThereIs), "2:0", tasks=tasks, max_spout_pending=pending, listener=look
+    )
 
     run.finish()
 
-    assert failures == [
-        ("1:0", "partition 0 gave (0, 1) after None where [0, 2] was pinned")
-    ]  # fmt: skip
-    assert batches(run) == [("1:1", [1, 2]), ("2:0", [3])]
+    ns = [n for _, batch in batches(run) for n in batch]
+    assert sorted(ns) == [*range(1, 10), *range(11, 20)]
+    assert batches(run)[0] == ("1:0", [1, 2, 11])
+    assert failures == ["2:0"]
+
+
+def test_an_opaque_emitter_in_storm_s_form_is_asked_once_for_an_attempt():
+    broker([1, 2])
+    lost = iter([True, False])
+    builder = TransactionalTopologyBuilder("t", "spout", Opaque("b", StormOpaque))
+    builder.set_bolt("collect", Collect()).global_grouping("spout")
+
+    run = LocalBatches(builder.build_topology(), loses_result=lambda: next(lost, False))
+    run.finish()
+
+    # The shard that emits is run twice, and the emitter asked once for it.
+    assert batches(run) == [("1:0", [1, 2])]
+    assert [call[1:] for call in CALLS if call[0] == "emit"][:2] == [
+        ("1:0", 0, None),
+        ("2:0", 0, [0, 2]),
+    ]
+
+
+def test_what_is_taken_is_kept_until_its_batch_has_committed_and_no_longer():
+    broker([1, 2, 3, 4, 5, 6])
+    planned = planner(Opaque("b", StormOpaque))
+    first = planned.plan(1, None)
+    second = planned.plan(2, first)
+    again = planned.plan(1, None)
+
+    with pytest.raises(SourceError, match="what was taken for this attempt is given up"):
+        planned.taken(first)
+    with pytest.raises(SourceError, match="what was taken for this attempt is given up"):
+        planned.taken(second)
+    assert list(planned.taken(again)) == [0]
+    planned.succeeded(1, again)
+    with pytest.raises(SourceError, match="spout 'spout'"):
+        planned.taken(again)
+
+
+class Even(StormShaped):
+    """Leaves out odd numbers: whole ranges may hold no other."""
+
+    def emit_range(self, attempt, collector, partition, found):
+        for n in self.broker.partitions[partition][found[0] : found[1]]:
+            if n % 2 == 0:
+                collector.emit([attempt, n])
+
+
+class OpaqueEven(StormOpaque):
+    emit_range = Even.emit_range
+
+
+ALL_SHAPES = [(Partitioned, Even), (Opaque, OpaqueEven)]
+
+
+@pytest.mark.parametrize(("spout", "emitter"), ALL_SHAPES)
+@pytest.mark.parametrize("odd", [2, 3, 19, 20, 61])
+def test_what_is_behind_a_range_without_tuples_is_read(spout, emitter, odd):
+    broker([2] + odd * [1] + [4], odd * [1], [])
+    run = local(spout("b", emitter), "1:0", max_spout_pending=2)
+
+    run.finish()
+
+    assert [n for _, ns in batches(run) for n in ns] == [2, 4]
+
+
+@pytest.mark.parametrize(("spout", "emitter"), ALL_SHAPES)
+def test_a_position_that_moves_on_without_tuples_is_stored_now_and_then(spout, emitter):
+    broker(100 * [1] + [2])
+    run = local(spout("b", emitter))
+
+    run.finish()
+
+    assert [ns for _, ns in batches(run)] == [[], [], [], [], [], [2]]
+
+
+@pytest.mark.parametrize(("spout", "emitter"), ALL_SHAPES)
+def test_a_range_without_tuples_at_the_end_is_read_once_and_begins_no_batch(spout, emitter):
+    source = broker([2, 4, 1, 1, 1])
+    run = local(spout("b", emitter))
+    run.finish()
+    source.asked.clear()
+
+    run.finish()
+    asked = list(source.asked)
+    source.partitions[0] += [1, 6]
+    run.finish()
+
+    assert asked == [[5, 5]] * len(asked)
+    assert [ns for _, ns in batches(run)] == [[2, 4], [6]]
+
+
+@pytest.mark.parametrize(("spout", "emitter"), ALL_SHAPES)
+def test_a_batch_of_a_range_without_tuples_says_that_it_holds_none(spout, emitter):
+    broker(20 * [1], [])
+    planned = planner(spout("b", emitter))
+
+    assert planned.is_ready(None)
+    empty = planned.plan(1, None)
+
+    assert empty[0][:2] == [[16, 18], [18, 20]]
+    assert empty[1][:2] == [None, None]
+    if spout is Opaque:
+        assert planned.holds_data(empty) is False
 
 
 def test_a_failing_look_at_a_transactional_source_does_not_end_the_run():

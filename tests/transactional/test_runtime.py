@@ -458,7 +458,7 @@ def test_a_collapsed_batch_is_one_shard():
 
     shape = collapsed(topology.outline())
 
-    assert [(row.stage, row.shard) for row in runtime.first_rows(shape)] == [(0, 0)]
+    assert [(row.stage, row.shard) for row in runtime.first_rows(shape, "spout", {})] == [(0, 0)]
     assert runtime.commit_stages(shape, topology.late) == [0]
 
 
@@ -468,7 +468,7 @@ def test_a_batch_begins_with_one_row_for_each_shard_of_its_first_stage(tasks):
     builder.set_bolt("b", NotedCommitter(), 5).global_grouping("spout")
     shape = spread(builder.build_topology().outline(), 4)
 
-    assert [(row.stage, row.shard) for row in runtime.first_rows(shape)] == [
+    assert [(row.stage, row.shard) for row in runtime.first_rows(shape, "spout", {})] == [
         (0, shard) for shard in range(tasks)
     ]
     assert [stage.shards for stage in shape.stages] == [tasks, 4]

@@ -93,14 +93,13 @@ class BatchSetup:
     def of_bolts(
         cls,
         topology: TransactionalTopology,
+        spout: EmittedSpout,
         store: CoordinationStore,
         engine: BatchEngine,
         config: Config,
     ) -> BatchSetup:
         """Return that of a transactional topology: one spout, no states of ours."""
-        spec = topology.components[topology.spout_id]
-        context = topology.context(topology.tasks[spec.id][0])
-        spouts = {spec.id: EmittedSpout(spec.component, context, spec.configuration)}
+        spouts = {topology.spout_id: spout}
         graph = topology.fingerprint()
         return cls(topology.name, graph, spouts, {}, store, engine, config)
 

@@ -17,6 +17,7 @@ from waterspout.coordination.engine import Committed, Processed
 from waterspout.spark.phases import PhaseEngine, Work
 from waterspout.spark.session import SparkRuntime
 from waterspout.spark.supersteps import Stages, rows_of, table_of
+from waterspout.spouts._emitters import EmittedSpout
 from waterspout.state._head import Claim
 from waterspout.transactional._attempt import TransactionAttempt
 from waterspout.transactional._builder import TransactionalTopology
@@ -37,9 +38,14 @@ class BatchBoltEngine(PhaseEngine):
     """Runs the phases of a transactional topology's batches."""
 
     def __init__(
-        self, runtime: SparkRuntime, topology: TransactionalTopology, conf: Config
+        self,
+        runtime: SparkRuntime,
+        topology: TransactionalTopology,
+        spout: EmittedSpout,
+        conf: Config,
     ) -> None:
         super().__init__(runtime, topology.name, conf)
+        self._spout = spout
         self._phases = Phases(topology, conf, runtime.cores or 2)
         self._stages = Stages("attempt", "commit", "metadata", "resolved")
 
@@ -47,7 +53,9 @@ class BatchBoltEngine(PhaseEngine):
         """Emit the batch and execute it; leave what is half-done on the executors."""
         began = time.monotonic()
         phase = self._phases.processing(attempt, metadata)
-        frame = self._runtime.spark.createDataFrame(table_of(first_rows(phase.shape)))
+        taken = self._spout.taken(phase.header.metadata)
+        rows = first_rows(phase.shape, phase.header.spout_id, taken)
+        frame = self._runtime.spark.createDataFrame(table_of(rows))
         frame = self._through(frame, phase, phase.shape.stages[0].shards)
         observed = Observation()
         counted = frame.observe(

@@ -32,6 +32,7 @@ from waterspout.spark.engine import SparkEngine
 from waterspout.spark.session import SparkRuntime
 from waterspout.spark.starting import embedded_session
 from waterspout.spark.supersteps import SparkWaves
+from waterspout.spouts._emitters import EmittedSpout
 from waterspout.topology._graph import Topology
 from waterspout.transactional._builder import TransactionalTopology
 from waterspout.transactional._explain import explain as explain_transactions
@@ -133,9 +134,10 @@ def _transactional(
     store, _ = prepare_bolts(topology, conf)
     opened.callback(store.release)
     runtime = session()
-    engine = BatchBoltEngine(runtime, topology, conf)
+    spout = EmittedSpout.of(topology)
+    engine = BatchBoltEngine(runtime, topology, spout, conf)
     opened.callback(engine.close)
-    setup = BatchSetup.of_bolts(topology, store, engine, conf)
+    setup = BatchSetup.of_bolts(topology, spout, store, engine, conf)
     loop = BatchLoop(setup, time.monotonic)
     explain = partial(explain_transactions, topology, conf, runtime.cores or 2)
     return _launch(loop, setup, opened, explain)

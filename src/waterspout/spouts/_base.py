@@ -122,9 +122,13 @@ class LookingPlanner(BatchPlanner):
     def look(self, txid: int, previous: Any) -> Any:
         """Return the metadata of a batch that goes on where `previous` ended."""
 
+    def goes_on(self, metadata: Any) -> bool:
+        """Whether a batch of this metadata is to be begun: it has tuples, or the source moves."""
+        return bool(self.holds_data(metadata))
+
     def is_ready(self, previous: Any) -> bool:
         found = self.look(self._following, previous)
-        is_there = bool(self.holds_data(found))
+        is_there = self.goes_on(found)
         self._looked = ((self._following, json.dumps(previous)), found) if is_there else None
         return is_there
 

@@ -61,9 +61,9 @@ def emitted(
             yield from collector.chunks()
             return
         for partition in read.partitions[index::tasks]:
-            last, pinned = read.metadata[partition]
+            pinned, taken = read.metadata[partition][1], read.taken.get(partition)
             collector.begin({"partition": partition, "metadata": pinned})
-            emit_partition(spout, emitter, attempt, partition, last, pinned, collector)
+            emit_partition(emitter, attempt, partition, pinned, taken, collector)
             yield from collector.chunks()
     finally:
         emitter.close()

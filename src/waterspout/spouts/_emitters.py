@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+import secrets
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from waterspout._schema import Schema
@@ -23,15 +24,20 @@ from waterspout.spouts._reads import EmitRead, Read
 from waterspout.topology._builder import SpoutDeclarer
 from waterspout.topology._context import TopologyContext
 from waterspout.topology._pickling import require_picklable
+from waterspout.transactional._builder import TransactionalTopology
 from waterspout.transactional._spouts import (
     OpaquePartitionedTransactionalSpout,
+    PartitionEmitter,
     TransactionalSpout,
-    learned,
+    asked,
 )
 
 __all__ = ["EmittedSource", "EmittedSpout"]
 
 log = logging.getLogger(__name__)
+
+_EMPTY_RANGES = 10
+"""How often an emitter is asked at once that moves on and gives no tuple."""
 
 
 class EmittedSpout(PlannedSpout):
@@ -45,12 +51,25 @@ class EmittedSpout(PlannedSpout):
         self._options = options
         is_opaque = isinstance(spout, OpaquePartitionedTransactionalSpout)
         self.kind = SpoutKind.OPAQUE if is_opaque else SpoutKind.TRANSACTIONAL
+        self._planner: _EmitterPlanner | None = None
+
+    @classmethod
+    def of(cls, topology: TransactionalTopology) -> EmittedSpout:
+        """Return the spout of a transactional topology."""
+        spec = topology.components[topology.spout_id]
+        context = topology.context(topology.tasks[spec.id][0])
+        return cls(spec.component, context, spec.configuration)
 
     def open(self, context: SpoutContext) -> BatchPlanner:
         conf = {**context.conf.to_dict(), **self._options}
         is_whole = isinstance(self._spout, TransactionalSpout)
         planner = _Whole if is_whole else _ByPartition
-        return planner(self._spout, conf, self._context, context)
+        self._planner = planner(self._spout, conf, self._context, context)
+        return self._planner
+
+    def taken(self, metadata: Any) -> Mapping[int, bytes]:
+        """Return, by partition, what the driver has taken of the emitters for this metadata."""
+        return {} if self._planner is None else self._planner.taken(metadata)
 
 
 class EmittedSource(AdaptedSource[Any]):
@@ -78,6 +97,7 @@ class EmittedSource(AdaptedSource[Any]):
             options=self._options,
             metadata=metadata,
             is_partitioned=not isinstance(self.original, TransactionalSpout),
+            taken=self._planned.taken(metadata),
         )
 
 
@@ -95,6 +115,10 @@ class _EmitterPlanner(LookingPlanner):
 
     def succeeded(self, txid: int, metadata: Any) -> None:
         self._emitter.cleanup_before(txid)
+
+    def taken(self, metadata: Any) -> Mapping[int, bytes]:
+        """Return, by partition, what was taken in the driver for the attempt of this metadata."""
+        return {}
 
     def close(self) -> None:
         for each in (self._coordinator, self._emitter):
@@ -118,36 +142,116 @@ class _ByPartition(_EmitterPlanner):
     """Metadata of a batch: for each partition, where the last batch ended and what this one has.
 
     A partition that has nothing (or is down, or is not counted for a while) keeps its last position
-    for the batches to come.
+    for the batches to come. Of an opaque emitter in Storm's form the tuples are kept as well: it is
+    asked once for an attempt. Then a third item says under which name, and how many there are.
     """
+
+    def __init__(
+        self, spout: Any, conf: Mapping[str, Any], topology: TopologyContext, context: SpoutContext
+    ) -> None:
+        super().__init__(spout, conf, topology, context)
+        self._choose = _choosing(self._emitter)
+        self._run = secrets.token_hex(4)
+        self._looks = 0
+        self._ahead: tuple[str, dict[int, bytes]] = ("", {})
+        """What the last look has taken, by partition, and its name."""
+        self._kept: dict[int, tuple[str, dict[int, bytes]]] = {}
+        """The same of the newest attempt of each batch in flight."""
+        self._passed: dict[int, tuple[Any, Any]] = {}
+        """Up to where a partition has nothing, and from where that was found."""
 
     def is_ready(self, previous: Any) -> bool:
         return bool(self._coordinator.is_ready()) and super().is_ready(previous)
 
+    def goes_on(self, metadata: Any) -> bool:
+        return any(entry[1] is not None for entry in metadata)
+
     def holds_data(self, metadata: Any) -> bool | None:
-        return any(held is not None for _, held in metadata)
+        held = [entry for entry in metadata if entry[1] is not None]
+        return any(len(entry) == 2 or entry[2]["tuples"] for entry in held)
 
     def look(self, txid: int, previous: Any) -> list[Any]:
         owner = self._emitter if self._opaque else self._coordinator
         before = previous or []
         there = owner.num_partitions()
+        self._looks += 1
+        self._ahead = (f"{self._run}-{self._looks}", {})
         planned = []
         for partition in range(max(there, len(before))):
-            last, metadata = before[partition] if partition < len(before) else (None, None)
+            last, metadata = before[partition][:2] if partition < len(before) else (None, None)
             start = last if metadata is None else metadata
-            following = self._next(txid, partition, start) if partition < there else None
-            planned.append([start, self._plain(following)])
+            nothing = [start, None]
+            planned.append(self._next(txid, partition, start) if partition < there else nothing)
         return planned
 
-    def _next(self, txid: int, partition: int, last: Any) -> Any:
-        choose = getattr(self._emitter, "next_metadata", None)
+    def plan(self, txid: int, previous: Any) -> Any:
+        metadata = super().plan(txid, previous)
+        # When a batch fails, all later ones are planned again too.
+        earlier = {t: kept for t, kept in self._kept.items() if t < txid}
+        self._kept = {**earlier, txid: self._ahead}
+        return metadata
+
+    def taken(self, metadata: Any) -> Mapping[int, bytes]:
+        """Return what was taken for the attempt of this metadata. Called by any thread."""
+        names = {entry[2]["taken"] for entry in metadata if len(entry) > 2}
+        for name, taken in self._kept.values():
+            if names == {name}:
+                return taken
+        if names:
+            raise SourceError(
+                f"spout {self._name!r}: what was taken for this attempt is given up; a new attempt "
+                "takes it anew"
+            )
+        return {}
+
+    def succeeded(self, txid: int, metadata: Any) -> None:
+        self._kept = {t: kept for t, kept in self._kept.items() if t > txid}
+        super().succeeded(txid, metadata)
+
+    def _next(self, txid: int, partition: int, start: Any) -> list[Any]:
+        """Return a partition's entry in the metadata of a batch that begins at `start`."""
         try:
-            if choose is not None:
-                return choose(txid, partition, last)
-            emit = self._emitter.emit_partition_batch
-            return learned(emit, self._emitter, txid, partition, last)
+            if self._choose is not None:
+                return [start, self._plain(self._choose(txid, partition, start))]
+            return self._asked(txid, partition, start)
         except (FailedException, SourceError) as error:
             if not self._opaque:
                 raise
             log.warning("partition %d of %r gives nothing: %s", partition, self._name, error)
-            return None
+            return [start, None]
+
+    def _asked(self, txid: int, partition: int, start: Any) -> list[Any]:
+        """Ask an emitter in Storm's form, and again where it moves on without a tuple.
+
+        A position that moves as often as that is stored, with a batch that has no tuples.
+        """
+        emitter = self._emitter
+        emit = emitter.emit_partition_batch if self._opaque else emitter.emit_partition_batch_new
+        passed = self._passed.pop(partition, None)
+        begin = passed[1] if passed is not None and passed[0] == start else start
+        for left in reversed(range(_EMPTY_RANGES)):
+            answer = asked(emit, emitter, txid, partition, begin, keeps=self._opaque)
+            if not answer.moved:
+                if begin != start:
+                    self._passed[partition] = (start, begin)
+                return [start, None]
+            found = self._plain(answer.metadata)
+            if answer.taken.count or not left:
+                break
+            begin = found
+        if not answer.taken.count:
+            log.info(
+                "partition %d of %r has moved to %s without a tuple", partition, self._name, found
+            )
+        if not self._opaque:
+            return [begin, found]
+        name, taken = self._ahead
+        taken[partition] = answer.taken.packed()
+        return [begin, found, {"taken": name, "tuples": answer.taken.count}]
+
+
+def _choosing(emitter: Any) -> Callable[[int, int, Any], Any] | None:
+    """Return the emitter's own `next_metadata`; None if it is in Storm's form, which has none."""
+    choose = getattr(emitter, "next_metadata", None)
+    inherited = getattr(choose, "__func__", None) is PartitionEmitter.next_metadata
+    return None if inherited else choose

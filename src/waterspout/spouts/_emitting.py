@@ -65,12 +65,14 @@ class EmittingSpout(ABC):
         """Connect to the source. Called once per run."""
 
     @abstractmethod
-    def emit_batch(self, batch_id: int, collector: RowsCollector) -> None:
+    def emit_batch(self, batch_id: int, collector: RowsCollector) -> bool | None:
         """Emit the tuples of a batch: `collector.emit(values)`; nothing, if there are none now.
 
         Batches are numbered 1, 2, 3... A batch without tuples is not begun: the same number is
-        asked for again, until there are some. A replay asks for the same number again. The first
-        number that is asked for after `open` says that all batches before it have committed.
+        asked for again, until there are some. Return True if this batch is a batch although it has
+        no tuples, because all were filtered out, say: it is then begun, and the next number comes.
+        A replay asks for the same number again. The first number that is asked for after `open`
+        says that all batches before it have committed.
         """
 
     def ack(self, batch_id: int) -> None:  # noqa: B027  (optional hook)
@@ -129,8 +131,8 @@ class _EmittingPlanner(BatchPlanner):
         txid = self._first if previous is None else int(previous["txid"]) + 1
         with self._lock:
             if self._ahead is None or self._ahead[0] != txid:
-                rows = self._emit(txid)
-                self._ahead = (txid, rows) if rows else None
+                rows, goes_on = self._emit(txid)
+                self._ahead = (txid, rows) if goes_on else None
             return self._ahead is not None
 
     def plan(self, txid: int, previous: Any) -> Any:
@@ -139,7 +141,7 @@ class _EmittingPlanner(BatchPlanner):
             if ahead is not None and ahead[0] == txid:
                 rows = ahead[1]
             else:
-                rows = self._emit(txid)
+                rows, _ = self._emit(txid)
                 self._ahead = ahead
             self._plans += 1
             name = f"{self._run}-{self._plans}"
@@ -161,7 +163,7 @@ class _EmittingPlanner(BatchPlanner):
             if not self._spout.transactional:
                 raise SourceError(f"spout {self._spout_id!r} no longer has batch {txid}")
             # Pinned as empty: what is there by now belongs to a later batch.
-            rows = self._emit(txid) if count else ()
+            rows = self._emit(txid)[0] if count else ()
         if len(rows) != count:
             raise SourceError(
                 f"spout {self._spout_id!r} says that it is transactional, but gave {len(rows)} "
@@ -180,7 +182,8 @@ class _EmittingPlanner(BatchPlanner):
         with self._lock:
             self._spout.close()
 
-    def _emit(self, txid: int) -> Rows:
+    def _emit(self, txid: int) -> tuple[Rows, bool]:
+        """Return the rows of a batch, and whether there is such a batch, rows or not."""
         collector = RowsCollector(self._spout_id, self._names)
-        self._spout.emit_batch(txid, collector)
-        return collector.rows
+        is_batch = self._spout.emit_batch(txid, collector)
+        return collector.rows, bool(collector.rows) or is_batch is True

@@ -88,6 +88,8 @@ class EmitRead:
     options: Mapping[str, Any]
     metadata: Any
     is_partitioned: bool
+    taken: Mapping[int, bytes] = field(default_factory=dict)
+    """By partition, what the driver has taken of it; those are not asked again."""
 
     @property
     def is_small(self) -> bool:
@@ -99,7 +101,7 @@ class EmitRead:
         """Those that have something in this batch; of a spout without partitions there is one."""
         if not self.is_partitioned:
             return [0]
-        return [number for number, (_, pinned) in enumerate(self.metadata) if pinned is not None]
+        return [number for number, entry in enumerate(self.metadata) if entry[1] is not None]
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from waterspout.coordination.engine import Committed, Processed
 from waterspout.coordination.events import Listener
 from waterspout.coordination.loop import BatchLoop, BatchSetup
 from waterspout.coordination.store import CoordinationStore, MemoryCoordinationStore
+from waterspout.spouts._emitters import EmittedSpout
 from waterspout.state._head import Claim
 from waterspout.testing._capture import CapturedRun
 from waterspout.testing._stepping import SteppedEngine, Steps
@@ -45,12 +46,14 @@ class InProcessBatchBolts(SteppedEngine[tuple[PhasePlan, list[Row]]]):
     def __init__(
         self,
         topology: TransactionalTopology,
+        spout: EmittedSpout,
         conf: Config,
         *,
         workers: int = 2,
         loses_result: Callable[[], bool] = lambda: False,
     ) -> None:
         super().__init__()
+        self._spout = spout
         self._phases = Phases(topology, conf, workers)
         self._loses_result = loses_result
 
@@ -63,7 +66,10 @@ class InProcessBatchBolts(SteppedEngine[tuple[PhasePlan, list[Row]]]):
 
     def _process(self, attempt: TransactionAttempt, metadata: Metadata) -> Steps:
         phase = self._phases.processing(attempt, metadata)
-        rows = yield from self._through(phase, first_rows(phase.shape))
+        taken = self._spout.taken(phase.header.metadata)
+        rows = yield from self._through(
+            phase, first_rows(phase.shape, phase.header.spout_id, taken)
+        )
         count = executed(rows)
         self._phases.processed(count)
         self._work[attempt] = (phase, [row for row in rows if row.stage >= 0])
@@ -162,9 +168,12 @@ class LocalBatches(CapturedRun):
             shown = TransactionalTopology(
                 caught.name, caught.components, topology.spout_id, topology.committers
             )
-        self.engine = InProcessBatchBolts(shown, conf, workers=workers, loses_result=loses_result)
+        spout = EmittedSpout.of(topology)
+        self.engine = InProcessBatchBolts(
+            shown, spout, conf, workers=workers, loses_result=loses_result
+        )
         store = store or MemoryCoordinationStore(topology.name)
-        setup = BatchSetup.of_bolts(topology, store, self.engine, conf)
+        setup = BatchSetup.of_bolts(topology, spout, store, self.engine, conf)
         self.loop = BatchLoop(setup, clock or (lambda: self._now), listener)
         self.loop.start()
 

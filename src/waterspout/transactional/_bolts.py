@@ -14,8 +14,9 @@ from waterspout.topology._component import Component
 from waterspout.topology._context import TopologyContext
 from waterspout.topology._ports import UNANCHORED, Outlet, Port
 from waterspout.transactional._attempt import TransactionAttempt
+from waterspout.waves.frames import pack, unpack
 
-__all__ = ["BatchBolt", "BatchCollector", "BatchContext", "Committer"]
+__all__ = ["BatchBolt", "BatchCollector", "BatchContext", "Committer", "TakenTuples"]
 
 
 class BatchCollector(Emitter):
@@ -31,11 +32,6 @@ class BatchCollector(Emitter):
         self._attempt = attempt
         self.count = 0
         """Tuples emitted so far."""
-
-    @classmethod
-    def counting(cls) -> BatchCollector:
-        """Return a collector that only counts."""
-        return _CountingCollector(Port("", {}), None)
 
     def emit(self, values: Sequence[Any], stream: str = "default") -> tuple[int, ...]:
         """Emit a tuple `[attempt, ...]`; return the tasks that get it."""
@@ -71,15 +67,43 @@ class BatchCollector(Emitter):
         )
 
 
-class _CountingCollector(BatchCollector):
-    __slots__ = ()
+class TakenTuples(BatchCollector):
+    """Takes what an emitter emits when it is asked, and emits it later, under the real attempt."""
+
+    __slots__ = ("_asked", "_keeps", "_rows")
+
+    def __init__(self, asked: TransactionAttempt, *, keeps: bool = True) -> None:
+        super().__init__(Port("", {}), asked)
+        self._asked = asked
+        self._keeps = keeps
+        self._rows: list[tuple[str, int | None, tuple[Any, ...]]] = []
 
     def emit(self, values: Sequence[Any], stream: str = "default") -> tuple[int, ...]:
-        self.count += 1
+        self._take(stream, None, values)
         return ()
 
     def emit_direct(self, task: int, values: Sequence[Any], stream: str = "default") -> None:
+        self._take(stream, task, values)
+
+    def _take(self, stream: str, task: int | None, values: Sequence[Any]) -> None:
         self.count += 1
+        if self._keeps:
+            self._rows.append((stream, task, tuple(values)))
+
+    def packed(self) -> bytes:
+        """Return what was taken in the form in which it travels to the executors."""
+        return pack((self._asked, self._rows))
+
+    @staticmethod
+    def emit_packed(packed: bytes, attempt: TransactionAttempt, collector: BatchCollector) -> None:
+        """Emit what was taken; the collector checks it, as if the emitter emitted it now."""
+        asked, rows = unpack(packed)
+        for stream, task, values in rows:
+            row = (attempt, *values[1:]) if values[:1] == (asked,) else values
+            if task is None:
+                collector.emit(row, stream)
+            else:
+                collector.emit_direct(task, row, stream)
 
 
 @dataclass(frozen=True)

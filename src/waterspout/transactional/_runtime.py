@@ -9,7 +9,6 @@ and the driver, which replays the batch.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -17,7 +16,6 @@ from typing import Any
 
 from waterspout import faults
 from waterspout._config import Config
-from waterspout._safe_repr import shown
 from waterspout._tuples import Tuple
 from waterspout.acking.xor import generator
 from waterspout.errors import FailedException
@@ -26,12 +24,9 @@ from waterspout.topology._component import BasicBolt
 from waterspout.topology._pickling import require_picklable
 from waterspout.topology._ports import Port
 from waterspout.transactional._attempt import TransactionAttempt
-from waterspout.transactional._bolts import BatchCollector, BatchContext
+from waterspout.transactional._bolts import BatchCollector, BatchContext, TakenTuples
 from waterspout.transactional._builder import TransactionalTopology
-from waterspout.transactional._spouts import (
-    OpaquePartitionedTransactionalSpout,
-    TransactionalSpout,
-)
+from waterspout.transactional._spouts import TransactionalSpout
 from waterspout.waves.bolts import Worker
 from waterspout.waves.frames import Frame, pack, unpack
 from waterspout.waves.intake import Intake
@@ -126,13 +121,18 @@ class Phases:
         return PhasePlan(processing.shape, header, commit_stages(processing.shape, self._late))
 
 
-def first_rows(shape: WaveShape) -> list[Row]:
+def first_rows(shape: WaveShape, spout_id: str, taken: Mapping[int, bytes]) -> list[Row]:
     """Return a batch's first rows: one for each shard of the first stage, so that each runs apart.
 
     These shards in turn send one to every shard of the later stages, which then runs, tuples or
-    not.
+    not. What the driver has taken of the spout's partitions goes to the shards that emit it.
     """
-    return [ShardInput().row(0, shard) for shard in range(shape.stages[0].shards)]
+    inputs = [ShardInput() for _ in range(shape.stages[0].shards)]
+    tasks = shape.topology.tasks[spout_id]
+    for partition, tuples in taken.items():
+        shard = shape.slots[tasks[partition % len(tasks)]].shard
+        inputs[shard].taken[partition] = tuples
+    return [given.row(0, shard) for shard, given in enumerate(inputs)]
 
 
 def commit_stages(shape: WaveShape, late: frozenset[str]) -> list[int]:
@@ -170,7 +170,7 @@ class _PerAttempt(LifeCycle):
         component = self._shard.topology.component_of[task]
         if component == header.spout_id:
             if not header.commit:
-                self._emit(task)
+                self._emit(task, given.taken)
         elif not header.commit or component in header.late:
             self._run_bolt(task, component, frames, given.states.get(task))
 
@@ -192,7 +192,7 @@ class _PerAttempt(LifeCycle):
             for shard in range(self._shard.number, stage.shards, first.shards):
                 yield nothing.row(number, shard)
 
-    def _emit(self, task: int) -> None:
+    def _emit(self, task: int, taken: Mapping[int, bytes]) -> None:
         component = self._header.spout_id
         spout = self._shard.make(component)
         context = self._shard.topology.context(task)
@@ -206,9 +206,10 @@ class _PerAttempt(LifeCycle):
             else:
                 mine = range(context.this_task_index, len(metadata), len(context.tasks[component]))
             for partition in mine:
-                last, pinned = metadata[partition]
+                pinned = metadata[partition][1]
                 if pinned is not None:
-                    emit_partition(spout, emitter, attempt, partition, last, pinned, collector)
+                    given = taken.get(partition)
+                    emit_partition(emitter, attempt, partition, pinned, given, collector)
         self._send(task, collector.port)
 
     def _run_bolt(
@@ -268,23 +269,15 @@ class _PerAttempt(LifeCycle):
 
 
 def emit_partition(
-    spout: Any,
     emitter: Any,
     attempt: TransactionAttempt,
     partition: int,
-    last: Any,
     pinned: Any,
+    taken: bytes | None,
     collector: BatchCollector,
 ) -> None:
-    """Emit one partition's share of a batch; FailedException if it is not what was pinned."""
-    opaque = isinstance(spout, OpaquePartitionedTransactionalSpout)
-    if not opaque or hasattr(emitter, "next_metadata"):
+    """Emit one partition's share of a batch: what the driver has taken of it, if it has."""
+    if taken is not None:
+        TakenTuples.emit_packed(taken, attempt, collector)
+    else:
         emitter.emit_partition_batch(attempt, collector, partition, pinned)
-        return
-    given = emitter.emit_partition_batch(attempt, collector, partition, last)
-    # Compared as it was stored: a tuple has become a list.
-    if json.loads(json.dumps(given)) != pinned:
-        raise FailedException(
-            f"partition {partition} gave {shown(given)} after {shown(last)} where {shown(pinned)} "
-            "was pinned"
-        )

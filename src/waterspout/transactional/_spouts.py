@@ -11,20 +11,23 @@ chosen for each attempt anew, from where the last committed batch ended.
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from waterspout.errors import TopologyError
 from waterspout.topology._component import Component
 from waterspout.topology._context import TopologyContext
 from waterspout.transactional._attempt import TransactionAttempt
-from waterspout.transactional._bolts import BatchCollector
+from waterspout.transactional._bolts import BatchCollector, TakenTuples
 
 __all__ = [
     "AnyTransactionalSpout",
     "BatchCoordinator",
     "BatchEmitter",
+    "EmitterAnswer",
     "OpaqueEmitter",
     "OpaquePartitionedTransactionalSpout",
     "PartitionCoordinator",
@@ -32,23 +35,52 @@ __all__ = [
     "PartitionedTransactionalSpout",
     "SourceCoordinator",
     "TransactionalSpout",
-    "learned",
+    "asked",
 ]
 
 
-def learned(emit: Callable[..., Any], emitter: object, txid: int, partition: int, last: Any) -> Any:
-    """Run an emitter's method to learn what comes after `last`; None if it emits nothing.
+@dataclass(frozen=True, slots=True)
+class EmitterAnswer:
+    """What an emitter in Storm's form gave when it was asked what comes after a position."""
 
-    What it emits is thrown away.
+    metadata: Any
+    taken: TakenTuples
+    moved: bool
+    """Whether it says that the source goes on: with tuples, or at another position."""
+
+
+def asked(
+    emit: Callable[..., Any],
+    emitter: object,
+    txid: int,
+    partition: int,
+    last: Any,
+    *,
+    keeps: bool = False,
+) -> EmitterAnswer:
+    """Run an emitter's method to learn what comes after `last`; what it emits is counted, or kept.
+
+    An emitter that has nothing returns None or `last`. One that returns something else without a
+    tuple has passed over a part of its source.
     """
-    nowhere = BatchCollector.counting()
-    metadata = emit(TransactionAttempt(txid, 0), nowhere, partition, last)
-    if nowhere.count and metadata is None:
+    attempt = TransactionAttempt(txid, 0)
+    taken = TakenTuples(attempt, keeps=keeps)
+    metadata = emit(attempt, taken, partition, last)
+    if taken.count and metadata is None:
         raise TopologyError(
-            f"{type(emitter).__name__} emitted {nowhere.count} tuples and returned None as their "
+            f"{type(emitter).__name__} emitted {taken.count} tuples and returned None as their "
             "metadata: they could not be emitted again. Return what pins them."
         )
-    return metadata if nowhere.count else None
+    stays = metadata is None or (not taken.count and _is_same(metadata, last))
+    return EmitterAnswer(metadata, taken, moved=not stays)
+
+
+def _is_same(metadata: Any, last: Any) -> bool:
+    try:
+        # As it was stored: a tuple has become a list.
+        return bool(json.loads(json.dumps(metadata)) == last)
+    except (TypeError, ValueError):
+        return False  # whoever stores it refuses it
 
 
 class SourceCoordinator:
@@ -124,7 +156,8 @@ class PartitionEmitter(_SourceEmitter, ABC):
 
     With `next_metadata` nothing is read in the driver. With Storm's `emit_partition_batch_new`
     the driver calls that to learn the metadata, and throws away what it emits: the partition is
-    read twice.
+    read twice. It returns None, or `last`, where there is nothing more; what it returns else is
+    where the next batch goes on, also if no tuple came (all were filtered out, say).
     """
 
     def next_metadata(self, txid: int, partition: int, last: Any) -> Any:
@@ -132,7 +165,8 @@ class PartitionEmitter(_SourceEmitter, ABC):
 
         Called in the driver, also to see whether there is anything: more than once for a txid.
         """
-        return learned(self.emit_partition_batch_new, self, txid, partition, last)
+        answer = asked(self.emit_partition_batch_new, self, txid, partition, last)
+        return answer.metadata if answer.moved else None
 
     def emit_partition_batch_new(
         self, attempt: TransactionAttempt, collector: BatchCollector, partition: int, last: Any
@@ -171,9 +205,11 @@ class OpaqueEmitter(_SourceEmitter, ABC):
 
     With a method `next_metadata(txid, partition, last)`, as `PartitionEmitter` has it, the range is
     pinned in the driver and `emit_partition_batch` gets it.
-    Without, `emit_partition_batch` gets `last` and returns the metadata, as in Storm: the driver
-    calls it to pin the range and throws away what it emits; the executors call it again, and an
-    answer that differs fails the attempt.
+    Without, `emit_partition_batch` gets `last` and returns the metadata, as in Storm. It is called
+    in the driver, once for an attempt: what it emits then is what the attempt holds, however the
+    source grows meanwhile. All of it is in the driver's memory until the batch has committed. It
+    returns None, or `last`, where there is nothing more; what it returns else is where the next
+    batch goes on, also if no tuple came (all were filtered out, say).
     """
 
     @abstractmethod

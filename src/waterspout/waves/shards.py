@@ -72,6 +72,9 @@ class ShardInput:
     frames: list[Frame] = field(default_factory=list)
     states: dict[int, TaskState] = field(default_factory=dict)
     reads: list[LogRead] = field(default_factory=list)
+    taken: dict[int, bytes] = field(default_factory=dict)
+    """By partition of a spout, what the driver has taken of it."""
+
     passengers: list[Row] = field(default_factory=list)
     """Rows for later stages, which only pass through here."""
 
@@ -83,6 +86,7 @@ class ShardInput:
         self.frames.extend(other.frames)
         self.states.update(other.states)
         self.reads.extend(other.reads)
+        self.taken.update(other.taken)
         self.failed = self.failed or other.failed
 
     def row(self, stage: int, shard: int) -> Row:
