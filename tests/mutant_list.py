@@ -397,5 +397,17 @@ MUTANTS = (
         "        check_plan(self.plan, conf)\n",
         "",
         ("tests/testing/test_engine.py",),
+        "security: a password behind a / is taken for the path of its URL",
+        "_addresses.py",
+        'return None if ":" in place and "@" in rest else',
+        "return",
+        ("tests/test_addresses.py",),
+    ),
+    Mutant(
+        "security: what a client says is chained, whatever it says",
+        "_addresses.py",
+        "            if any(self._without(text) != text for text in (str(one), repr(one))):",
+        "            if False:",
+        ("tests/test_addresses.py",),
     ),
 )

@@ -118,7 +118,7 @@ def test_a_secret_in_a_uri_is_never_shown(uri, location):
 
 
 def test_a_file_system_that_is_not_known_is_told_without_its_secrets():
-    with pytest.raises(StoreError, match=r"foo://me:\*\*\*@host/a cannot be reached") as told:
+    with pytest.raises(StoreError, match=r"foo://host/a cannot be reached") as told:
         FileState.opaque("foo://me:hunter2@host/a").backing()
 
     assert "hunter2" not in f"{told.value}{told.value.__cause__}"

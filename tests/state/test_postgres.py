@@ -701,13 +701,11 @@ def test_secrets_are_never_shown(dsn):
 
 @pytest.mark.parametrize("dsn", ["password=hunter 2", "postgresql://me:hunter2@db:port:x/a%zz"])
 def test_a_dsn_that_cannot_be_read_is_not_quoted(dsn):
-    recipe = PostgresState.opaque(dsn, table="counts")
-
     with pytest.raises(ConfigError, match="DSN cannot be read") as caught:
-        recipe.backing().read_head()
+        PostgresState.opaque(dsn, table="counts")
 
     assert caught.value.__cause__ is None
-    assert "hunter" not in f"{caught.value} {recipe.location()} {recipe.title} {recipe!r}"
+    assert "hunter" not in str(caught.value)
 
 
 def test_a_dsn_takes_its_secrets_from_the_environment(database, monkeypatch):

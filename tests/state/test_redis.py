@@ -122,7 +122,7 @@ def test_slots_and_layout_are_part_of_the_identity():
         "redis://me:hunter2@127.0.0.1:1/0",
         "redis://:hunter2@127.0.0.1:1/0",
         "redis://127.0.0.1:1/0?password=hunter2",
-        "redis://:ab/hunter2@127.0.0.1:1/0",
+        "redis://:ab%2Fhunter2@127.0.0.1:1/0",
         "rediss://me:hunter2@127.0.0.1:1/0",
     ],
 )

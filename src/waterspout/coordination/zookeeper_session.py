@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, NoReturn
 
-from waterspout._addresses import resolved
+from waterspout._addresses import resolved, shown
 from waterspout.errors import ConfigError, MissingDependencyError, StoreError
 
 __all__ = ["Address", "Session", "StoredNode", "Unanswered", "check_root", "require_library"]
@@ -67,7 +67,7 @@ class Address:
             odd = not host or set(server) & set(",/@?# \t\r\n")
             if odd or not (port.isdecimal() and 1 <= int(port) <= 65535):
                 raise ConfigError(
-                    f"{server[:80]!r} is not the host name of a ZooKeeper server (host, or "
+                    f"{shown(server)[:80]!r} is not the host name of a ZooKeeper server (host, or "
                     "host:port); a path is given as the root"
                 )
         for name in ("session_s", "connect_s", "operation_s"):

@@ -9,7 +9,7 @@ from hashlib import blake2b
 from typing import Any
 from urllib.parse import urlsplit
 
-from waterspout._addresses import masked, resolved
+from waterspout._addresses import Secrets, check_url, masked, resolved, shown
 from waterspout.errors import SourceError, TopologyError
 from waterspout.spouts._amqp import Link, QueueConsumer, require_pika
 from waterspout.spouts._deliveries import Deliveries
@@ -33,7 +33,6 @@ _PENDING_KEY = "topology.max.spout.pending"
 # What was given to the constructor, as attributes.
 _RECIPE = ("output_fields", "_url", "_decode", "_consumer", "_raises")
 
-_ADDRESS = re.compile(r"(?s)([a-z]+)://(?:.*@)?([^?#]*)")
 _PROPERTIES = (
     *("message_id", "content_type", "content_encoding", "correlation_id", "reply_to", "type"),
     *("timestamp", "expiration", "priority", "delivery_mode", "app_id", "user_id", "cluster_id"),
@@ -93,6 +92,7 @@ class RabbitMQSpout(Spout):
         on_bad_message: str = "reject",
     ) -> None:
         require_pika()
+        check_url(url, "URL of a RabbitMQSpout")
         if "${" not in url:
             _check_url(url)
         if not queue or not isinstance(queue, str) or len(queue.encode()) > 255:
@@ -139,7 +139,7 @@ class RabbitMQSpout(Spout):
         self._begin()
 
     def __repr__(self) -> str:
-        return f"RabbitMQSpout({_shown(self._url)!r}, queue={self._consumer.queue!r})"
+        return f"RabbitMQSpout({shown(self._url)!r}, queue={self._consumer.queue!r})"
 
     @property
     def schema(self) -> str | None:
@@ -315,8 +315,11 @@ class RabbitMQSpout(Spout):
             f"{type(error).__name__}: {_cut(masked(str(error)))}. {done}."
         )
 
+    def _said(self, error: Exception) -> str:
+        return _cut(Secrets.of(self._url).hidden(_reason(error)))
+
     def _described(self, error: Exception | None) -> SourceError:
-        said = "no answer in time" if error is None else masked(_reason(error))
+        said = "no answer in time" if error is None else self._said(error)
         return SourceError(
             f"{self!r} cannot be read: {said}. See that the server is there, that user, password "
             "and vhost of the URL are right, and that the queue exists and the user may read it "
@@ -353,33 +356,24 @@ def _check_url(url: str) -> None:
 def _parameters(url: str, connection_name: str) -> Any:
     pika = require_pika()
     plain = resolved(url)
+    check_url(plain, "URL of a RabbitMQSpout")
     _check_url(plain)
     try:
         parameters = pika.URLParameters(plain)
     except (ValueError, TypeError, KeyError, SyntaxError, OSError) as error:
         raise TopologyError(
             f"RabbitMQSpout: an option in the query of its URL cannot be read by pika "
-            f"({type(error).__name__}), at {_shown(url)}"
+            f"({type(error).__name__}), at {shown(url)}"
         ) from None
     parameters.client_properties = {"connection_name": connection_name}
     return parameters
-
-
-def _shown(url: str) -> str:
-    """Return where a URL points to, without user and password.
-
-    >>> _shown("amqp://me:p@ss@mq:5672/orders?heartbeat=9"), _shown("${MQ_URL}")
-    ('amqp://mq:5672/orders', '${MQ_URL}')
-    """
-    match = _ADDRESS.match(url)
-    return f"{match[1]}://{match[2]}" if match else masked(url)
 
 
 def _reason(error: BaseException) -> str:
     """Return what went wrong at the bottom of pika's errors, which have no text of their own."""
     text = str(error) or repr(error)
     found = re.search(r"last exception - (.*); first exception", text)
-    return _cut(found[1] if found else text)
+    return found[1] if found else text
 
 
 def _cut(text: str) -> str:

@@ -7,9 +7,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from waterspout._addresses import resolved
+from waterspout._addresses import Secrets, resolved
 from waterspout._connections import Connections
-from waterspout.errors import MissingDependencyError, StoreError
+from waterspout.errors import StoreError, WaterspoutError
 
 __all__ = ["Answer", "CassandraAddress", "CassandraClient", "Statement", "close_all"]
 
@@ -35,6 +35,11 @@ class CassandraAddress:
     def shown(self) -> str:
         """The contact points, without secrets."""
         return ", ".join(f"{host}:{port}" for host, port in self.contact_points)
+
+    @property
+    def secrets(self) -> Secrets:
+        """What is not to be seen of it."""
+        return Secrets.of(words=(self.password,))
 
 
 class Answer(NamedTuple):
@@ -170,12 +175,12 @@ class CassandraClient:
             try:
                 with self._lent() as live:
                     return work(live, attempt)
-            except StoreError:
+            except WaterspoutError:
                 raise
             except Exception as failure:
                 self._refuse_lasting(failure)
                 error = failure
-        raise self._failure(error) from error
+        raise self._failure(error) from self._address.secrets.cause(error)
 
     @contextmanager
     def _lent(self) -> Iterator[_Live]:
@@ -210,10 +215,10 @@ class CassandraClient:
                     if not result.has_more_pages:
                         return
                     result.fetch_next_page()
-        except StoreError:
+        except WaterspoutError:
             raise
         except Exception as error:
-            raise self._failure(error) from error
+            raise self._failure(error) from self._address.secrets.cause(error)
 
     def define(self, cql: str) -> None:
         """Run a statement that changes the schema, and that may be run again."""
@@ -245,10 +250,10 @@ class CassandraClient:
     def _session(self) -> _Live:
         try:
             return _sessions.shared(self._address, lambda: _Live(self._address))
-        except (StoreError, MissingDependencyError):
+        except WaterspoutError:
             raise
         except Exception as error:
-            raise self._failure(error) from error
+            raise self._failure(error) from self._address.secrets.cause(error)
 
     def _refuse_lasting(self, error: Exception) -> None:
         from cassandra import AuthenticationFailed, InvalidRequest, Unauthorized
@@ -257,13 +262,11 @@ class CassandraClient:
         if isinstance(
             error, AuthenticationFailed | InvalidRequest | Unauthorized | SyntaxException
         ):
-            raise self._failure(error) from error
+            raise self._failure(error) from self._address.secrets.cause(error)
 
     def _failure(self, error: Exception | None) -> StoreError:
-        said = f"{type(error).__name__}: {error}"[:1000]
-        secret = self._address.password
-        for shown in {secret, resolved(secret)} if secret else ():
-            said = said.replace(str(shown), "***")
+        # Cut last: a piece of a secret would not be known for one.
+        said = self._address.secrets.hidden(f"{type(error).__name__}: {error}")[:1000]
         return StoreError(f"{self._title} cannot be used: {said}")
 
 

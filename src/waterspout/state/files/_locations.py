@@ -16,11 +16,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from waterspout._addresses import masked, resolved
+from waterspout._addresses import Secrets, check_url, resolved, shown
 from waterspout.errors import StoreError
 
 __all__ = ["ArrowFolder", "Folder", "LocalFolder", "local_path", "open_folder"]
 
+_LOCAL = re.compile(r"(?i)file://(localhost)?/")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 
@@ -184,10 +185,9 @@ def local_path(address: str) -> Path | None:
     """Return the folder that a path or a `file://` URI names; None for any other URI."""
     if not _SCHEME.match(address):
         return Path(address).expanduser().absolute()
-    parts = urlsplit(address)
-    if parts.scheme.lower() != "file" or parts.netloc not in ("", "localhost"):
-        return None
-    return Path(unquote(parts.path))
+    if not _LOCAL.match(address):
+        return None  # not even looked at: what urllib says of a URL quotes its password
+    return Path(unquote(urlsplit(address).path))
 
 
 def open_folder(address: str) -> Folder:
@@ -196,15 +196,18 @@ def open_folder(address: str) -> Folder:
     path = local_path(address)
     if path is not None:
         return LocalFolder(path)
+    check_url(address, "URI of a file state")
     from pyarrow import ArrowException
     from pyarrow.fs import FileSystem
 
     try:
         filesystem, inner = FileSystem.from_uri(address)
     except (ArrowException, OSError, ValueError) as error:
-        text = masked(str(error).replace(address, masked(address)))
+        said = str(error).replace(address, shown(address))
         # Not chained: what pyarrow says may quote the address with its secrets.
-        raise StoreError(f"{masked(address)} cannot be reached: {text}") from None
+        raise StoreError(
+            f"{shown(address)} cannot be reached: {Secrets.of(address).hidden(said)}"
+        ) from None
     return ArrowFolder(filesystem, inner, address)
 
 

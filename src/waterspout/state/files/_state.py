@@ -18,10 +18,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 from zlib import crc32
 
-from waterspout._addresses import masked
+from waterspout._addresses import Secrets, check_url, shown
 from waterspout._serde import encode_key
 from waterspout.errors import (
     ConfigError,
@@ -58,6 +57,7 @@ class FileMap(FencedMap[Any]):
         *,
         title: str = "the files",
         snapshot_every: int = 50,
+        secrets: Secrets = Secrets(),  # noqa: B008  # it is frozen
     ) -> None:
         self._folder = folder
         self._kind = kind
@@ -66,6 +66,7 @@ class FileMap(FencedMap[Any]):
         self._texts = RecordTexts(kind, title)
         self._header = StoreHeader(title, "folder", kind.value, layout.describe())
         self._every = snapshot_every
+        self._secrets = secrets
         self._log: FileLog | None = None
 
     @property
@@ -221,10 +222,11 @@ class FileMap(FencedMap[Any]):
             try:
                 yield log
             except OSError as error:
+                secrets = self._secrets
                 raise StoreError(
-                    f"{self._title} cannot be used: {masked(str(error))}. What was being written "
-                    "counts as a whole or not at all; once the cause is gone, run it again."
-                ) from error
+                    f"{self._title} cannot be used: {secrets.hidden(str(error))}. What was being "
+                    "written counts as a whole or not at all; once the cause is gone, run it again."
+                ) from secrets.cause(error)
 
 
 @dataclass(frozen=True)
@@ -252,10 +254,13 @@ class FileState(StoreState):
             raise ConfigError(f"snapshot_every is a number of deltas (1 to 10,000), not {every!r}")
         if not self.path:
             raise ConfigError("a file state needs the path of its folder")
+        if local_path(str(self.path)) is None:
+            check_url(str(self.path), "URI of a file state")
 
     @property
     def title(self) -> str:
-        return f"the files in {masked(str(self.path))}"
+        path = str(self.path)
+        return f"the files in {path if local_path(path) else shown(path)}"
 
     def backing(self) -> FileMap:
         return FileMap(
@@ -264,6 +269,7 @@ class FileState(StoreState):
             self.columns,
             title=self.title,
             snapshot_every=self.snapshot_every,
+            secrets=Secrets() if local_path(str(self.path)) else Secrets.of(str(self.path)),
         )
 
     def check(self) -> None:
@@ -276,9 +282,8 @@ class FileState(StoreState):
         path = local_path(str(self.path))
         if path is not None:
             return f"files:{os.path.realpath(path)}"
-        parts = urlsplit(str(self.path))
-        host = parts.netloc.rpartition("@")[2]
-        return f"files:{parts.scheme.lower()}://{host}/{parts.path.strip('/')}"
+        scheme, _, place = shown(str(self.path)).partition("://")
+        return f"files:{scheme.lower()}://{place}"
 
 
 def _refuse_read_only(path: Path) -> None:

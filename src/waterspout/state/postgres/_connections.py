@@ -9,6 +9,7 @@ forked process.
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
@@ -20,7 +21,7 @@ import psycopg
 from psycopg import conninfo, errors, pq
 from psycopg.abc import PQGen
 
-from waterspout._addresses import masked, resolved
+from waterspout._addresses import Secrets, check_url, resolved, shown
 from waterspout._backoff import Backoff
 from waterspout._connections import Connections
 from waterspout.errors import ConfigError, StoreError
@@ -33,6 +34,7 @@ _IDLE_MAX = 8
 _CONFLICTS_MAX = 8
 _CONFLICT_BACKOFF = Backoff(0.02)
 _PATIENCE_S = 5.0
+_WHOLE = re.compile(r"\$\{\w+\}")
 _CONFLICTS = (errors.DeadlockDetected, errors.SerializationFailure, errors.LockNotAvailable)
 _SETTINGS = """
 SELECT set_config('statement_timeout', %(statement)s, false),
@@ -59,37 +61,38 @@ class PostgresAddress:
 
     def parameters(self) -> dict[str, Any]:
         """Return the DSN by its parts, `${NAME}` replaced from the environment."""
-        try:
-            return conninfo.conninfo_to_dict(resolved(self.dsn))
-        except psycopg.Error:
-            # What libpq says may quote a piece of the password.
-            raise ConfigError(
-                "the PostgreSQL DSN cannot be read; write postgresql://user@host:port/database "
-                "or key=value pairs, and quote or percent-encode what is special. It is not "
-                "shown here because it may hold a password."
-            ) from None
+        return _parsed(resolved(self.dsn))
+
+    def check(self) -> None:
+        """Refuse what cannot be read, as far as it can be told before `${NAME}` is known."""
+        if not _WHOLE.fullmatch(self.dsn):
+            _parsed(self.dsn)
 
     def shown(self) -> str:
         """Name server and database, for people and to tell two databases apart; no secrets."""
         try:
             parts = self.parameters()
         except ConfigError:
-            return masked(self.dsn) if "${" in self.dsn else "PostgreSQL"
+            if _WHOLE.fullmatch(self.dsn):
+                return self.dsn
+            parts = _parsed(self.dsn)  # a variable is not set here: it is shown by its name
         if service := parts.get("service"):
             return f"service {service}"
         host = parts.get("host") or parts.get("hostaddr") or os.environ.get("PGHOST") or "localhost"
         port = parts.get("port") or os.environ.get("PGPORT") or "5432"
         user = parts.get("user") or os.environ.get("PGUSER") or ""
         name = parts.get("dbname") or os.environ.get("PGDATABASE") or user
-        return f"{host}:{port}/{name}"
+        # libpq takes a whole DSN for the name of a database too.
+        return f"{host}:{port}/{shown(name) if '://' in name or '=' in name else name}"
 
-    def cleaned(self, text: str) -> str:
-        """Return a text of the client library without the secrets of this address."""
+    @property
+    def secrets(self) -> Secrets:
+        """What is not to be seen of it."""
+        words: tuple[str | None, ...] = ()
         with suppress(ConfigError):
-            for name, value in self.parameters().items():
-                if value and name in ("password", "sslpassword", "passfile"):
-                    text = text.replace(str(value), "***")
-        return masked(text).strip()
+            parts = self.parameters()
+            words = tuple(parts.get(name) for name in ("password", "sslpassword", "passfile"))
+        return Secrets.of(self.dsn, words=words)
 
 
 class Connection(psycopg.Connection[tuple[Any, ...]]):
@@ -194,7 +197,9 @@ class PostgresClient:
                         raise
                     losses += 1
                     if committing and not repeatable:
-                        raise _unknown_outcome(self.address.cleaned(str(error))) from error
+                        secrets = self.address.secrets
+                        said = secrets.hidden(str(error))
+                        raise _unknown_outcome(said) from secrets.cause(error)
                     if losses > 1:
                         raise
                     unsure = unsure or committing
@@ -275,6 +280,19 @@ _idle: Connections[PostgresAddress, Connection] = Connections(
 def close_idle(address: PostgresAddress | None = None) -> None:
     """Close the idle connections of this process, to one address or to all."""
     _idle.close(address)
+
+
+def _parsed(dsn: str) -> dict[str, Any]:
+    check_url(dsn, "PostgreSQL DSN", libpq=True)
+    try:
+        return conninfo.conninfo_to_dict(dsn)
+    except psycopg.Error:
+        # What libpq says may quote a piece of the password.
+        raise ConfigError(
+            "the PostgreSQL DSN cannot be read; write postgresql://user@host:port/database "
+            "or key=value pairs, and quote or percent-encode what is special. It is not "
+            "shown here because it may hold a password."
+        ) from None
 
 
 def _millis(seconds: float) -> str:

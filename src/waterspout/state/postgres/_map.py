@@ -407,19 +407,23 @@ class PostgresMap(TableMap):
         except WaterspoutError:
             raise
         except (psycopg.DataError, errors.ProgramLimitExceeded) as error:
-            raise SerdeError(f"{self._name} cannot hold this: {self._said(error)}") from error
+            raise SerdeError(
+                f"{self._name} cannot hold this: {self._said(error)}"
+            ) from self._address.secrets.cause(error)
         except errors.QueryCanceled as error:
             raise StoreError(
                 f"{self._name}: a statement was given up after "
                 f"{self._address.statement_timeout_secs:g} s: {self._said(error)}"
-            ) from error
+            ) from self._address.secrets.cause(error)
         except psycopg.Error as error:
-            raise StoreError(f"{self._name} cannot be used: {self._said(error)}") from error
+            raise StoreError(
+                f"{self._name} cannot be used: {self._said(error)}"
+            ) from self._address.secrets.cause(error)
         except _Unmade as error:
             raise StoreError(f"{self._name} vanished while it was being used") from error
 
     def _said(self, error: psycopg.Error) -> str:
-        return self._address.cleaned(error.diag.message_primary or str(error))
+        return self._address.secrets.hidden(error.diag.message_primary or str(error))
 
 
 def _chosen(rows: Upsert, numbers: Sequence[int]) -> Upsert:

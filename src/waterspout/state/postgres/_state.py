@@ -55,6 +55,7 @@ class PostgresState(StoreState):
         check_name(self.schema, "schema", reserved=("pg_",))
         self._require_seconds("connect_timeout_secs", "statement_timeout_secs", "lock_timeout_secs")
         require_package("psycopg", "psycopg", "postgres")
+        self.address.check()
 
     @property
     def title(self) -> str:

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from waterspout._addresses import masked, resolved
+from waterspout._addresses import Secrets, check_url, resolved
 from waterspout._connections import Connections
 from waterspout.errors import ConfigError, ForeignStoreError, MissingDependencyError, StoreError
 from waterspout.state.redis._scripts import Script
 
-__all__ = ["Call", "RedisClient", "address_of", "require_library"]
+__all__ = ["Call", "RedisClient", "require_library"]
 
 T = TypeVar("T")
 
 # How often calls are sent that a server did not carry out: it did not know the script yet, or the
 # slot had moved.
 _ROUNDS = 5
-_ADDRESS = re.compile(r"(?s)([a-z]+)://(?:.*@)?([^?#]*)")
 
 
 def require_library() -> Any:
@@ -31,16 +29,6 @@ def require_library() -> Any:
     except ImportError as error:
         raise MissingDependencyError("redis", "redis") from error
     return redis
-
-
-def address_of(url: str) -> str:
-    """Return where a URL points to, without what opens the door there.
-
-    >>> address_of("rediss://me:hunter2@db:6379/0?ssl_keyfile=k"), address_of("${REDIS_URL}")
-    ('rediss://db:6379/0', '${REDIS_URL}')
-    """
-    match = _ADDRESS.match(url)
-    return f"{match[1]}://{match[2].rstrip('/')}" if match else masked(url)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,18 +130,24 @@ class RedisClient:
 
     def _connect(self, url: str) -> Any:
         redis = require_library()
+        check_url(url, f"URL of {self.title}")
         from redis.backoff import NoBackoff
         from redis.retry import Retry
 
         make = redis.cluster.RedisCluster if self.cluster else redis.Redis
         try:
-            return make.from_url(
+            client = make.from_url(
                 url,
                 protocol=2,
                 retry=Retry(NoBackoff(), 0),
                 socket_timeout=self.timeout_secs,
                 socket_connect_timeout=self.timeout_secs,
             )
+            if not self.cluster:
+                # An option that it does not know, the library finds out when it first connects.
+                pool = client.connection_pool
+                pool.connection_class(**pool.connection_kwargs)
+            return client
         except (ValueError, TypeError) as error:
             # The text of the error is left out: it may quote the password in the URL.
             raise ConfigError(
@@ -198,16 +192,17 @@ class RedisClient:
         try:
             yield
         except (redis.exceptions.RedisError, redis.exceptions.RedisClusterException) as error:
-            said = masked(str(error)) or type(error).__name__
+            secrets = Secrets.of(self.url)
+            said = secrets.hidden(str(error)) or type(error).__name__
             if said.startswith("WRONGTYPE"):
                 raise ForeignStoreError(
                     f"{self.title}: a key is there that waterspout did not make ({said}). Use "
                     "another prefix."
-                ) from error
+                ) from secrets.cause(error)
             raise StoreError(
                 f"{self.title} cannot be used: {said}. See that the server is there and takes "
                 "writes, and that the URL has the right user, password and database."
-            ) from error
+            ) from secrets.cause(error)
 
 
 def _pipeline(node: Any, calls: Sequence[Call], known: bool) -> list[Any]:

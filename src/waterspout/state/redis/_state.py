@@ -35,6 +35,7 @@ from operator import attrgetter
 from typing import Any
 from zlib import crc32
 
+from waterspout._addresses import check_url, shown
 from waterspout.errors import (
     ConfigError,
     DamagedStoreError,
@@ -63,7 +64,7 @@ from waterspout.state.redis._chunks import (
     picked,
     split,
 )
-from waterspout.state.redis._client import Call, RedisClient, address_of, require_library
+from waterspout.state.redis._client import Call, RedisClient, require_library
 from waterspout.state.redis._header import SUMMED, Headers, fence_of
 
 __all__ = ["RedisMap", "RedisState"]
@@ -474,6 +475,7 @@ class RedisState(StoreState):
                 f"the URL of Redis state {self.prefix!r} must begin with redis://, rediss://, "
                 "unix:// or an environment variable ${NAME}"
             )
+        check_url(self.url, f"URL of Redis state {self.prefix!r}")
         if self.layout not in _LAYOUTS:
             raise ConfigError(f"layout is 'string' or 'hash', not {self.layout!r}")
         if type(self.slots) is not int or not 1 <= self.slots <= 16_384:
@@ -486,7 +488,7 @@ class RedisState(StoreState):
 
     @property
     def title(self) -> str:
-        return f"Redis state {self.prefix!r} at {address_of(self.url)}"
+        return f"Redis state {self.prefix!r} at {shown(self.url)}"
 
     @property
     def weakness(self) -> str | None:  # type: ignore[override]
@@ -501,4 +503,4 @@ class RedisState(StoreState):
         return {"prefix": self.prefix, "records": self.layout, "slots": self.slots}
 
     def location(self) -> str:
-        return f"{address_of(self.url)}#{self.prefix}"
+        return f"{shown(self.url)}#{self.prefix}"
