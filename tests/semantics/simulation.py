@@ -114,6 +114,9 @@ class LateMap(ComparingMap[Any]):
     def multi_put(self, keys, values):
         self._store.multi_put(keys, values)
 
+    def scan(self, shard=0, shards=1):
+        return self._store.scan(shard, shards)
+
     def read_head(self):
         return self._store.read_head()
 

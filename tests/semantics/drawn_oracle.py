@@ -1,0 +1,165 @@
+"""What the states of a drawn topology must hold: plain Python over the batches that committed.
+
+Knows nothing of the library: a batch is its rows by source, in their order, and the content that
+static states had for the attempt that counts.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from tests.semantics.drawn_cases import (
+    KEYS,
+    OPAQUE,
+    Ask,
+    Case,
+    NewValues,
+    Row,
+    Source,
+    Static,
+    Step,
+    Update,
+    follows,
+)
+
+Content = dict[tuple[str, ...], Any]
+
+FUNCTIONS: dict[str, Callable[[Row, int], list[Row]]] = {
+    "filter": lambda row, by: [row] if row[2] % by else [],
+    "map": lambda row, by: [(KEYS[(ord(row[0]) + by) % len(KEYS)], row[1], row[2])],
+    "flat_map": lambda row, by: [(row[0], f"{row[1]}{n}", row[2]) for n in range(row[2] % by)],
+}
+"""Operations on rows, also used by the topology: they are the user's own."""
+
+
+def label_of(number: int | None) -> str:
+    """Return the label that stands for what a state answered."""
+    return f"n{(number or 0) % 3}"
+
+
+class Oracle:
+    """Counts along, batch by batch."""
+
+    def __init__(self, case: Case) -> None:
+        self._case = case
+        self.states: dict[int, Content] = {i: {} for i in case.updates}
+        self._windows: dict[int, list[Row]] = {}
+
+    def count(self, sources: Mapping[int, Sequence[Row]], statics: Mapping[int, str]) -> None:
+        """Take in a batch."""
+        batch = _Batch(self._case, self.states, self._windows, sources, statics)
+        self.states = {i: batch.after(i) for i in self.states}
+        for i, thing in enumerate(self._case.things):
+            if isinstance(thing, Step) and thing.name == "window":
+                batch.rows(i)  # though nobody may read it
+        self._windows = batch.windows
+
+
+class _Batch:
+    def __init__(
+        self,
+        case: Case,
+        before: Mapping[int, Content],
+        windows: Mapping[int, list[Row]],
+        sources: Mapping[int, Sequence[Row]],
+        statics: Mapping[int, str],
+    ) -> None:
+        self._case = case
+        self._before = before
+        self._old_windows = windows
+        self._sources = sources
+        self._statics = statics
+        self._rows: dict[int, list[Row]] = {}
+        self._after: dict[int, Content] = {}
+        self.windows: dict[int, list[Row]] = {}
+
+    def rows(self, i: int) -> list[Row]:
+        if i not in self._rows:
+            self._rows[i] = self._made(i)
+        return self._rows[i]
+
+    def after(self, i: int) -> Content:
+        """Return what a state holds after the batch."""
+        if i not in self._after:
+            update = self._case.things[i]
+            assert isinstance(update, Update)
+            self._after[i] = _updated(self._before[i], update, self.rows(update.of))
+        return self._after[i]
+
+    def _made(self, i: int) -> list[Row]:
+        match self._case.things[i]:
+            case Source():
+                return list(self._sources[i])
+            case Step(name="sums", of=(parent,)):
+                sums: Counter[str] = Counter()
+                for k, _, number in self.rows(parent):
+                    sums[k] += number
+                return [(k, "sum", total) for k, total in sums.items()]
+            case Step(name="merge", of=(one, other)):
+                return [*self.rows(one), *self.rows(other)]
+            case Step(name="join", of=(one, other)):
+                return [
+                    (k, f"{g}{g2}", 100 * number + number2)
+                    for k, g, number in self.rows(one)
+                    for k2, g2, number2 in self.rows(other)
+                    if k == k2
+                ]
+            case Step(name="window", of=(parent,), by=by):
+                return self._window(i, parent, by)
+            case Step(name=name, of=(parent,), by=by):
+                return [new for row in self.rows(parent) for new in FUNCTIONS[name](row, by)]
+            case Ask() as ask:
+                return self._asked(i, ask)
+            case NewValues(of=update):
+                return self._new_values(update)
+            case other:
+                raise AssertionError(f"{other} has no rows")
+
+    def _window(self, i: int, parent: int, by: int) -> list[Row]:
+        waiting = [*self._old_windows.get(i, []), *self.rows(parent)]
+        full = len(waiting) // by
+        self.windows[i] = waiting[full * by :]
+        sums = [sum(row[2] for row in waiting[n * by : (n + 1) * by]) for n in range(full)]
+        return [("a", "window", total) for total in sums]
+
+    def _asked(self, i: int, ask: Ask) -> list[Row]:
+        if isinstance(self._case.things[ask.state], Static):
+            if not self.rows(ask.of):
+                return []
+            labels = dict(zip(KEYS, self._statics[ask.state], strict=True))
+            return [(k, labels[k], number) for k, _, number in self.rows(ask.of)]
+        # A query sees the batches before its own. Behind the update itself only an opaque state
+        # can still tell what was there before it.
+        update = self._case.things[ask.state]
+        assert isinstance(update, Update)
+        behind = follows(self._case, i, ask.state) and update.kind != OPAQUE
+        content = self.after(ask.state) if behind else self._before[ask.state]
+        if ask.keeps_new:
+            return [row for row in self.rows(ask.of) if (row[0],) not in content]
+        found = [(row, content.get((row[0],))) for row in self.rows(ask.of)]
+        return [(k, label_of(answer), number) for (k, _, number), answer in found]
+
+    def _new_values(self, i: int) -> list[Row]:
+        update = self._case.things[i]
+        assert isinstance(update, Update)
+        changed = {row[0] for row in self.rows(update.of)}
+        if update.how == "firsts":
+            changed = {k for k in changed if (k,) not in self._before[i]}
+        return [(k, "new", self.after(i)[(k,)]) for k in changed]
+
+
+def _updated(before: Content, update: Update, rows: Sequence[Row]) -> Content:
+    after = dict(before)
+    for row in rows:
+        named = dict(zip(("k", "g", "id"), row, strict=True))
+        key = tuple(named[name] for name in update.keys)
+        match update.how:
+            case "count" | "firsts":
+                after[key] = after.get(key, 0) + 1
+            case "sum":
+                after[key] = after.get(key, 0) + row[2]
+            case _:
+                after[key] = sorted([*after.get(key, []), row[2]])
+    return after

@@ -1,0 +1,462 @@
+"""Runs a drawn case to its end, judges what came of it, and makes one that is wrong smaller.
+
+python -m tests.semantics.drawn_runs --seed 17        one case, shown, and made smaller if wrong
+python -m tests.semantics.drawn_runs --count 1000     many, and what is wrong among them
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import random
+import shutil
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.semantics.drawn_cases import (
+    NON_TRANSACTIONAL,
+    OFF,
+    OPAQUE,
+    Case,
+    Disaster,
+    Row,
+    Update,
+    draw,
+)
+from tests.semantics.drawn_oracle import Oracle
+from tests.semantics.drawn_shrinking import shrunk
+from tests.semantics.drawn_world import World, build
+from tests.semantics.simulation import Dice
+from waterspout import Config, faults
+from waterspout.errors import (
+    DamagedStoreError,
+    ForeignStoreError,
+    SourceError,
+    StateMismatchError,
+    TopologyError,
+    WaterspoutError,
+)
+from waterspout.spouts import files
+from waterspout.testing import LocalRun, SimulatedCrash
+from waterspout.testing._engine import InProcessEngine
+from waterspout.trident import TridentTopology
+from waterspout.trident.plan.plan import Plan
+from waterspout.trident.plan.verdicts import verdict_of
+
+MAX_STEPS = 3000
+DOCUMENTED = (DamagedStoreError, ForeignStoreError, SourceError, StateMismatchError, TopologyError)
+"""How a run may stop that met a store which does not fit."""
+
+_SCRATCH = Path("/dev/shm") if os.access("/dev/shm", os.W_OK) else None
+
+
+@dataclass
+class Outcome:
+    """What became of a case."""
+
+    case: Case
+    wrong: list[str] = field(default_factory=list)
+    stopped: BaseException | None = None
+    crashes: int = 0
+    fired: int = 0
+    exact: int = 0
+    weak: int = 0
+    disaster_happened: bool = False
+    batches: int = 0
+
+    def numbers(self) -> dict[str, int]:
+        """Return what is added up over many cases."""
+        return {
+            "wrong": bool(self.wrong),
+            "stopped": self.stopped is not None,
+            "disasters": self.disaster_happened,
+            "crashes": self.crashes,
+            "batches": self.batches,
+            "exact": self.exact,
+            "weak": self.weak,
+        }
+
+    def text(self) -> str:
+        """Return all that helps to understand it."""
+        return "\n".join([self.case.text(), *self.wrong])
+
+
+class Kill:
+    """Passes kill points: counts them, crashes, and does what only an operator can do."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._disaster = world.case.schedule.disaster
+        self._copy: Any = None
+        self._copied = False
+        self.passed = 0
+        self.happened = False
+        self.due = False
+
+    def __call__(self, name: str, context: Mapping[str, object]) -> None:
+        self.passed += 1
+        disaster = self._disaster
+        if disaster is not None and not self.happened:
+            if self.passed == disaster.copied_at:
+                self._take_copy(disaster)
+            if self.passed == disaster.at:
+                if disaster.what == "failover":
+                    self.strike()
+                else:
+                    self.due = True
+                    raise SimulatedCrash("the machine is taken down")
+        dice, only_at = self._world.dice, self._world.case.schedule.crash_at
+        if not only_at:
+            dice.at_point(name, context)
+        elif name == only_at and dice.hits(dice.crash):
+            raise SimulatedCrash(name)
+
+    def strike(self) -> None:
+        """Let the disaster happen, if there is one and it has not."""
+        disaster, self.due = self._disaster, False
+        if disaster is None or self.happened:
+            return
+        self.happened = True
+        world = self._world
+        match disaster.what:
+            case "restored" | "failover":
+                if self._copied:
+                    world.put_back(self._place(disaster), self._copy)
+            case what:
+                _lose_list(world.list_of_files(disaster.target), what, self._copy)
+
+    def _take_copy(self, disaster: Disaster) -> None:
+        world, self._copied = self._world, True
+        if disaster.what in ("restored", "failover"):
+            self._copy = world.copied(self._place(disaster))
+        elif disaster.what == "list restored":
+            path = world.list_of_files(disaster.target)
+            self._copy = {p.name: p.read_bytes() for p in path.parent.glob(f"{path.name}*")}
+
+    def _place(self, disaster: Disaster) -> Any:
+        update = self._world.case.things[disaster.target]
+        assert isinstance(update, Update)
+        return update.place
+
+
+def _lose_list(path: Path, what: str, copy: dict[str, bytes] | None) -> None:
+    there = list(path.parent.glob(f"{path.name}*"))
+    if what == "list restored" and copy is None:
+        return
+    for file in there:
+        file.unlink()
+    if what == "list emptied":
+        path.touch()
+    for name, content in (copy or {}).items() if what == "list restored" else ():
+        (path.parent / name).write_bytes(content)
+
+
+class Runner:
+    """One case from its first driver to its last."""
+
+    def __init__(self, case: Case, folder: Path) -> None:
+        schedule = case.schedule
+        dice = Dice(
+            random.Random(schedule.seed),
+            crash=schedule.crash,
+            fail=schedule.fail,
+            error=schedule.error,
+            lost_write=schedule.lost_write,
+            half_write=schedule.half_write,
+            lost_answer=schedule.lost_answer,
+            outage=schedule.outage,
+        )
+        self.world = World(case, dice, folder)
+        self.outcome = Outcome(case)
+        self._kill = Kill(self.world)
+        self._old: list[InProcessEngine] = []
+        self._run: LocalRun | None = None
+        self._names: dict[int, str] = {}
+        self._topology: TridentTopology | None = None
+        self._plan: Plan | None = None
+
+    def go(self) -> Outcome:
+        """Run two chapters, with a restart and late rows in between; judge the end."""
+        outcome, world = self.outcome, self.world
+        faults.install(self._kill)
+        try:
+            self._chapter()
+            self._drop_driver()
+            self._kill.strike()
+            world.bring_late_rows()
+            self._chapter()
+        except WaterspoutError as error:
+            outcome.stopped = error
+        finally:
+            faults.install(None)
+            self._drop_driver()
+        outcome.fired = world.dice.fired
+        outcome.disaster_happened = self._kill.happened
+        outcome.batches = len(world.batches)
+        self._judge()
+        return outcome
+
+    def _chapter(self) -> None:
+        """Run until everything is read and at rest, with a new driver after each crash."""
+        world = self.world
+        world.dice.on = True
+        for step in range(MAX_STEPS):
+            if world.dice.fired >= world.case.schedule.most or step > MAX_STEPS // 2:
+                world.dice.on = False  # heal, and let it drain
+            world.now += 0.005
+            try:
+                if self._run is None:
+                    self._run = self._start()
+                self._one_step(self._run)
+                if self._is_done(self._run):
+                    return
+            except SimulatedCrash:
+                self.outcome.crashes += 1
+                if self._run is not None and world.case.schedule.zombies:
+                    self._old.append(self._run.engine)
+                self._drop_driver()
+                if self._kill.due:
+                    self._kill.strike()
+        self.outcome.wrong.append("it did not come to its end")
+
+    def _start(self) -> LocalRun:
+        schedule, world = self.world.case.schedule, self.world
+        if self._topology is None:
+            self._topology, self._names = build(world)
+        topology = self._topology
+        config = Config(
+            home=str(world.folder / "home"),
+            max_spout_pending=schedule.in_flight,
+            max_retries=1000,
+            retry_backoff_millis=1,
+            retry_backoff_max_millis=20,
+            cancel_wait_secs=0.01,
+            strict=schedule.strict,
+        )
+        if self._plan is None:
+            self._plan = topology.plan(config)
+        return LocalRun(topology, config, store=world.store(), clock=lambda: world.now)
+
+    def _one_step(self, run: LocalRun) -> None:
+        world, dice = self.world, self.world.dice
+        for i, log in world.logs.items():
+            parts = range(len(world.parts[i]))
+            out = dice.outage if dice.on else 0.0
+            log.disabled = {part for part in parts if dice.random.random() < out}
+        if world.statics and dice.on and dice.random.random() < world.case.schedule.change:
+            world.change_statics()
+        run.step(self._choosing(run.engine))
+        for engine in self._old:
+            # The dead driver's tasks go on for a while; nobody listens to them any more.
+            if dice.random.random() < 0.2:
+                engine.report = lambda event: None
+                try:
+                    engine.step(self._choosing(engine))
+                except SimulatedCrash:
+                    self.outcome.crashes += 1
+
+    def _choosing(self, engine: InProcessEngine) -> Any:
+        def choose(number: int) -> int:
+            chosen = self.world.dice.random.randrange(number)
+            attempt = engine._jobs[chosen].attempt
+            self.world.running = (attempt.txid, attempt.attempt_id)
+            return chosen
+
+        return choose
+
+    def _is_done(self, run: LocalRun) -> bool:
+        if not run.loop.is_idle or run.engine.waiting:
+            return False
+        for log in self.world.logs.values():
+            log.disabled = set()
+        return not self._unread() and run.loop._looks_idle()
+
+    def _unread(self) -> list[str]:
+        """Return what of the sources is in no committed batch."""
+        world, left = self.world, []
+        last = world.batches[max(world.batches)][1] if world.batches else {}
+        for i, source in world.sources.items():
+            if source.files:
+                there = {str(path) for path in (world.folder / f"in{i}").iterdir()}
+                held = {f[0] for _, m in world.batches.values() for f in m[f"s{i}"]["files"]}
+                left += sorted(there - held)
+            else:
+                ends = [end for _, end in last[f"s{i}"]["ranges"]] if last else None
+                if (ends or [0] * len(world.parts[i])) != [len(p) for p in world.parts[i]]:
+                    left.append(f"s{i}")
+        return left
+
+    def _drop_driver(self) -> None:
+        """Let a driver go as the end of its process would."""
+        run, self._run = self._run, None
+        if run is not None:
+            for planner in run.loop._planners.values():
+                planner.close()
+            for state in run._states.values():
+                state.close()
+
+    def _judge(self) -> None:
+        outcome, case = self.outcome, self.world.case
+        exact = self._verdicts()
+        weak = sorted(i for i, sure in exact.items() if not sure)
+        outcome.exact, outcome.weak = len(exact) - len(weak), len(weak)
+        if outcome.stopped is not None:
+            self._judge_stop(outcome.stopped, weak)
+            return
+        if case.shares_a_store:
+            outcome.wrong.append("two states were written to one store, and nobody refused")
+        if case.schedule.strict and weak:
+            outcome.wrong.append(f"strict let states pass that are not exactly-once: {weak}")
+        oracle = self._recounted()
+        for i, sure in exact.items():
+            self._judge_state(i, sure, oracle.states[i])
+
+    def _judge_stop(self, error: BaseException, weak: list[int]) -> None:
+        case, refused = self.world.case, isinstance(error, TopologyError)
+        if refused and "in a circle" in str(error):
+            return
+        if refused and case.schedule.strict and weak and "strict" in str(error):
+            return
+        if case.shares_a_store and isinstance(error, DOCUMENTED):
+            return
+        if self._kill.happened and isinstance(error, DOCUMENTED) and not refused:
+            return
+        self.outcome.wrong.append(f"it stopped for no reason: {error!r}")
+
+    def _verdicts(self) -> dict[int, bool]:
+        """Return which states are exactly-once, as the library says."""
+        plan = self._plan
+        if plan is None:
+            return {}
+        sure = {i: verdict_of(plan, plan.updates[name]).exact for i, name in self._names.items()}
+        for i, update in self.world.case.updates.items():
+            kinds = {source.kind for source in self.world.sources.values()}
+            others = {u.kind for u in self.world.case.updates.values()}
+            if not sure[i] and NON_TRANSACTIONAL not in kinds and others == {OPAQUE}:
+                self.outcome.wrong.append(f"{i} is not exactly-once, though all states are opaque")
+            if sure[i] and update.kind == NON_TRANSACTIONAL:
+                self.outcome.wrong.append(f"{i} is exactly-once, though not transactional")
+        return sure
+
+    def _judge_state(self, i: int, sure: bool, expected: Mapping[Any, Any]) -> None:
+        update = self.world.case.updates[i]
+        assert self._plan is not None
+        spec = self._plan.states[self._names[i]]
+        with closing(spec.factory.make_state(Config(), 0, spec.partitions)) as state:
+            found = {key: value for chunk in state.scan() for key, value in chunk}  # type: ignore[attr-defined]
+        if () in found and not found[()]:
+            del found[()]  # of no rows
+        if found == expected:
+            return
+        if sure or self.world.case.schedule.is_calm:
+            verdict = "exactly-once" if sure else "not exactly-once, but nothing happened"
+            self.outcome.wrong.append(
+                f"state {i} ({update.how}, {verdict})\n  holds {found}\n  not   {dict(expected)}"
+            )
+
+    def _recounted(self) -> Oracle:
+        """Count again what the committed batches hold; each row must be in one of them, once."""
+        world, oracle = self.world, Oracle(self.world.case)
+        at = {i: [0] * len(parts) for i, parts in world.parts.items()}
+        seen: Counter[str] = Counter()
+        if sorted(world.batches) != list(range(1, len(world.batches) + 1)):
+            self.outcome.wrong.append(f"batches are missing: {sorted(world.batches)}")
+        for txid, (attempt, held) in sorted(world.batches.items()):
+            rows: dict[int, list[Row]] = {}
+            for i, source in world.sources.items():
+                if source.files:
+                    names = [name for name, *_ in held[f"s{i}"]["files"]]
+                    seen.update(names)
+                    rows[i] = [row for name in names for row in _rows_of(name)]
+                else:
+                    ranges = held[f"s{i}"]["ranges"]
+                    if [start for start, _ in ranges] != at[i]:
+                        self.outcome.wrong.append(f"batch {txid} does not begin at {at[i]}")
+                    at[i] = [end for _, end in ranges]
+                    parts = zip(world.parts[i], ranges, strict=True)
+                    rows[i] = [row for part, (a, b) in parts for row in part[a:b]]
+            oracle.count(rows, world.static_seen.get((txid, attempt), {}))
+        if left := self._unread():
+            self.outcome.wrong.append(f"not read: {left}")
+        if twice := [name for name, times in seen.items() if times > 1]:
+            self.outcome.wrong.append(f"read twice: {twice}")
+        return oracle
+
+
+def _rows_of(name: str) -> list[Row]:
+    lines = [line.split() for line in Path(name).read_text().splitlines()]
+    return [(k, g, int(number)) for k, g, number in lines]
+
+
+@contextmanager
+def _listing_at_once() -> Iterator[None]:
+    """Let files be listed whenever they are asked for."""
+    rest, files._REST_PER_LISTING = files._REST_PER_LISTING, 0
+    try:
+        yield
+    finally:
+        files._REST_PER_LISTING = rest
+
+
+def run(case: Case) -> Outcome:
+    """Run a case."""
+    folder = Path(tempfile.mkdtemp(prefix="drawn-", dir=_SCRATCH))
+    try:
+        with _listing_at_once():
+            return Runner(case, folder).go()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def first_wrong(seeds: range, totals: Counter[str] | None = None) -> str:
+    """Return the first case that goes wrong, made smaller, and how to see it again; or nothing."""
+    for seed in seeds:
+        outcome = run(draw(seed))
+        if totals is not None:
+            totals.update(outcome.numbers())
+        if outcome.wrong:
+            again = f"python -m tests.semantics.drawn_runs --seed {seed}"
+            return f"{shrunk(outcome, run).text()}\n{again}"
+    return ""
+
+
+def main() -> int:
+    """Run what was asked for; 1 if something is wrong."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--seed", type=int)
+    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--count", type=int, default=100)
+    parser.add_argument("--off", default=",".join(OFF))
+    given = parser.parse_args()
+    off = frozenset(given.off.split(","))
+    logging.disable(logging.CRITICAL)
+    if given.seed is not None:
+        case = draw(given.seed, off)
+        print(case.text())
+        outcome = run(case)
+        print(f"stopped: {outcome.stopped!r}, {outcome.crashes} crashes", *outcome.wrong, sep="\n")
+        if outcome.wrong:
+            print("smaller:", shrunk(outcome, run).text(), sep="\n")
+        return bool(outcome.wrong)
+    totals: Counter[str] = Counter()
+    began = time.process_time()
+    for seed in range(given.first, given.first + given.count):
+        outcome = run(draw(seed, off))
+        totals.update(outcome.numbers())
+        if outcome.wrong:
+            print(seed, outcome.wrong[0], flush=True)
+    took = time.process_time() - began
+    print(dict(totals), f"{1000 * took / given.count:.1f} ms each")
+    return bool(totals["wrong"])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

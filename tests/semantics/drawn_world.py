@@ -1,0 +1,377 @@
+"""What outlives the drivers of a drawn topology: sources, stores, the ledger; and the topology."""
+
+from __future__ import annotations
+
+import copy
+import os
+import shutil
+import sqlite3
+from collections import Counter
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.semantics.drawn_cases import (
+    KEYS,
+    Ask,
+    Case,
+    NewValues,
+    Place,
+    Row,
+    Source,
+    Static,
+    Step,
+    Update,
+)
+from tests.semantics.drawn_oracle import FUNCTIONS, label_of
+from tests.semantics.simulation import Dice, Ids, LateMap, UnreliableMap, UnreliableState
+from waterspout import Config
+from waterspout.coordination.store import MemoryCoordinationStore, SharedMemory
+from waterspout.spouts._base import SpoutKind
+from waterspout.spouts.files import FileSpout
+from waterspout.state import CachedMap, StateFactory, StateKind, ValueUpdater
+from waterspout.state._base import BackingMap, State
+from waterspout.state._kinds import make_map
+from waterspout.state._memory import MemoryMap
+from waterspout.state.files import FileState
+from waterspout.state.sqlite import SQLiteState
+from waterspout.testing import MemoryLog
+from waterspout.transactional._ledger import Ledger
+from waterspout.trident import (
+    Count,
+    MapGet,
+    ReducerAggregator,
+    StateUpdater,
+    Stream,
+    Sum,
+    TridentState,
+    TridentTopology,
+)
+
+NAME = "drawn"
+FIELDS = "k string, g string, id bigint"
+
+Batch = tuple[int, Mapping[str, Any]]
+"""The attempt that committed a batch, and what was in it."""
+
+
+class Reduced(ReducerAggregator[list[int]]):
+    """The same as `Ids`, tuple by tuple."""
+
+    def init(self):
+        return []
+
+    def reduce(self, current, tuple):
+        return sorted([*current, tuple["id"]])
+
+
+@dataclass
+class Append(ValueUpdater[list[int]]):
+    number: int
+
+    def update(self, stored):
+        return sorted([*(stored or []), self.number])
+
+
+class ById(StateUpdater):
+    """Keys on one of the fields that it gets."""
+
+    def update_state(self, state, tuples, collector):
+        state.multi_update([(t["k"],) for t in tuples], [Append(t["id"]) for t in tuples])
+
+
+@dataclass
+class Add(ValueUpdater[int]):
+    number: int
+
+    def update(self, stored):
+        return (stored or 0) + self.number
+
+
+class Firsts(StateUpdater):
+    """Counts, and emits the keys that it has not met before."""
+
+    def update_state(self, state, tuples, collector):
+        counts = Counter(t["k"] for t in tuples)
+        keys = [(k,) for k in counts]
+        before = state.multi_get(keys)
+        after = state.multi_update(keys, [Add(number) for number in counts.values()])
+        for (k,), old, new in zip(keys, before, after, strict=True):
+            if old is None:
+                collector.emit((k, new))
+
+
+class NotingStore(MemoryCoordinationStore):
+    """Keeps what each committed batch held."""
+
+    def __init__(self, shared: SharedMemory, batches: dict[int, Batch], folder: Path) -> None:
+        super().__init__(NAME, shared)
+        self._batches = batches
+        self._folder = folder
+
+    @property
+    def folder(self) -> Path:
+        return self._folder
+
+    def save(self, ledger: Ledger) -> None:
+        super().save(ledger)
+        if ledger.committed_attempt is not None:
+            held = ledger.committed_metadata or {}
+            self._batches[ledger.current - 1] = (ledger.committed_attempt, held)
+
+
+@dataclass(frozen=True)
+class Changing(StateFactory):
+    """A static state of which it is noted what it held for which attempt."""
+
+    world: World
+    position: int
+    driver_only = True
+
+    def make_state(self, conf: Config, partition_index: int, num_partitions: int) -> State:
+        content = self.world.note_static(self.position)
+        below: MemoryMap[Any] = MemoryMap("static")
+        below.multi_put([(k,) for k in KEYS], list(content))
+        return make_map(StateKind.NON_TRANSACTIONAL, below, name="static")
+
+
+@dataclass
+class World:
+    """What outlives a crash, and what was seen."""
+
+    case: Case
+    dice: Dice
+    folder: Path
+    ledger: SharedMemory = field(default_factory=SharedMemory)
+    batches: dict[int, Batch] = field(default_factory=dict)
+    parts: dict[int, list[list[Row]]] = field(default_factory=dict)
+    logs: dict[int, MemoryLog] = field(default_factory=dict)
+    statics: dict[int, int] = field(default_factory=dict)
+    static_seen: dict[tuple[int, int], dict[int, str]] = field(default_factory=dict)
+    running: tuple[int, int] = (0, 0)
+    maps: dict[int, BackingMap[Any]] = field(default_factory=dict)
+    now: float = 0.0
+
+    def __post_init__(self) -> None:
+        (self.folder / "in").mkdir()
+        (self.folder / "home").mkdir()
+        for i, thing in enumerate(self.case.things):
+            if isinstance(thing, Source):
+                self._prepare(i, thing)
+            elif isinstance(thing, Static):
+                self.statics[i] = 0
+
+    def _prepare(self, i: int, source: Source) -> None:
+        if source.files:
+            (self.folder / f"in{i}").mkdir()
+            self._write_files(i, source.parts, "early")
+            return
+        self.parts[i] = [list(part) for part in source.parts]
+        rng = self.dice.random
+        self.logs[i] = MemoryLog(
+            FIELDS,
+            self.parts[i],
+            kind=SpoutKind(source.kind),
+            take=lambda _: rng.randint(1, source.take) if rng.random() < 0.9 else 0,
+        )
+
+    def _write_files(self, i: int, files: tuple[tuple[Row, ...], ...], name: str) -> None:
+        for n, rows in enumerate(files):
+            text = "".join(f"{k} {g} {number}\n" for k, g, number in rows)
+            (self.folder / f"in{i}" / f"{name}{n}").write_text(text)
+
+    def bring_late_rows(self) -> None:
+        """Let the rest of the rows come."""
+        for i, source in self.sources.items():
+            if source.files:
+                self._write_files(i, source.late, "late")
+            else:
+                for part, rows in zip(self.parts[i], source.late, strict=True):
+                    part.extend(rows)
+
+    @property
+    def sources(self) -> dict[int, Source]:
+        return {i: t for i, t in enumerate(self.case.things) if isinstance(t, Source)}
+
+    def store(self) -> NotingStore:
+        return NotingStore(self.ledger, self.batches, self.folder / "home")
+
+    def change_statics(self) -> None:
+        """Let somebody put other labels into the static states."""
+        for i in self.statics:
+            self.statics[i] += 1
+
+    def note_static(self, i: int) -> str:
+        static = self.case.things[i]
+        assert isinstance(static, Static)
+        content = static.labels[self.statics[i] % len(static.labels)]
+        self.static_seen.setdefault(self.running, {})[i] = content
+        return content
+
+    def factory(self, update: Update) -> StateFactory:
+        """Return the recipe of a state."""
+        place, kind = update.place, StateKind(update.kind)
+        if place.store == "sqlite":
+            return SQLiteState(self._path(place), place.table, kind=kind)
+        if place.store == "files":
+            return FileState(self._path(place), kind=kind, snapshot_every=3)
+        return UnreliableState(self._map(place), kind)
+
+    def _map(self, place: Place) -> BackingMap[Any]:
+        if place.number not in self.maps:
+            below = (LateMap if place.store == "late" else UnreliableMap)(self.dice)
+            self.maps[place.number] = below
+        made = self.maps[place.number]
+        return CachedMap(made, 3) if place.store == "cached" else made
+
+    def window_map(self, i: int) -> BackingMap[Any]:
+        """Return where the windows of a step are kept."""
+        return self._map(Place("memory", -i))
+
+    def _path(self, place: Place) -> Path:
+        name = f"s{place.number}" + (".db" if place.store == "sqlite" else "")
+        match place.spelling:
+            case "dots":
+                return self.folder / "in" / ".." / name
+            case "link":
+                link = self.folder / "link"
+                if not link.is_symlink():
+                    os.symlink(self.folder, link)
+                return link / name
+        return self.folder / name
+
+    def list_of_files(self, i: int) -> Path:
+        """Return where a spout keeps which files it has read."""
+        return self.folder / "home" / f"files-s{i}.db"
+
+    def copied(self, place: Place) -> Any:
+        """Return a copy of a store as it is now."""
+        if place.store == "sqlite":
+            path, into = self._path(place), sqlite3.connect(":memory:")
+            if path.exists():
+                with closing(sqlite3.connect(path)) as db:
+                    db.backup(into)
+            return into
+        if place.store == "files":
+            path, made = self._path(place), self.folder / f"copy{place.number}"
+            if path.exists():
+                shutil.copytree(path, made)
+            return made
+        map = self.maps[place.number]
+        below = map._store if isinstance(map, LateMap) else map
+        assert isinstance(below, MemoryMap)
+        return copy.deepcopy(below._records), below._head
+
+    def put_back(self, place: Place, made: Any) -> None:
+        """Put a copy in the place of a store."""
+        if place.store == "sqlite":
+            with closing(sqlite3.connect(self._path(place))) as db:
+                made.backup(db)
+        elif place.store == "files":
+            shutil.rmtree(self._path(place), ignore_errors=True)
+            if made.exists():
+                shutil.copytree(made, self._path(place))
+        else:
+            map = self.maps[place.number]
+            below = map._store if isinstance(map, LateMap) else map
+            assert isinstance(below, MemoryMap)
+            below._records, below._head = copy.deepcopy(made[0]), made[1]
+
+
+def build(world: World) -> tuple[TridentTopology, dict[int, str]]:
+    """Return the topology of a world, and the names of its states."""
+    topology = TridentTopology(NAME)
+    made: dict[int, Any] = {}
+    for i in range(len(world.case.things)):
+        made[i] = _built(world, topology, made, i)
+    names = {i: made[i].name for i in world.case.updates}
+    return topology, names
+
+
+def _built(world: World, topology: TridentTopology, made: Mapping[int, Any], i: int) -> Any:
+    match world.case.things[i]:
+        case Source(files=True, take=take):
+            spout = FileSpout(world.folder / f"in{i}", max_files=take)
+            return topology.new_stream(f"s{i}", spout).map(_parsed, FIELDS)
+        case Source():
+            return topology.new_stream(f"s{i}", world.logs[i])
+        case Static():
+            return topology.new_static_state(
+                Changing(world, i), keys="k string", values="label string"
+            )
+        case Step() as step:
+            return _step(world, topology, i, step, [made[parent] for parent in step.of])
+        case Ask(of=of, state=state, keeps_new=keeps_new):
+            return _asked(world, made[of], made[state], keeps_new, state)
+        case NewValues(of=of):
+            return made[of].new_values_stream().map(lambda k, n: (k, "new", n), FIELDS)
+        case Update() as update:
+            return _updated(made[update.of], update, world.factory(update))
+
+
+def _parsed(value: str) -> Row:
+    k, g, number = value.split()
+    return k, g, int(number)
+
+
+def _step(
+    world: World, topology: TridentTopology, i: int, step: Step, streams: list[Stream]
+) -> Stream:
+    stream = streams[0]
+    match step.name:
+        case "filter":
+            return stream.filter(["id"], lambda number: bool(number % step.by))
+        case "map" | "flat_map":
+            function = FUNCTIONS[step.name]
+            return stream.flat_map(lambda *row: function(row, step.by), FIELDS)  # type: ignore[arg-type]
+        case "sums":
+            sums = stream.group_by("k").aggregate("id", Sum(), out="total")
+            return sums.map(lambda k, total: (k, "sum", total), FIELDS)
+        case "merge":
+            return topology.merge(*streams)
+        case "join":
+            both = topology.join(
+                streams[0], "k", streams[1], "k", out=["k", "g", "id", "g2", "id2"]
+            )
+            return both.map(lambda k, g, i, g2, i2: (k, f"{g}{g2}", 100 * i + i2), FIELDS)
+        case "window":
+            store = UnreliableState(world.window_map(i))
+            sums = stream.tumbling_window(step.by, "id", Sum(), store=store, out="total")
+            return sums.map(lambda total: ("a", "window", total), FIELDS)
+    raise AssertionError(step)
+
+
+def _asked(
+    world: World, stream: Stream, state: TridentState, keeps_new: bool, position: int
+) -> Stream:
+    if isinstance(world.case.things[position], Static):
+        found = stream.state_query(state, "k", MapGet(), out="label string")
+        return found.map(lambda k, g, number, label: (k, label, number), FIELDS)
+    found = stream.state_query(state, "k", MapGet(), out="n bigint")
+    if keeps_new:
+        found = found.filter(["n"], lambda n: n is None)
+        return found.project(["k", "g", "id"])
+    return found.map(lambda k, g, number, n: (k, label_of(n), number), FIELDS)
+
+
+def _updated(stream: Stream, update: Update, factory: StateFactory) -> TridentState:
+    if update.how == "firsts":
+        fields = "k string, n bigint"
+        state = stream.partition_persist(factory, ["k", "g", "id"], Firsts(), out=fields)
+        return state.parallelism_hint(update.partitions)
+    if update.how == "persist":
+        state = stream.partition_persist(factory, ["k", "g", "id"], ById())
+        return state.parallelism_hint(update.partitions)
+    into = stream.group_by(list(update.keys)) if update.keys else stream
+    match update.how:
+        case "count":
+            state = into.persistent_aggregate(factory, Count(), out="n")
+        case "sum":
+            state = into.persistent_aggregate(factory, "id", Sum(), out="n")
+        case "ids":
+            state = into.persistent_aggregate(factory, "id", Ids(), out="ids array<bigint>")
+        case _:
+            state = into.persistent_aggregate(factory, "id", Reduced(), out="ids array<bigint>")
+    return state.parallelism_hint(update.partitions)
