@@ -5,8 +5,9 @@ sqlite3 sessions.db 'SELECT user, started, ended, pages FROM sessions'
 
 One state knows, for each user, when the last session began and the last page was seen. Its updater
 is a plain function: it reads the users of a batch at once, finds the session of each page, and
-gives it on. A second state adds up the pages of each session. Both are opaque, so a replayed
-batch finds them as the batch before it left them.
+gives it on. It says that the user is the key, so that all pages of a user come to one task. A
+second state adds up the pages of each session. Both are opaque, so a replayed batch finds them as
+the batch before it left them.
 """
 
 import datetime as dt
@@ -36,7 +37,7 @@ VIEWS = [
 DATABASE = "sessions.db"
 
 
-@updater
+@updater(keys="user")
 def find_sessions(state, tuples):
     """Yield each page with the beginning of its session; a late one joins the session at hand."""
     users = list(dict.fromkeys((row["user"],) for row in tuples))
@@ -53,7 +54,7 @@ def find_sessions(state, tuples):
 
 topology = TridentTopology("sessions")
 views = topology.new_stream("views", FixedBatchSpout("user string, seen timestamp", 3, VIEWS))
-last_seen = views.partition_by("user").partition_persist(
+last_seen = views.partition_persist(
     SQLiteState.opaque(DATABASE, "last_seen"),
     find_sessions,
     "user string, started timestamp, seen timestamp",

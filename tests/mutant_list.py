@@ -373,8 +373,8 @@ MUTANTS = (
     Mutant(
         "verdicts: what an updater emits of a transactional state is exact",
         VERDICTS,
-        "if isinstance(update.updating, UpdateWith) and kind is StateKind.TRANSACTIONAL:",
-        "if False:",
+        "            if _is_transactional(plan, update):\n",
+        "            if False:\n",
         ("tests/trident/test_explain.py", "tests/semantics/test_asking.py"),
     ),
     Mutant(
@@ -409,5 +409,33 @@ MUTANTS = (
         "            if any(self._without(text) != text for text in (str(one), repr(one))):",
         "            if False:",
         ("tests/test_addresses.py",),
+    ),
+    Mutant(
+        "keys of a map: rows of an updater are dealt by all fields",
+        "testing/_engine.py",
+        "    keys = node.keys\n",
+        "    keys = None if hasattr(node.updating, 'by_partition') else node.keys\n",
+        ("tests/trident/test_updater_keys.py",),
+    ),
+    Mutant(
+        "keys of a map: on Spark rows of an updater are dealt by all fields",
+        "spark/compiler.py",
+        "if node.keys is not None:",
+        "if not isinstance(updating, UpdateWith):",
+        ("tests/spark/operations/test_partition_persist.py",),
+    ),
+    Mutant(
+        "keys of a map: an updater without keys may have many partitions",
+        "trident/plan/partitions.py",
+        "if kind is None or not isinstance(updating, UpdateWith):",
+        "if True:",
+        ("tests/trident/test_updater_keys.py",),
+    ),
+    Mutant(
+        "keys of a map: an updater touches keys of others",
+        "state/_batched.py",
+        "if encode_key(beginning) not in self.keys:",
+        "if False:",
+        ("tests/trident/test_updater_keys.py",),
     ),
 )

@@ -72,6 +72,8 @@ class LuckyLast(Last):
 class CountUp(StateUpdater):
     """Reads, then writes: what it emits of a transactional state counts a replay twice."""
 
+    keys = "word"
+
     def update_state(self, state, tuples, collector):
         for row in tuples:
             (count,) = state.multi_get([row.values])

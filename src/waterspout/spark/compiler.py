@@ -22,7 +22,7 @@ from waterspout.spouts._reads import POSITION, Read
 from waterspout.transactional._attempt import TransactionAttempt
 from waterspout.trident.isolation.letters import ASIDE
 from waterspout.trident.plan.exchange import Exchange
-from waterspout.trident.plan.nodes import CombineInto, Node, Query, ReduceInto, Update
+from waterspout.trident.plan.nodes import Node, Query, Update, UpdateWith
 from waterspout.trident.plan.plan import Plan
 from waterspout.trident.plan.schedule import Derive, ReadSource
 from waterspout.trident.runtime.routing import PARTITION
@@ -118,11 +118,12 @@ class Compiler:
         updating = node.updating
         if spec.partitions == 1:
             return frame.withColumn(PARTITION, F.lit(0))
-        if isinstance(updating, (CombineInto, ReduceInto)):
-            by = F.hash(*updating.keys) if updating.keys else F.lit(0)
+        if node.keys is not None:
+            by = F.hash(*node.keys) if node.keys else F.lit(0)
         elif self._plan.width_of(node) == spec.partitions:
             by = F.spark_partition_id()  # the stream's partitions are those of the state
         else:
+            assert isinstance(updating, UpdateWith)
             # All will do, since any row may go anywhere; but maps have no hash.
             types = node.parents[0].schema
             by = F.hash(*(f for f in updating.fields if not _has_map(types.type_of(f))))

@@ -250,11 +250,10 @@ class StepRunner:
                 keep(written, batch.staging) if wanted else Collected(written.toArrow())
             )
             return
-        keys = getattr(node.updating, "keys", ())
         tables = (
             [found.table]
             if isinstance(found, Collected)
-            else chunks_of(found, self._conf.collect_max_rows, keys)
+            else chunks_of(found, self._conf.collect_max_rows, node.chunk_keys)
         )
         new: list[pa.Table] = []
         for table in tables:

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from waterspout import faults
 from waterspout._serde import encode_key
-from waterspout.errors import ConfigError, FencedError, StoreError
+from waterspout.errors import ConfigError, FencedError, ResultError, StoreError
 from waterspout.state._base import (
     BackingMap,
     Combiner,
@@ -91,6 +91,30 @@ class _Entry(Generic[R]):
     changed: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class _Owned:
+    """The keys that an updater may touch: those of its tuples, and longer ones that begin so.
+
+    Longer ones only in an opaque map: which of them are touched may depend on what was read,
+    and in a replay no other map still has that.
+    """
+
+    keys: frozenset[str]
+    width: int
+    may_be_longer: bool
+    who: str
+
+    def check(self, keys: Keys) -> None:
+        for key in keys:
+            beginning = tuple(key)[: self.width] if self.may_be_longer else tuple(key)
+            if encode_key(beginning) not in self.keys:
+                raise ResultError(
+                    f"{self.who} and touches key {tuple(key)!r}, which none of its tuples has: "
+                    "that may be another task's. Make the key a field of the stream first, or "
+                    "declare no keys: then one partition has all tuples."
+                )
+
+
 class BatchedMap(MapState[V], Generic[V, R]):
     """A map over a backing map of records `R`; subclasses say what a record means.
 
@@ -113,6 +137,7 @@ class BatchedMap(MapState[V], Generic[V, R]):
         self._batch: Claim | None = None
         self._entries: dict[str, _Entry[R]] = {}
         self._combined = False
+        self._owned: _Owned | None = None
 
     @abstractmethod
     def _open(self, record: R | None, batch: Claim, key: Key) -> tuple[Any, bool]:
@@ -142,6 +167,15 @@ class BatchedMap(MapState[V], Generic[V, R]):
             self._batch = Claim(TransactionAttempt(txid, attempt), resolved=resolved)
         self._entries = {}
         self._combined = False
+        self._owned = None
+
+    def confine(self, keys: Keys, width: int, who: str) -> None:
+        """Refuse, in this batch, keys that are not among these or (if opaque) begin with one.
+
+        `who` begins the error.
+        """
+        longer = self.kind is StateKind.OPAQUE
+        self._owned = _Owned(frozenset(map(encode_key, keys)), width, longer, who)
 
     def commit(self, txid: int | None) -> None:
         changed = [entry for entry in self._entries.values() if entry.changed]
@@ -201,6 +235,8 @@ class BatchedMap(MapState[V], Generic[V, R]):
             new = self.multi_update(keys, [CombinerValueUpdater(combiner, v) for v in values])
             return new if want_new else None
         self._refuse_after_combine()
+        if self._owned is not None:
+            self._owned.check(keys)
         self._combined = True
         self._pass_point("write.before", batch.attempt)
         fence.fenced_combine(stamp, keys, values, combiner)
@@ -212,6 +248,8 @@ class BatchedMap(MapState[V], Generic[V, R]):
     def _load(self, keys: Keys) -> list[_Entry[R]]:
         assert self._batch is not None
         self._refuse_after_combine()
+        if self._owned is not None:
+            self._owned.check(keys)
         names = [encode_key(key) for key in keys]
         missing = {n: k for n, k in zip(names, keys, strict=True) if n not in self._entries}
         if missing:

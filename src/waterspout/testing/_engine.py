@@ -132,7 +132,7 @@ class InProcessEngine(SteppedEngine[_Tables]):
 
 
 def _by_partition(node: Update, table: pa.Table, partitions: int) -> Iterator[tuple[int, pa.Table]]:
-    keys = getattr(node.updating, "keys", None)
+    keys = node.keys
     fields = getattr(node.updating, "fields", ()) if keys is None else keys
     # What is no key may be a struct, which has a text as a value only.
     text = encode_value if keys is None else encode_key

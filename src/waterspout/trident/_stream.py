@@ -364,7 +364,8 @@ class Stream:
     ) -> TridentState:
         """Update a state of any kind: `partition_persist(factory, [fields,] updater, out=None)`.
 
-        `out` is what the updater emits, if it does: the fields of `new_values_stream()`.
+        `out` is what the updater emits, if it does: the fields of `new_values_stream()`. Of a map,
+        one task owns a key: an updater that declares its `keys` may run on several partitions.
         """
         fields, operation, names = arguments("partition_persist", args, out, needs_out=False)
         where = f"partition_persist({describe(operation)})"
@@ -372,9 +373,10 @@ class Stream:
         wanted = self.fields if fields is None else field_names(fields)
         inputs = self.schema.select(wanted, where=where)
         schema = Schema.parse(names).require_types(where=where)
+        updating = UpdateWith(inputs.names, updater, _updated_keys(updater, inputs, where))
         # A table without columns has no rows: keep one column.
         return self.project(inputs.names or self.fields[:1]).update(
-            factory, Shape.OWN, inputs, schema, schema, UpdateWith(inputs.names, updater)
+            factory, Shape.OWN, inputs, schema, schema, updating
         )
 
     def state_query(
@@ -539,6 +541,18 @@ def _fitting(function: Any, output: Schema, inputs: Schema, where: str) -> Schem
             many = "one expression" if count == 1 else f"{count} expressions"
             raise TopologyError(f"{where} is {many}, but has {len(output)} outputs")
     return typed(function, output, inputs, where)
+
+
+def _updated_keys(updater: Any, inputs: Schema, where: str) -> tuple[str, ...] | None:
+    """Return the key fields that an updater declares, or None; refuse others than it is given."""
+    if updater.keys is None:
+        return None
+    names = field_names(updater.keys)
+    if not names:
+        raise TopologyError(
+            f"{where} declares keys, but no field; leave keys out, and one partition has all tuples"
+        )
+    return inputs.select(names, where=f"keys of {where}").require_keys(where=where).names
 
 
 def _on_error(given: str | None, operation: Any, where: str) -> str | None:

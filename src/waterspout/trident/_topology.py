@@ -20,7 +20,7 @@ from waterspout.trident.operations.accepted import ReduceOperation
 from waterspout.trident.operations.contracts import CombinerAggregator
 from waterspout.trident.plan.explain import explain_as
 from waterspout.trident.plan.nodes import Node, Source, Update
-from waterspout.trident.plan.partitions import root_of, widths
+from waterspout.trident.plan.partitions import root_of, why_in_one, widths
 from waterspout.trident.plan.plan import Plan, Shape, StateSpec
 
 __all__ = ["TridentTopology"]
@@ -136,12 +136,10 @@ class TridentTopology:
         in_memory = in_memory or (bool(others) and all(factory.volatile for factory in others))
         states = {}
         for name, spec in self._states.items():
-            # A state of the user's own sees a batch together, in order, unless told otherwise.
-            usual = self._usual_partitions(name) if spec.shape is Shape.OWN else default
             at = None if in_memory else getattr(spec.factory, "at", None)
             states[name] = replace(
                 spec,
-                partitions=self._partitions.get(name, usual),
+                partitions=self._partitions_of(spec, default),
                 factory=spec.factory if at is None else at(folder),
             )
         made = Plan(self.name, tuple(self._nodes), states, dict(self._hints))
@@ -149,13 +147,18 @@ class TridentTopology:
         made.require_partitions()
         return made
 
-    def _usual_partitions(self, state: str) -> int:
-        """Return the number of partitions of the stream that updates a state of the user's own."""
-        found = widths(self._nodes, self._hints)
-        for node in self._nodes:
-            if isinstance(node, Update) and node.state == state:
-                return found[root_of(node)] or 1
-        return 1
+    def _partitions_of(self, spec: StateSpec, default: int) -> int:
+        given, update = self._partitions.get(spec.name), self._update_of(spec.name)
+        if spec.shape is not Shape.OWN or update is None:
+            return given or (default if spec.shape is not Shape.OWN else 1)
+        if why_in_one(update, spec.factory.kind) is not None:
+            return 1
+        # An updater sees a batch together, in order, unless its stream is told otherwise.
+        return given or widths(self._nodes, self._hints)[root_of(update)] or 1
+
+    def _update_of(self, state: str) -> Update | None:
+        updates = (node for node in self._nodes if isinstance(node, Update))
+        return next((node for node in updates if node.state == state), None)
 
     def next_state(self) -> str:
         """Return the name of the state to be made next."""
@@ -206,7 +209,16 @@ class TridentTopology:
 
     def set_partitions(self, name: str, n: int) -> None:
         """Fix a state's number of partitions."""
-        self._partitions[name] = _positive(n)
+        n, update = _positive(n), self._update_of(name)
+        why = update and why_in_one(update, self._states[name].factory.kind)
+        if n > 1 and update is not None and why is not None:
+            raise TopologyError(
+                f"{update.title}: parallelism_hint({n}) is not possible, because {why}: several "
+                "tasks might write one key of the map, and one of them would count. Say which "
+                'fields are the key (keys = "user" in the StateUpdater, or '
+                '@updater(keys="user")), or leave the hint out.'
+            )
+        self._partitions[name] = n
 
     def hint(self, node: Node, n: int) -> None:
         """Note a stream's parallelism."""

@@ -8,7 +8,10 @@ from dataclasses import dataclass, field
 import pytest
 
 from tests.spark.operations.support import ran_once, stream_of
-from waterspout.state import State, StateFactory
+from tests.trident.support import finish
+from waterspout import Config
+from waterspout.state import State, StateFactory, ValueUpdater
+from waterspout.state.redis import RedisState
 from waterspout.trident import StateUpdater, updater
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
@@ -135,3 +138,29 @@ def test_the_state_may_have_a_number_of_partitions_of_its_own(ran):
     assert sorted((w for _, _, rows in made for (w,) in rows), key=repr) == sorted(
         (w for w, _ in ROWS), key=repr
     )
+
+
+class Add(ValueUpdater):
+    def __init__(self, n):
+        self.n = n
+
+    def update(self, stored):
+        return (stored or 0) + self.n
+
+
+@updater(keys="word")
+def add_by_word(state, tuples):
+    state.multi_update([(t["word"],) for t in tuples], [Add(t["n"]) for t in tuples])
+
+
+@pytest.mark.parametrize("where", ["driver", "tasks"])
+def test_one_task_owns_a_key_of_a_map(spark, redis_server, where):
+    rows = [(word, n) for n in range(1, 11) for word in ("a", "b", "c")]
+    topology, stream = stream_of("word string, n bigint", rows, size=15)
+    state = stream.partition_persist(
+        RedisState.opaque(redis_server.url, prefix=f"sums-{where}"), add_by_word
+    ).parallelism_hint(4)
+
+    finish(topology, spark, Config(commit_in=where, retry_backoff_millis=1), timeout=200)
+
+    assert state.multi_get(["a", "b", "c"]) == [55, 55, 55]

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from waterspout._config import Config
+from waterspout._schema import FieldNames
 from waterspout._tuples import TridentTuple
 from waterspout.state._base import Combiner
 
@@ -269,6 +270,15 @@ class QueryFunction(Operation, ABC, Generic[S, T]):
 
 class StateUpdater(Operation, ABC, Generic[S]):
     """Updates a state with the tuples of a partition."""
+
+    keys: FieldNames | None = None
+    """The fields that are the key, where the state is a map.
+
+    Tuples with the same key then go to the same partition, however many there are. In return
+    the updater reads and changes only the keys of its tuples (of an opaque map also longer ones
+    that begin so), and in a transactional map a key's new value comes of its tuples and its own
+    old value alone. Without keys the map has one partition, where all tuples come to.
+    """
 
     @abstractmethod
     def update_state(

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, overload
 
+from waterspout._schema import FieldNames
 from waterspout._tuples import TridentTuple
 from waterspout.trident.operations.adapters import OfFunction
 from waterspout.trident.operations.aggregate_forms import rows_of
@@ -40,6 +41,10 @@ class PlainQuery(OfFunction, QueryFunction[Any, Any]):
 class PlainUpdater(OfFunction, StateUpdater[Any]):
     """A function of a state and the tuples of a partition; rows that it gives are new values."""
 
+    def __init__(self, function: Callable[..., object], keys: FieldNames | None = None) -> None:
+        super().__init__(function)
+        self.keys = keys
+
     def update_state(
         self, state: Any, tuples: Sequence[TridentTuple], collector: TridentCollector
     ) -> None:
@@ -51,7 +56,8 @@ class PlainUpdater(OfFunction, StateUpdater[Any]):
 def query(function: Callable[..., object]) -> PlainQuery:
     """Make a QueryFunction of `f(state, tuples)`, which returns one answer per tuple.
 
-    >>> from waterspout._tuples import field_index
+    >>> from waterspout._schema import FieldNames
+    from waterspout._tuples import field_index
     >>> @query
     ... def known(state, tuples) -> list[bool]:
     ...     return [row["word"] in state for row in tuples]
@@ -61,6 +67,23 @@ def query(function: Callable[..., object]) -> PlainQuery:
     return PlainQuery(function)
 
 
-def updater(function: Callable[..., object]) -> PlainUpdater:
-    """Make a StateUpdater of `f(state, tuples)`; rows that it returns or yields are emitted."""
-    return PlainUpdater(function)
+@overload
+def updater(function: Callable[..., object], *, keys: FieldNames | None = None) -> PlainUpdater: ...
+
+
+@overload
+def updater(
+    function: None = None, *, keys: FieldNames | None = None
+) -> Callable[[Callable[..., object]], PlainUpdater]: ...
+
+
+def updater(
+    function: Callable[..., object] | None = None, *, keys: FieldNames | None = None
+) -> PlainUpdater | Callable[[Callable[..., object]], PlainUpdater]:
+    """Make a StateUpdater of `f(state, tuples)`; rows that it returns or yields are emitted.
+
+    `@updater(keys="user")` says which fields are the key of a map, as `StateUpdater.keys`.
+    """
+    if function is None:
+        return lambda f: PlainUpdater(f, keys)
+    return PlainUpdater(function, keys)

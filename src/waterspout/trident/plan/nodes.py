@@ -494,14 +494,18 @@ class ReduceInto:
 
 @dataclass(frozen=True, slots=True)
 class UpdateWith:
-    """The user's own way to update a state of the user's own kind.
-
-    `every_batch`: also called for partitions, and batches, without tuples.
-    """
+    """The user's own way to update a state, be it a map or of the user's own kind."""
 
     fields: tuple[str, ...]
     operation: StateUpdater[Any]
+    keys: tuple[str, ...] | None = None
+    """The fields that are the key, if the operation says so: it touches keys of its tuples only."""
+
     every_batch: bool = False
+    """Whether it is called for partitions, and batches, without tuples, too."""
+
+    by_partition: bool = False
+    """Whether its keys hold the number of the partition: then no other partition has them."""
 
 
 Updating = CombineInto | ReduceInto | UpdateWith
@@ -517,6 +521,16 @@ class Update(Node):
     @property
     def operations(self) -> Sequence[Any]:
         return [self.updating.operation]
+
+    @property
+    def keys(self) -> tuple[str, ...] | None:
+        """The fields by which rows are dealt to the partitions of the state; None: any way."""
+        return self.updating.keys
+
+    @property
+    def chunk_keys(self) -> tuple[str, ...]:
+        """The fields by which rows may be cut in pieces; an updater sees a partition whole."""
+        return () if isinstance(self.updating, UpdateWith) else self.updating.keys
 
     @property
     def every_batch(self) -> bool:

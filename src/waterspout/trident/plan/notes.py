@@ -17,6 +17,7 @@ from waterspout.trident.plan.nodes import (
     Source,
     Update,
 )
+from waterspout.trident.plan.partitions import why_in_one
 from waterspout.trident.plan.plan import Phase, Plan
 from waterspout.trident.plan.schedule import Derive, KeepRows, Schedule
 
@@ -48,6 +49,9 @@ class NodeNotes:
     carried: tuple[str, ...] | None
     """The fields that go on, if nobody reads the others."""
 
+    in_one: str | None = None
+    """Why the state that it updates has one partition, if it has to have one."""
+
     @property
     def shuffles(self) -> list[Exchange]:
         """The exchanges in which rows are sent from task to task."""
@@ -64,6 +68,8 @@ class NodeNotes:
             notes.append("staged for the commit")
         if self.carried is not None:
             notes.append(f"carries only {', '.join(self.carried)}")
+        if self.in_one is not None:
+            notes.append(f"1 partition, because {self.in_one}")
         return notes
 
     def _where(self) -> str:
@@ -112,7 +118,14 @@ def _notes(plan: Plan, conf: Config, node: Node, steps: Schedule) -> NodeNotes:
         readers=() if len(children) < 2 or getattr(node, "hidden", False) else tuple(children),
         staged=late and plan.phases[node] is Phase.PROCESSING,
         carried=kept if fewer else None,
+        in_one=_in_one(plan, node),
     )
+
+
+def _in_one(plan: Plan, node: Node) -> str | None:
+    if not isinstance(node, Update) or plan.states[node.state].hidden:
+        return None
+    return why_in_one(node, plan.states[node.state].factory.kind)
 
 
 def _runs_in(plan: Plan, conf: Config, node: Node) -> RunsIn | None:

@@ -10,10 +10,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from waterspout.state._base import StateKind
+from waterspout.trident.operations.contracts import describe
 from waterspout.trident.plan.exchange import Exchange
-from waterspout.trident.plan.nodes import Aggregate, Node, Repartition, Route
+from waterspout.trident.plan.nodes import Aggregate, Node, Repartition, Route, Update, UpdateWith
 
-__all__ = ["PartitionLayout", "root_of", "widths"]
+__all__ = ["PartitionLayout", "root_of", "why_in_one", "widths"]
 
 
 def root_of(node: Node) -> Node:
@@ -41,6 +43,21 @@ def widths(nodes: Sequence[Node], hints: Mapping[int, int]) -> dict[Node, int | 
             usual = before or usual
         found[root] = hinted.get(root, usual)
     return found
+
+
+def why_in_one(update: Update, kind: StateKind | None) -> str | None:
+    """Say why a state has to have one partition, if it has to.
+
+    One task owns a key of a map in an attempt. What each task writes of a key is folded in its
+    own memory, so of two only one would count. A state of the user's own kind (None) is no map:
+    it has partitions of its own.
+    """
+    updating = update.updating
+    if kind is None or not isinstance(updating, UpdateWith):
+        return None
+    if updating.keys is not None or updating.by_partition:
+        return None
+    return f"{describe(updating.operation)} declares no keys"
 
 
 @dataclass(frozen=True)

@@ -361,8 +361,8 @@ class _Scheduling:
             self._add(WriteState(node=node, by=By.DRIVER, one_partition=one))
         elif spec.factory.driver_only:
             job = "its rows come to the driver, a chunk at a time"
-            keys = bool(getattr(node.updating, "keys", ()))
-            self._add(WriteState(node=node, by=By.CHUNKS, job=job, repeats=keys))
+            again = bool(node.chunk_keys)
+            self._add(WriteState(node=node, by=By.CHUNKS, job=job, repeats=again))
         else:
             self._add(WriteState(node=node, by=By.TASKS, job="written by tasks"))
             self.where[node] = _Where.EXECUTORS

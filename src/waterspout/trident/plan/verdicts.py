@@ -93,15 +93,21 @@ def _why_it_is_wrong(plan: Plan, node: Node) -> Verdict | None:
 
     Only an opaque state still has the values from before its last batch.
     """
-    if isinstance(node, Query):
-        return _why_an_answer_is_wrong(plan, node)
-    if isinstance(node, NewValues) and isinstance(node.parents[0], Update):
-        update = node.parents[0]
-        kind = plan.states[update.state].factory.kind
-        if isinstance(update.updating, UpdateWith) and kind is StateKind.TRANSACTIONAL:
-            why = f"what {update.title} emits may come of values there {_LOST}"
-            return Verdict(False, why, f"Make {update.state} opaque")
+    match node:
+        case Query():
+            return _why_an_answer_is_wrong(plan, node)
+        case Update(updating=UpdateWith(keys=None)) if _is_transactional(plan, node):
+            why = f"{node.title} may read values there {_LOST}, for it does not declare its keys"
+            return Verdict(False, why, f"Make {node.state} opaque, or declare the updater's keys")
+        case NewValues(parents=(Update(updating=UpdateWith()) as update,)):
+            if _is_transactional(plan, update):
+                why = f"what {update.title} emits may come of values there {_LOST}"
+                return Verdict(False, why, f"Make {update.state} opaque")
     return None
+
+
+def _is_transactional(plan: Plan, update: Update) -> bool:
+    return plan.states[update.state].factory.kind is StateKind.TRANSACTIONAL
 
 
 def _why_an_answer_is_wrong(plan: Plan, query: Query) -> Verdict | None:

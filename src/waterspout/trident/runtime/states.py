@@ -23,6 +23,7 @@ from waterspout.trident.operations.contracts import (
     OperationContext,
     ReducerAggregator,
     TridentCollector,
+    describe,
 )
 from waterspout.trident.plan.nodes import (
     CombineInto,
@@ -91,7 +92,7 @@ def run_update(
             case ReduceInto():
                 made = _reduce_into(updating, used, table)
             case UpdateWith():
-                made = _update_with(updating, used, table, partition, claim)
+                made = _update_with(node.title, updating, used, table, partition, claim)
     used.commit(claim.attempt.txid)
     if not want_new or made is None:
         return None
@@ -178,13 +179,16 @@ def _reduce_into(updating: ReduceInto, state: State, table: pa.Table) -> list[tu
 
 
 def _update_with(
-    updating: UpdateWith, state: State, table: pa.Table, partition: int, claim: Claim
+    title: str, updating: UpdateWith, state: State, table: pa.Table, partition: int, claim: Claim
 ) -> list[Sequence[Any]]:
     collector, txid = TridentCollector(), claim.attempt.txid
     learn = getattr(updating.operation, "begin_batch", None)
     if learn is not None:
         learn(claim, partition)
     fenced = isinstance(state, BatchedMap)
+    if isinstance(state, BatchedMap) and updating.keys is not None:
+        who = f"{title}: {describe(updating.operation)} declares keys {', '.join(updating.keys)},"
+        state.confine(_keys(table, updating.keys), len(updating.keys), who)
     if not fenced:
         faults.point("write.before", txid=txid, partition=partition)
     updating.operation.update_state(state, as_tuples(table, updating.fields), collector)

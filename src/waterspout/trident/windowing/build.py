@@ -54,7 +54,9 @@ def add_window(
     updater = WindowUpdater(config, aggregation.inputs, aggregation.aggregator)
     own = store is None
     factory = OwnStore(stream.topology.next_state()) if own else _checked(store, where)
-    updating = UpdateWith(aggregation.inputs.names, updater, every_batch=config.by_time)
+    updating = UpdateWith(
+        aggregation.inputs.names, updater, every_batch=config.by_time, by_partition=True
+    )
     # A table without columns has no rows: keep one column.
     inputs = stream.project(aggregation.inputs.names or stream.fields[:1])
     made = inputs.update(factory, Shape.OWN, KEYS, VALUES, aggregation.out, updating)
