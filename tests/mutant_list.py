@@ -397,6 +397,8 @@ MUTANTS = (
         "        check_plan(self.plan, conf)\n",
         "",
         ("tests/testing/test_engine.py",),
+    ),
+    Mutant(
         "security: a password behind a / is taken for the path of its URL",
         "_addresses.py",
         'return None if ":" in place and "@" in rest else',

@@ -56,8 +56,7 @@ class PlainUpdater(OfFunction, StateUpdater[Any]):
 def query(function: Callable[..., object]) -> PlainQuery:
     """Make a QueryFunction of `f(state, tuples)`, which returns one answer per tuple.
 
-    >>> from waterspout._schema import FieldNames
-    from waterspout._tuples import field_index
+    >>> from waterspout._tuples import field_index
     >>> @query
     ... def known(state, tuples) -> list[bool]:
     ...     return [row["word"] in state for row in tuples]
