@@ -274,6 +274,29 @@ MUTANTS = (
         ("tests/state/test_foreach_batch.py",),
     ),
     Mutant(
+        "sink: it remembers the query of its first batch",
+        "sinks/_exactly_once.py",
+        "if run is None or run.query != query:",
+        "if run is None:",
+        (
+            "tests/spark/test_sinks.py::test_one_sink_given_to_two_queries_serves_the_first_and_refuses_the_second",
+        ),
+    ),
+    Mutant(
+        "sink: another first batch than the state's is let through",
+        FOREACH_BATCH,
+        "if who.starts_at not in (None, noted):",
+        "if False:",
+        ("tests/state/test_foreach_batch.py",),
+    ),
+    Mutant(
+        "sink: batch 0 of an unknown query is taken for the one that is there",
+        FOREACH_BATCH,
+        "    if batch_id > 0:\n        return\n",
+        "    if batch_id >= 0:\n        return\n",
+        ("tests/state/test_foreach_batch.py",),
+    ),
+    Mutant(
         "sink: the second attempt at a batch is not remembered",
         FOREACH_BATCH,
         "if head.stamp.attempt == 0:",

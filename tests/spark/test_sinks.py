@@ -190,9 +190,14 @@ def test_an_empty_state_under_a_query_that_has_run_before_must_be_said_to_begin_
     with pytest.raises(StreamingQueryException, match=r"starting_at\(2\)"):
         run_query(spark, tmp_path)
     run_query(spark, tmp_path, sink_of(tmp_path).starting_at(2))
+    # With another first batch, the next batch would be taken for one that is there.
+    write_files(tmp_path, range(4, 5))
+    with pytest.raises(StreamingQueryException, match=r"begins with batch 2 .*starting_at\(3\)"):
+        run_query(spark, tmp_path, sink_of(tmp_path).starting_at(3))
+    run_query(spark, tmp_path)
 
     late: Counter[str] = Counter()
-    for number in (2, 3):
+    for number in (2, 3, 4):
         late.update((tmp_path / "in" / f"{number:03}.txt").read_text().split())
     assert {word: n for word, (n, _, _) in rows(tmp_path).items()} == late
 
@@ -209,6 +214,23 @@ def test_two_queries_on_one_table_are_refused(spark, tmp_path):
     with pytest.raises(StreamingQueryException, match="belongs to 'sink foreachBatch'"):
         run_query(spark, other, sink_of(tmp_path).named("mine"))
 
+    assert_exact(tmp_path)
+
+
+def test_one_sink_given_to_two_queries_serves_the_first_and_refuses_the_second(spark, tmp_path):
+    write_files(tmp_path, range(2))
+    other = tmp_path / "other"
+    other.mkdir()
+    write_files(other, range(1))
+    sink = sink_of(tmp_path)
+    run_query(spark, tmp_path, sink)
+
+    # Its batch 0 must not be taken for the batch 0 that the state has.
+    with pytest.raises(StreamingQueryException, match="another checkpoint"):
+        run_query(spark, other, sink)
+
+    write_files(tmp_path, range(2, 3))
+    run_query(spark, tmp_path, sink)
     assert_exact(tmp_path)
 
 
@@ -371,5 +393,21 @@ def test_works_on_spark_connect(tmp_path):
     forget_last_commit(tmp_path)
     write_files(tmp_path, range(2, 3))
     assert run_child(tmp_path, mode="connect") == 0
+    assert_exact(tmp_path)
 
+
+@pytest.mark.soak
+def test_on_spark_connect_a_new_checkpoint_is_not_taken_for_the_old_one(tmp_path):
+    write_files(tmp_path, range(1))
+    assert run_child(tmp_path, mode="connect") == 0, (tmp_path / "child.log").read_text()[-3000:]
+    # Spark repeats batch 0 of the same query: it is there.
+    forget_last_commit(tmp_path)
+    assert run_child(tmp_path, mode="connect") == 0
+    assert_exact(tmp_path)
+
+    shutil.rmtree(tmp_path / "checkpoint")
+
+    # Batch 0 of another query: before, it was skipped without a word.
+    assert run_child(tmp_path, mode="connect") == 1
+    assert "another checkpoint" in (tmp_path / "child.log").read_text()
     assert_exact(tmp_path)

@@ -6,18 +6,23 @@ import pytest
 
 from waterspout.errors import ForeignStoreError, StateMismatchError
 from waterspout.state._foreach_batch import QueryIdentity, decide
-from waterspout.state._head import Claim, Head, Stamp, Writer
+from waterspout.state._head import Claim, Head, Stamp, Writer, claimed, settled
 from waterspout.transactional._attempt import TransactionAttempt
 
 ME = QueryIdentity("sink counts", "query-1")
 
 
-def at(txid, attempt=0, *, committed=False, owner="sink counts", query="query-1", resolved=None):
-    return Head(Stamp(Writer(owner, 1, query), txid, attempt), committed, resolved or {})
+def at(
+    txid, attempt=0, *, committed=False, owner="sink counts", query="query-1", resolved=None,
+    starts_at=None,
+):  # fmt: skip
+    stamp = Stamp(Writer(owner, 1, query), txid, attempt)
+    return Head(stamp, committed, resolved or {}, starts_at=starts_at)
 
 
-def claim(txid, attempt=0, committed_attempt=None, resolved=None):
-    return Claim(TransactionAttempt(txid, attempt), committed_attempt, resolved or {})
+def claim(txid, attempt=0, committed_attempt=None, resolved=None, starts_at=0):
+    attempt = TransactionAttempt(txid, attempt)
+    return Claim(attempt, committed_attempt, resolved or {}, starts_at=starts_at)
 
 
 def decided(head, batch_id, who=ME):
@@ -76,9 +81,73 @@ def test_a_query_that_cannot_be_asked_for_its_id_is_let_through():
 def test_a_state_may_begin_with_a_later_batch():
     late = QueryIdentity("sink counts", "query-1", starts_at=100)
 
-    assert decided(None, 100, late) == claim(1)
-    assert decided(at(1, committed=True), 101, late) == claim(2, committed_attempt=0)
+    assert decided(None, 100, late) == claim(1, starts_at=100)
+    assert decided(at(1, committed=True), 101, late) == claim(2, committed_attempt=0, starts_at=100)
     with pytest.raises(
         StateMismatchError, match=r"begins with batch 100.*batch 7.*starting_at\(7\)"
     ):
         decided(None, 7, late)
+
+
+@pytest.mark.parametrize("said", [4, 6, 7, 0], ids=lambda n: f"starting_at({n})")
+def test_another_first_batch_than_the_state_has_noted_is_refused(said):
+    # Batches 5 to 9 are there. Counted from batch 6, batch 10 would be taken for one of them.
+    head = at(5, committed=True, starts_at=5)
+
+    with pytest.raises(StateMismatchError, match=rf"begins with batch 5 .*starting_at\({said}\)"):
+        decided(head, 10, QueryIdentity("sink counts", "query-1", said))
+
+
+@pytest.mark.parametrize("said", [5, None], ids=["said again", "not said"])
+def test_the_state_knows_its_first_batch(said):
+    who = QueryIdentity("sink counts", "query-1", said)
+    head = at(5, committed=True, starts_at=5)
+
+    assert decided(head, 9, who) is None
+    assert decided(head, 10, who) == claim(6, committed_attempt=0, starts_at=5)
+
+
+def test_a_state_that_begins_with_batch_0_notes_that_too():
+    late = QueryIdentity("sink counts", "query-1", starts_at=1)
+
+    with pytest.raises(StateMismatchError, match="begins with batch 0 "):
+        decided(at(5, committed=True, starts_at=0), 5, late)
+
+
+def test_the_first_batch_of_a_state_survives_claim_settling_and_store():
+    writer = Writer("sink counts", 1, "query-1")
+    stamp = Stamp(writer, 1, 0)
+    head = settled(
+        claimed(None, stamp, claim(1, starts_at=100), state="t"), Stamp(writer, 1, 0), state="t"
+    )
+
+    assert Head.from_text(head.to_text()) == Head(stamp, True, {}, starts_at=100)
+    assert "starts_at" not in at(1).to_text()
+
+
+@pytest.mark.parametrize("committed", [True, False], ids=["whole", "in part"])
+@pytest.mark.parametrize(
+    ("wrote", "query"),
+    [("query-1", None), ("", None), ("", "query-1"), ("query-1", "")],
+    ids=["unknown now", "never known", "unknown then", "by hand now"],
+)
+def test_batch_0_of_a_query_that_may_be_another_is_not_taken_for_the_one_that_is_there(
+    wrote, query, committed
+):
+    head = at(1, committed=committed, query=wrote)
+
+    with pytest.raises(StateMismatchError, match="new checkpoint cannot be told"):
+        decided(head, 0, QueryIdentity("sink counts", query))
+
+
+def test_batch_0_again_of_the_query_that_wrote_it_is_skipped_also_one_called_by_hand():
+    assert decided(at(1, committed=True), 0) is None
+    assert decided(at(1, committed=True, query=""), 0, QueryIdentity("sink counts")) is None
+
+
+def test_a_later_batch_needs_no_id_because_a_new_checkpoint_would_be_younger():
+    nobody = QueryIdentity("sink counts", None)
+
+    assert decided(at(2, committed=True), 1, nobody) is None
+    with pytest.raises(StateMismatchError, match="younger"):
+        decided(at(2, committed=True), 0, nobody)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -9,6 +10,7 @@ from waterspout._config import Config
 from waterspout._schema import FieldNames, check_topology_id
 from waterspout.errors import TopologyError
 from waterspout.state._base import StateFactory
+from waterspout.state._foreach_batch import QueryIdentity
 from waterspout.trident._counting import Target
 from waterspout.trident.operations.accepted import ColumnOperation
 from waterspout.trident.operations.aggregators import Columns
@@ -50,9 +52,11 @@ class ExactlyOnce:
 
     targets: tuple[Target, ...]
     name: str = "foreachBatch"
-    starts_at: int = 0
+    starts_at: int | None = None
     config: Config = field(default_factory=Config)
     _run: SinkRun | None = field(default=None, init=False, repr=False)
+    _home: Any = field(default=None, init=False, repr=False)
+    """The Connect session that the query was started in, where this is a copy on its server."""
 
     def __post_init__(self) -> None:
         locations = [target.factory.location() for target in self.targets]
@@ -75,7 +79,8 @@ class ExactlyOnce:
     def starting_at(self, batch_id: int) -> ExactlyOnce:
         """Return a sink whose states begin with this batch, for a query that has run before.
 
-        Keep it in the program: after a restart it still says which batch is the first.
+        The state notes it with its first batch. From then on it need not be said again, and
+        another number is refused.
         """
         if not isinstance(batch_id, int) or isinstance(batch_id, bool) or batch_id < 0:
             raise TopologyError(f"a batch id is a number from 0 on, not {batch_id!r}")
@@ -87,12 +92,25 @@ class ExactlyOnce:
 
     def __call__(self, frame: Any, batch_id: int) -> None:
         """Count a batch (a DataFrame), unless it was counted already."""
-        if self._run is None:
-            from waterspout.spark.sink import SinkRun
+        from waterspout.spark.sink import SinkRun, query_id
 
-            self._run = SinkRun(self.targets, self.name, self.starts_at, self.config, frame)
-        self._run.take(frame, batch_id)
+        # Asked for each time: one sink may be given to two queries, and then the second of them
+        # must meet the head of the state as itself.
+        query = query_id(frame, batch_id, self._home)
+        run = self._run
+        if run is None or run.query != query:
+            who = QueryIdentity(f"sink {self.name}", query, self.starts_at)
+            run = self._run = SinkRun(self.targets, self.name, who, self.config, frame)
+        run.take(frame, batch_id)
 
     def __getstate__(self) -> dict[str, Any]:
         # Connections and sessions cannot travel; they are made again where Spark calls.
-        return {**self.__dict__, "_run": None}
+        return {**self.__dict__, "_run": None, "_home": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        if os.environ.get("SPARK_CONNECT_MODE_ENABLED"):
+            from waterspout.spark.sink import active_connect_session
+
+            # Only now: with the first batch Spark makes a copy of the session the active one.
+            self._home = active_connect_session()

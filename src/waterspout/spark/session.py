@@ -12,11 +12,16 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["SparkRuntime"]
+__all__ = ["SparkRuntime", "is_connect"]
 
 log = logging.getLogger(__name__)
 
 _SHIPPED = "_waterspout_shipped"
+
+
+def is_connect(spark: SparkSession) -> bool:
+    """Whether a session is one of Spark Connect."""
+    return type(spark).__module__.startswith("pyspark.sql.connect")
 
 
 class SparkRuntime:
@@ -24,7 +29,7 @@ class SparkRuntime:
 
     def __init__(self, spark: SparkSession) -> None:
         self.spark = spark
-        self.is_connect = type(spark).__module__.startswith("pyspark.sql.connect")
+        self.is_connect = is_connect(spark)
         self._fair = self._is_fair()
         self._ship()
 

@@ -14,7 +14,7 @@ from waterspout._schema import Schema
 from waterspout.coordination.commit_protocol import CommitProtocol, HeadKeeper
 from waterspout.coordination.preflight import check_pickling, check_plan
 from waterspout.errors import TopologyError
-from waterspout.spark.session import SparkRuntime
+from waterspout.spark.session import SparkRuntime, is_connect
 from waterspout.spark.staging import Staging
 from waterspout.spark.steps import BatchRows, StepRunner
 from waterspout.spouts._base import BatchPlanner, BatchSpout, SpoutContext
@@ -26,7 +26,7 @@ from waterspout.trident._counting import Target
 from waterspout.trident._topology import TridentTopology
 from waterspout.trident.runtime.states import open_state
 
-__all__ = ["SinkRun"]
+__all__ = ["SinkRun", "active_connect_session", "query_id"]
 
 log = logging.getLogger(__name__)
 
@@ -38,13 +38,12 @@ class SinkRun:
         self,
         targets: tuple[Target, ...],
         name: str,
-        starts_at: int,
+        who: QueryIdentity,
         config: Config,
         first: DataFrame,
     ) -> None:
         self._runtime = SparkRuntime(first.sparkSession)
-        query = _query_id(self._runtime)
-        self._who = QueryIdentity(f"sink {name}", query, starts_at)
+        self._who = who
         fields = [(f.name, f.dataType.simpleString()) for f in first.schema.fields]
         schema = Schema(tuple(fields))
         self._lease = uuid.uuid4().hex
@@ -52,6 +51,11 @@ class SinkRun:
             _LiveTarget(target, name, f"state{n}", schema, self._runtime, config)
             for n, target in enumerate(targets, start=1)
         ]
+
+    @property
+    def query(self) -> str | None:
+        """The query whose batches this run takes."""
+        return self._who.query
 
     def take(self, frame: DataFrame, batch_id: int) -> None:
         """Commit a batch to every state that does not have it yet."""
@@ -160,8 +164,28 @@ class _GivenBatches(BatchSpout):
         return {"spout": "foreachBatch"}
 
 
-def _query_id(runtime: SparkRuntime) -> str:
-    """Return the id that Spark keeps in the checkpoint; "" where it cannot be asked for."""
-    if runtime.is_connect:
-        return ""
-    return runtime.spark.sparkContext.getLocalProperty("sql.streaming.queryId") or ""
+def query_id(frame: DataFrame, batch_id: int, home: Any) -> str | None:
+    """Return the id that Spark keeps in the checkpoint of the query whose batch this is.
+
+    Spark does not tell it to a sink on Connect. There it is looked for among the queries of
+    `home`, the session in which the query was started: it has a trigger at work, and has not
+    finished this batch. None if several are like that. "" if no query calls.
+    """
+    session = frame.sparkSession
+    if not is_connect(session):
+        return session.sparkContext.getLocalProperty("sql.streaming.queryId") or ""
+    queries = (home or session).streams.active
+    here = [query.id for query in queries if _may_be_at(query, batch_id)]
+    return here[0] if len(here) == 1 else None
+
+
+def active_connect_session() -> Any:
+    """Return the active session of Spark Connect, if there is one."""
+    from pyspark.sql.connect.session import SparkSession
+
+    return SparkSession.getActiveSession()
+
+
+def _may_be_at(query: Any, batch_id: int) -> bool:
+    done = query.lastProgress
+    return query.status["isTriggerActive"] and (done is None or done["batchId"] < batch_id)

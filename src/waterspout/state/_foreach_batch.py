@@ -21,19 +21,20 @@ __all__ = ["QueryIdentity", "check_adoptable", "decide", "handed_over", "next_wr
 class QueryIdentity:
     """The streaming query whose batches these are, and the sink that writes them.
 
-    `owner` names the sink. `query` is the id that Spark keeps in the checkpoint, or "" where
-    Spark cannot be asked for it. `starts_at` is the first batch that the state is to hold.
+    `owner` names the sink. `query` is the id that Spark keeps in the checkpoint; "" if no query
+    calls, but somebody by hand; None where Spark cannot be asked for it. `starts_at` is the first
+    batch that the state is to hold, if the sink says so.
     """
 
     owner: str
-    query: str = ""
-    starts_at: int = 0
+    query: str | None = ""
+    starts_at: int | None = None
 
 
 def next_writer(head: Head | None, who: QueryIdentity, lease: str) -> Writer:
     """Return as whom a new process writes: one epoch after whoever wrote last."""
     if head is None:
-        return Writer(who.owner, 1, who.query, lease)
+        return Writer(who.owner, 1, who.query or "", lease)
     before = head.stamp.writer
     # The query id of the first writer stays, even if it is "" because Spark could not be asked.
     return Writer(who.owner, before.epoch + 1, before.history, lease)
@@ -41,10 +42,11 @@ def next_writer(head: Head | None, who: QueryIdentity, lease: str) -> Writer:
 
 def decide(head: Head | None, batch_id: int, who: QueryIdentity, *, state: str) -> Claim | None:
     """Return the claim to make for a batch; None if the state has the batch; or refuse."""
-    txid = batch_id - who.starts_at + 1
+    first = _first_batch(head, who, state)
+    txid = batch_id - first + 1
     if txid < 1:
         raise StateMismatchError(
-            f"{state} begins with batch {who.starts_at} of the query, and this is batch "
+            f"{state} begins with batch {first} of the query, and this is batch "
             f"{batch_id}. Begin it there: exactly_once(...).starting_at({batch_id})"
         )
     if head is None:
@@ -54,26 +56,29 @@ def decide(head: Head | None, batch_id: int, who: QueryIdentity, *, state: str) 
                 "restore it. If it is new and only the batches from here on shall count, say so: "
                 f"exactly_once(...).starting_at({batch_id})"
             )
-        return Claim(TransactionAttempt(txid, 0))
+        return Claim(TransactionAttempt(txid, 0), starts_at=first)
     _refuse_other_query(head, who, state)
     at = head.stamp.txid
     if at > txid:
         raise StateMismatchError(
-            f"{state} holds batch {at - 1 + who.starts_at} of the query, but the query is at batch "
+            f"{state} holds batch {at - 1 + first} of the query, but the query is at batch "
             f"{batch_id}: the checkpoint is younger than the state. Point to the checkpoint with "
             "which the state was written, or use another table."
         )
-    if at == txid and head.committed:
-        return None
     if at == txid:
-        return Claim(TransactionAttempt(txid, head.stamp.attempt + 1), None, head.resolved)
+        _refuse_unknown_query(head, batch_id, who, state)
+        if head.committed:
+            return None
+        attempt = TransactionAttempt(txid, head.stamp.attempt + 1)
+        return Claim(attempt, None, head.resolved, starts_at=first)
     if at < txid - 1 or not head.committed:
         raise StateMismatchError(
-            f"{state} holds batch {at - 1 + who.starts_at}{' in part' * (not head.committed)}, but "
+            f"{state} holds batch {at - 1 + first}{' in part' * (not head.committed)}, but "
             f"the query has gone on to batch {batch_id}. The state was restored from an older "
             "copy: restore the matching checkpoint too, or start over with an empty table."
         )
-    return Claim(TransactionAttempt(txid, 0), head.stamp.attempt, _resolved(head))
+    attempt = TransactionAttempt(txid, 0)
+    return Claim(attempt, head.stamp.attempt, _resolved(head), starts_at=first)
 
 
 def check_adoptable(
@@ -129,6 +134,38 @@ def _resolved(head: Head) -> dict[int, int]:
         return dict(head.resolved)
     # The attempts before it may have left records.
     return {**head.resolved, head.stamp.txid: head.stamp.attempt}
+
+
+def _first_batch(head: Head | None, who: QueryIdentity, state: str) -> int:
+    """Return the number of the state's first batch: what the head says, else what the sink says."""
+    noted = None if head is None else head.starts_at
+    if noted is None:
+        return who.starts_at or 0
+    if who.starts_at not in (None, noted):
+        raise StateMismatchError(
+            f"{state} begins with batch {noted} of the query, and this sink says "
+            f"starting_at({who.starts_at}). Its batches would be taken for others. Say "
+            f"starting_at({noted}), or nothing: the state knows it."
+        )
+    return noted
+
+
+def _refuse_unknown_query(head: Head, batch_id: int, who: QueryIdentity, state: str) -> None:
+    """Refuse batch 0 of a query that may be another one than that whose batch 0 is there.
+
+    A new checkpoint begins at batch 0. At any later batch it is found to be younger than the
+    state; at batch 0 only the query's id tells it from the same batch handed over again.
+    """
+    if batch_id > 0:
+        return
+    if who.query is None or bool(who.query) != bool(head.stamp.writer.history):
+        raise StateMismatchError(
+            f"{state} holds batch 0 of a query, and this is batch 0 of a query. Whether it is the "
+            "same batch again or that of a new checkpoint cannot be told, because Spark has not "
+            "said which query wrote it, or which one this is: on Spark Connect it does not if "
+            "several begin at once in a session. Start this one in a session of its own "
+            "(SparkSession.builder.remote(...).create()), or use another table."
+        )
 
 
 def _refuse_other_query(head: Head, who: QueryIdentity, state: str) -> None:

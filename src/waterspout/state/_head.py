@@ -68,6 +68,7 @@ class Claim:
     earlier batches with several attempts, which attempt counts. `begun` are the attempts at this
     batch that were ever recorded as begun. `writer` is who writes, where that is known.
     `batch_time` is when the batch was planned, in seconds since 1970, for windows by time.
+    `starts_at` is the number that the state's first batch has in Spark, under `foreachBatch`.
     """
 
     attempt: TransactionAttempt
@@ -76,6 +77,7 @@ class Claim:
     begun: tuple[int, ...] = ()
     writer: Writer | None = None
     batch_time: float | None = None
+    starts_at: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +87,8 @@ class Head:
     `resolved` as in the claim: readers skip the records of the other attempts. `name` is what
     the writer's topology or sink calls the state, so that two of its states on one table are
     found out, however the table's address is spelled; "" in a head of an older version.
+    `starts_at` as in the claim: without it nobody could tell a later batch from one that the
+    state has.
 
     What is optional is left out of the text where it is unset, and stays as it is when the head
     moves, unless whoever moves it says otherwise.
@@ -94,6 +98,7 @@ class Head:
     committed: bool = False
     resolved: Mapping[int, int] = field(default_factory=dict)
     name: str = ""
+    starts_at: int | None = None
 
     def holds(self, txid: int, attempt: int) -> bool:
         """Whether a reader outside of any batch may see a record of this batch and attempt."""
@@ -114,6 +119,7 @@ class Head:
                 "committed": self.committed,
                 "resolved": [[txid, attempt] for txid, attempt in sorted(self.resolved.items())],
                 **({"name": self.name} if self.name else {}),
+                **({} if self.starts_at is None else {"starts_at": self.starts_at}),
             }
         )
 
@@ -125,7 +131,8 @@ class Head:
         writer = Writer(*(fields[name] for name in names))
         stamp = Stamp(writer, fields["txid"], fields["attempt"])
         resolved = dict(fields["resolved"])
-        return cls(stamp, fields["committed"], resolved, fields.get("name", ""))
+        optional = {name: fields[name] for name in ("name", "starts_at") if name in fields}
+        return cls(stamp, fields["committed"], resolved, **optional)
 
 
 def claimed(
@@ -187,6 +194,7 @@ def claimed(
         committed=False,
         resolved=dict(claim.resolved),
         name=name or before.name,
+        starts_at=claim.starts_at,
     )
 
 
