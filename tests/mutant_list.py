@@ -232,6 +232,14 @@ MUTANTS = (
         ("tests/state/test_opaque.py",),
     ),
     Mutant(
+        "lease: a holder of another boot under our host name is taken for dead",
+        LEASE,
+        "        here = this_process()\n",
+        "        here = this_process()\n"
+        "        if self.host == here.host and self.boot != here.boot:\n            return False\n",
+        ("tests/coordination/test_lease.py",),
+    ),
+    Mutant(
         "lease: a holder with the pid of another process counts as alive",
         LEASE,
         "return self.started == _start_time(self.pid)",
@@ -269,7 +277,7 @@ MUTANTS = (
     Mutant(
         "sink: a batch that is there is counted again",
         FOREACH_BATCH,
-        "    if at == txid and head.committed:\n        return None\n",
+        "        if head.committed:\n            return None\n",
         "",
         ("tests/state/test_foreach_batch.py",),
     ),

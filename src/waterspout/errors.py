@@ -228,7 +228,15 @@ class WorkerLostError(OutsideError):
 
 
 class LeaseHeldError(OutsideError):
-    """Raised when another driver already runs the topology."""
+    """Raised when another driver already runs the topology.
+
+    `wait_s` is set if the driver cannot be seen from here: if it is gone, its lease is free after
+    so many seconds.
+    """
+
+    def __init__(self, message: str, wait_s: float | None = None) -> None:
+        super().__init__(message)
+        self.wait_s = wait_s
 
 
 class LeaseLostError(OutsideError):

@@ -15,6 +15,7 @@ from tests.coordination.drivers import FINGERPRINT, TOPOLOGY, Driver, ledger_at
 from waterspout.coordination import embedded, lease
 from waterspout.coordination.embedded import EmbeddedStore
 from waterspout.coordination.lease import Lease, Process, boot_clock, may_take_over, this_process
+from waterspout.coordination.store import acquire_when_free
 from waterspout.errors import DamagedStoreError, LeaseHeldError, LeaseLostError, StoreError
 
 pytestmark = pytest.mark.skipif(
@@ -127,11 +128,16 @@ def test_a_holder_may_have_any_process_name(home, store, name):
         assert f"process {driver.pid} " in refusal(store)
 
 
-def test_a_holder_from_before_the_last_boot_is_dead_whatever_its_clock_said():
-    rebooted = replace(ME, boot="the boot before")
+def test_a_holder_of_another_boot_under_our_host_name_may_live_on_another_machine():
+    # This machine before its last start, or a second machine of that name: it cannot be told.
+    namesake = replace(ME, boot="another boot")
 
-    assert rebooted.is_alive() is False
-    assert may_take_over(held_by(rebooted, renewed=1e12), 1.0) is None
+    assert namesake.is_alive() is None
+    for renewed in (100.0, 1e12):
+        assert "cannot be seen from here" in may_take_over(held_by(namesake, renewed=renewed), 1e9)
+    watched = held_by(namesake).watched_from(ME.boot, 5000.0)
+    assert may_take_over(watched, 5009.9) is not None
+    assert may_take_over(watched, 5010.0) is None
 
 
 def test_a_holder_under_another_host_name_of_this_boot_is_judged_by_the_clock_alone():
@@ -197,6 +203,52 @@ def test_a_driver_gone_with_its_machine_is_taken_over_by_the_second_try(home, mo
     assert store.acquire(FINGERPRINT) == 2
     gone.release()
     store.release()
+
+
+def test_after_a_reboot_the_next_driver_waits_for_the_lease_and_says_so(home, monkeypatch, caplog):
+    now = [1000.0]
+    with monkeypatch.context() as patch:
+        patch.setattr(embedded, "this_process", lambda: replace(ME, boot="the boot before"))
+        EmbeddedStore(home, TOPOLOGY, clock=lambda: 77.0).acquire(FINGERPRINT)
+    store = EmbeddedStore(home, TOPOLOGY, clock=lambda: now[0])
+
+    epoch = acquire_when_free(
+        store, FINGERPRINT, clock=lambda: now[0], pause=lambda s: now.append(now.pop() + s)
+    )
+
+    assert (epoch, now) == (2, [1010.0])
+    assert [record.message[:22] for record in caplog.records] == ["waiting up to 10 s, be"]
+    store.release()
+
+
+def test_a_namesake_that_renews_is_not_waited_for_longer_than_its_lease(home, monkeypatch):
+    now = [1000.0]
+    far = EmbeddedStore(home, TOPOLOGY, clock=lambda: 77.0)
+    near = EmbeddedStore(home, TOPOLOGY, clock=lambda: now[0])
+
+    def renew_and_pause(seconds):
+        now[0] += seconds
+        with monkeypatch.context() as patch:
+            patch.setattr(embedded, "this_process", lambda: replace(ME, boot="another boot"))
+            far.renew()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(embedded, "this_process", lambda: replace(ME, boot="another boot"))
+        far.acquire(FINGERPRINT)
+
+    with pytest.raises(LeaseHeldError, match="held it last"):
+        acquire_when_free(near, FINGERPRINT, clock=lambda: now[0], pause=renew_and_pause)
+
+    assert now == [1011.0]
+    far.release()
+
+
+def test_a_driver_that_is_seen_at_work_is_refused_without_a_wait(driver, store):
+    def pause(seconds):
+        raise AssertionError("nobody must wait for a driver that runs")
+
+    with pytest.raises(LeaseHeldError, match="runs it now"):
+        acquire_when_free(store, FINGERPRINT, pause=pause)
 
 
 def test_a_driver_on_another_machine_that_renews_is_not_taken_over(home, monkeypatch):

@@ -84,7 +84,7 @@ class EmbeddedStore(CoordinationStore):
             with transaction(db):
                 epoch, refusal = self._take_lease(db, fingerprint)
             if refusal is not None:
-                raise LeaseHeldError(refusal)
+                raise refusal
             self._epoch, self._held = epoch, _identity(self._path)
             return epoch
 
@@ -100,7 +100,7 @@ class EmbeddedStore(CoordinationStore):
             lease = self._read_lease(self._open())
         reason = may_take_over(lease, self._clock())
         if reason is not None and lease.holder is not None and lease.holder.is_alive():
-            raise LeaseHeldError(self._taken(lease, reason))
+            raise self._taken(lease, reason)
 
     def load(self) -> Ledger:
         with self._lock, self._errors():
@@ -154,7 +154,7 @@ class EmbeddedStore(CoordinationStore):
 
     def _take_lease(
         self, db: sqlite3.Connection, fingerprint: Mapping[str, Any]
-    ) -> tuple[int, str | None]:
+    ) -> tuple[int, LeaseHeldError | None]:
         """Return the new epoch, or why there is none: a refusal must not undo the watching."""
         ledger = self._read_ledger(db)
         lease = self._read_lease(db)
@@ -169,10 +169,12 @@ class EmbeddedStore(CoordinationStore):
         self._put_lease(db, self._lease(lease.epoch + 1, me))
         return lease.epoch + 1, None
 
-    def _taken(self, lease: Lease, reason: str) -> str:
-        return (
+    def _taken(self, lease: Lease, reason: str) -> LeaseHeldError:
+        unseen = lease.holder is not None and lease.holder.is_alive() is None
+        return LeaseHeldError(
             f"topology {self._topology!r} is taken: {reason}. Stop that one first; if it is gone, "
-            f"wait {lease.duration_s:g} s for its lease to run out."
+            f"wait {lease.duration_s:g} s for its lease to run out.",
+            wait_s=lease.duration_s if unseen else None,
         )
 
     def _lease(self, epoch: int, holder: Process | None) -> Lease:

@@ -38,12 +38,10 @@ class Process:
     def is_alive(self) -> bool | None:
         """Whether the process still runs; None if that cannot be known from here."""
         here = this_process()
-        if self.host != here.host:
-            return None
-        if self.boot != here.boot:
-            return False
-        if self.namespace != here.namespace:
-            # Another container, by the same host name: its pids mean nothing here.
+        # Another boot under our host name is this machine before it was started anew, or another
+        # machine of that name (a pod that was moved, a clone): nothing here tells them apart.
+        # Another namespace is another container: its pids mean nothing here.
+        if (self.host, self.boot, self.namespace) != (here.host, here.boot, here.namespace):
             return None
         return self.started == _start_time(self.pid)
 

@@ -49,7 +49,7 @@ from waterspout.coordination.events import (
 )
 from waterspout.coordination.progress import BatchProgress
 from waterspout.coordination.run import DrivenLoop
-from waterspout.coordination.store import CoordinationStore
+from waterspout.coordination.store import CoordinationStore, acquire_when_free
 from waterspout.errors import BuildError, FailedException, LeaseLostError, OutsideError
 from waterspout.spouts._base import BatchPlanner, PlannedSpout, SpoutContext, SpoutKind
 from waterspout.spouts._emitters import EmittedSpout
@@ -129,7 +129,7 @@ class BatchLoop(DrivenLoop):
         """Check everything, take the lease, and go on from the ledger."""
         setup = self._setup
         verify_topology(setup.states, setup.store.peek(), setup.topology, setup.fingerprint)
-        epoch = setup.store.acquire(setup.fingerprint)
+        epoch = acquire_when_free(setup.store, setup.fingerprint)
         try:
             ledger = setup.store.load()
             verify_topology(setup.states, ledger, setup.topology, setup.fingerprint)

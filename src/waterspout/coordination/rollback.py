@@ -17,7 +17,7 @@ from waterspout.coordination.commit_protocol import (
     LedgerKeeper,
     verify_topology,
 )
-from waterspout.coordination.store import CoordinationStore
+from waterspout.coordination.store import CoordinationStore, acquire_when_free
 from waterspout.errors import ConfigError
 from waterspout.state._base import StateKind
 from waterspout.state._batched import BatchedMap
@@ -45,7 +45,7 @@ def roll_back(
     if ledger is None:
         raise ConfigError(f"topology {topology!r} has never run here: there is nothing to undo")
     verify_topology(states, ledger, topology, fingerprint)
-    epoch = store.acquire(fingerprint)
+    epoch = acquire_when_free(store, fingerprint)
     try:
         keeper = LedgerKeeper(store.load(), store.save)
         commits = CommitProtocol(states, keeper)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import logging
+import time
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,17 @@ from typing import Any
 from waterspout.errors import ForeignStoreError, LeaseHeldError, LeaseLostError
 from waterspout.transactional._ledger import Ledger, Metadata
 
-__all__ = ["CoordinationStore", "MemoryCoordinationStore", "SharedMemory", "refuse_changed_graph"]
+__all__ = [
+    "CoordinationStore",
+    "MemoryCoordinationStore",
+    "SharedMemory",
+    "acquire_when_free",
+    "refuse_changed_graph",
+]
+
+log = logging.getLogger(__name__)
+
+_LOOK_AGAIN_S = 1.0
 
 
 class CoordinationStore(ABC):
@@ -77,6 +89,34 @@ class CoordinationStore(ABC):
     @abstractmethod
     def release(self) -> None:
         """Give the lease up; never raises."""
+
+
+def acquire_when_free(
+    store: CoordinationStore,
+    fingerprint: Mapping[str, Any],
+    *,
+    clock: Callable[[], float] = time.monotonic,
+    pause: Callable[[float], None] = time.sleep,
+) -> int:
+    """Take the lease; wait for that of a driver that may be gone with its machine.
+
+    After such a driver's machine was started anew, or its pod was moved, only the silence of its
+    lease shows that it is gone. A driver that is seen at work is refused at once.
+    """
+    until: float | None = None
+    while True:
+        try:
+            return store.acquire(fingerprint)
+        except LeaseHeldError as held:
+            if held.wait_s is None:
+                raise
+            if until is None:
+                # One look more than the lease lasts: it counts from the first.
+                until = clock() + held.wait_s + _LOOK_AGAIN_S
+                log.warning("waiting up to %g s, because %s", held.wait_s, held)
+            if clock() >= until:
+                raise
+            pause(_LOOK_AGAIN_S)
 
 
 def refuse_changed_graph(

@@ -32,7 +32,7 @@ from waterspout.coordination.events import (
 from waterspout.coordination.progress import WaveProgress
 from waterspout.coordination.run import DrivenLoop
 from waterspout.coordination.spout_tasks import Counts, SpoutTasks
-from waterspout.coordination.store import CoordinationStore
+from waterspout.coordination.store import CoordinationStore, acquire_when_free
 from waterspout.errors import BoltCrash, LeaseLostError, WorkerLostError
 from waterspout.topology._component import BasicBolt, Bolt
 from waterspout.topology._graph import SYSTEM_TASK, TICK_STREAM, Topology
@@ -124,7 +124,7 @@ class WaveLoop(DrivenLoop):
         """Take the lease, open the spouts, and go on from the stored positions."""
         setup = self._setup
         _check(setup.topology, setup.config)
-        setup.store.acquire(setup.topology.fingerprint())
+        acquire_when_free(setup.store, setup.topology.fingerprint())
         try:
             now = self._clock()
             self._tick_at = {task: now + period for task, period in self._ticks.items()}

@@ -199,7 +199,8 @@ class ZooKeeperStore(CoordinationStore):
         raise LeaseHeldError(
             f"topology {self._topology!r} is taken: {owner.who} runs it now ({self._path} in "
             f"ZooKeeper). Stop that one first; if it is gone, its session runs out after "
-            f"{owner.session_s:g} s."
+            f"{owner.session_s:g} s.",
+            wait_s=owner.session_s if owner.holder.is_alive() is None else None,
         )
 
     def _refuse_elsewhere(self, found: _Found) -> None:

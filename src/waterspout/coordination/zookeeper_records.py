@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from waterspout._serde import MAX_SIZE, checksum
-from waterspout.coordination.lease import Process, this_process
+from waterspout.coordination.lease import Process
 from waterspout.errors import (
     DamagedStoreError,
     ForeignStoreError,
@@ -131,12 +131,8 @@ class Owner:
 
 
 def is_seen_dead(holder: Process) -> bool:
-    """Whether a holder certainly ended: it ran on this very machine, and runs no more.
-
-    A holder under our host name but of another boot is not judged: unlike folders, a ZooKeeper
-    is shared by machines, and two of them may have the same name.
-    """
-    return holder.boot == this_process().boot and holder.is_alive() is False
+    """Whether a holder certainly ended: it ran on this very machine, and runs no more."""
+    return holder.is_alive() is False
 
 
 class Home:

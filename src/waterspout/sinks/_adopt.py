@@ -15,6 +15,7 @@ from pathlib import Path
 from waterspout._config import Config
 from waterspout.coordination.commit_protocol import CommitProtocol, LedgerKeeper
 from waterspout.coordination.embedded import EmbeddedStore
+from waterspout.coordination.store import acquire_when_free
 from waterspout.errors import ConfigError, StateMismatchError, TopologyError
 from waterspout.sinks._checkpoint import Checkpoint, read_checkpoint
 from waterspout.spouts.files import FileSpout
@@ -67,7 +68,7 @@ def adopt(
         # The spout only needs to tell the files of the last batch from those before it.
         by_txid = {file: txid - (batch < newest) for file, batch in files.items()}
         _refuse_other_past(store, stopped, last)
-        epoch = store.acquire(plan.fingerprint())
+        epoch = acquire_when_free(store, plan.fingerprint())
         try:
             metadata = spout.adopt(store.folder, spout_id, by_txid)
             keeper.adopted = replace(
