@@ -124,8 +124,15 @@ def check_adoptable(
 
 def handed_over(head: Head, stamp: Stamp, name: str = "") -> Head:
     """Return a committed head under the stamp of its new owner, and its name for the state."""
-    resolved = _resolved(head)
-    return replace(head, stamp=stamp, committed=True, resolved=resolved, name=name or head.name)
+    # A topology counts its own batches: Spark's number of the first one means nothing to it.
+    return replace(
+        head,
+        stamp=stamp,
+        committed=True,
+        resolved=_resolved(head),
+        name=name or head.name,
+        starts_at=None,
+    )
 
 
 def _resolved(head: Head) -> dict[int, int]:
