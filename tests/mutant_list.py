@@ -24,6 +24,7 @@ HEAD = "state/_head.py"
 PROTOCOL = "coordination/commit_protocol.py"
 FOREACH_BATCH = "state/_foreach_batch.py"
 LEASE = "coordination/lease.py"
+FILES = "spouts/files.py"
 VERDICTS = "trident/plan/verdicts.py"
 
 MUTANTS = (
@@ -414,6 +415,41 @@ MUTANTS = (
         "if isinstance(node, Query) and plan.states[node.state].static:",
         "if False:",
         ("tests/trident/test_explain.py", "tests/semantics/test_asking.py"),
+    ),
+    Mutant(
+        "files: a list that is not the one of the ledger is used",
+        FILES,
+        "        if wanted is not None and found != wanted:\n",
+        "        if False:\n",
+        ("tests/spouts/test_read_files.py",),
+    ),
+    Mutant(
+        "files: the oldest files are taken for the list unseen",
+        FILES,
+        "        if Tally().plus(oldest) != wanted:\n",
+        "        if False:\n",
+        ("tests/spouts/test_read_files.py",),
+    ),
+    Mutant(
+        "files: a list that changes under the run is used",
+        FILES,
+        "if listed.changed_outside() and",
+        "if False and",
+        ("tests/spouts/test_read_files.py",),
+    ),
+    Mutant(
+        "files: a plan that was not stored is lost",
+        FILES,
+        "        if txid not in self._planned:\n",
+        "        if True:\n",
+        ("tests/spouts/test_read_files.py",),
+    ),
+    Mutant(
+        "files: a list in memory ends with its run",
+        "coordination/store.py",
+        "        return self._shared.kept\n",
+        "        return {}\n",
+        ("tests/spouts/test_read_files.py",),
     ),
     Mutant(
         "kit: a run in process keeps no list of files",

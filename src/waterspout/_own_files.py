@@ -26,12 +26,18 @@ _BUSY_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class FileKind:
-    """What a file holds, and how it is told from others. `holds` is what errors call it."""
+    """What a file holds, and how it is told from others. `holds` is what errors call it.
+
+    `unmarked` is the one table of files that were made before files of this kind were marked.
+    `remedy` says what to do about one that cannot be used.
+    """
 
     holds: str
     application_id: int
     format: int
     schema: str
+    unmarked: str | None = None
+    remedy: str = ""
 
     def mark(self, db: sqlite3.Connection) -> None:
         """Make the tables of a new file, and say in it what it is."""
@@ -67,6 +73,14 @@ class OwnFile:
             return []
         with self._lock, self._errors():
             return self._open().execute(sql, parameters).fetchall()
+
+    def each(self, sql: str, *parameters: object) -> Iterator[Any]:
+        """Yield the first column of a statement, row by row; nothing if nothing was written."""
+        if not self.exists:
+            return
+        with self._lock, self._errors():
+            for row in self._open().execute(sql, parameters):
+                yield row[0]
 
     def change(self, sql: str, rows: Sequence[tuple[object, ...]]) -> int:
         """Execute a statement once for each row of parameters, all or none; return what changed.
@@ -106,14 +120,17 @@ class OwnFile:
         return db
 
     def _check(self, db: sqlite3.Connection) -> None:
+        if db.execute("PRAGMA journal_mode").fetchone() == ("wal",):
+            # As older versions left some: a copy of the file alone would not be whole.
+            db.execute("PRAGMA journal_mode=DELETE")
         db.execute("PRAGMA synchronous=FULL")
         with transaction(db):  # of two that come first at once, one makes the table
             (application,) = db.execute("PRAGMA application_id").fetchone()
-            (tables,) = db.execute("SELECT count(*) FROM sqlite_master").fetchone()
-            if application == 0 and tables == 0:
+            tables = [name for (name,) in db.execute("SELECT name FROM sqlite_master")]
+            if application == 0 and tables in ([], [self._kind.unmarked]):
                 self._kind.mark(db)
             else:
-                check_kind(db, self._kind, self._path)
+                check_kind(db, self._kind, self._path, self._kind.remedy)
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
@@ -122,7 +139,8 @@ class OwnFile:
         except sqlite3.OperationalError as error:
             raise StoreError(f"the {self._kind.holds} in {self._path}: {error}") from error
         except sqlite3.DatabaseError as error:
-            raise DamagedStoreError(f"the {self._kind.holds} in {self._path}: {error}") from error
+            what, remedy = f"the {self._kind.holds} in {self._path}: {error}", self._kind.remedy
+            raise DamagedStoreError(f"{what}; {remedy}" if remedy else what) from error
 
 
 @contextmanager

@@ -394,6 +394,7 @@ class BatchLoop(DrivenLoop):
                 folder=self._setup.store.folder,
                 known={t: m[spout_id] for t, m in known.items() if spout_id in m},
                 current=ledger.current,
+                kept=self._setup.store.kept,
             )
             self._planners[spout_id] = spout.open(context)
 

@@ -7,8 +7,8 @@ import logging
 import time
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, MutableMapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +43,11 @@ class CoordinationStore(ABC):
         None if there is no such folder.
         """
         return None
+
+    @property
+    def kept(self) -> MutableMapping[str, Any]:
+        """What goes with the ledger where there is no folder: it lives as long as the ledger."""
+        return {}
 
     @abstractmethod
     def acquire(self, fingerprint: Mapping[str, Any]) -> int:
@@ -142,11 +147,15 @@ def refuse_changed_graph(
 
 @dataclass(slots=True)
 class SharedMemory:
-    """What several drivers of one process share: a ledger's JSON, and the newest epoch."""
+    """What several drivers of one process share: a ledger's JSON, and the newest epoch.
+
+    `kept` is what spouts have put beside the ledger.
+    """
 
     document: str | None = None
     epoch: int = 0
     held: bool = False
+    kept: dict[str, Any] = field(default_factory=dict)
 
 
 class MemoryCoordinationStore(CoordinationStore):
@@ -156,6 +165,10 @@ class MemoryCoordinationStore(CoordinationStore):
         self._topology = topology
         self._shared = SharedMemory() if shared is None else shared
         self._epoch = 0
+
+    @property
+    def kept(self) -> MutableMapping[str, Any]:
+        return self._shared.kept
 
     def peek(self) -> Ledger | None:
         text = self._shared.document

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, MutableMapping
+from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -58,6 +58,7 @@ class SpoutContext:
     """Where a spout runs.
 
     `folder` is a directory of the topology's own that survives the driver (None if nothing does).
+    Without one, what a spout must remember as long as the ledger lives is put into `kept`.
     `known` holds the metadata of batches that this spout must not plan again: the last
     committed one and those emitted since, by txid.
     """
@@ -67,6 +68,7 @@ class SpoutContext:
     folder: Path | None
     known: Mapping[int, Any]
     current: int
+    kept: MutableMapping[str, Any] = field(default_factory=dict)
 
 
 class BatchPlanner(ABC):

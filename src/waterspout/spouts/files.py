@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import glob
+import logging
 import os
-import sqlite3
+import stat
+import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from waterspout._schema import FieldNames, Schema
-from waterspout.errors import SourceError, TopologyError
+from waterspout.errors import DamagedStoreError, SourceError, TopologyError
 from waterspout.spouts._base import BatchPlanner, BatchSpout, RunsIn, SpoutContext, SpoutKind
+from waterspout.spouts._read_files import ReadFiles, ReadInMemory, StoredRead, Tally
 from waterspout.spouts._reads import FilesRead, Read
 
 __all__ = ["FileSpout"]
 
+log = logging.getLogger(__name__)
+
 _FORMATS = ("text", "json", "csv", "parquet", "orc")
+_NAMES_AT_ONCE = 1000
 _REST_PER_LISTING = 10  # listing takes at most a tenth of the time
 
 
@@ -99,18 +106,23 @@ class FileSpout(BatchSpout):
 
     def so_far(self, metadata: Any, folder: Path | None, spout_id: str) -> Any | None:
         """Return every file of a committed batch that is still there."""
-        if folder is None or not (folder / f"files-{spout_id}.db").exists():
+        if folder is None:
             return None
-        with closing(_SeenFiles(folder, spout_id)) as seen:
-            names = {*seen.all(), *(name for name, _, _ in metadata["files"])}
+        last, wanted = _names(metadata), Tally.of(metadata)
+        until = None if wanted is None else metadata["read"]["txid"]
+        with closing(StoredRead(folder, spout_id)) as listed:
+            if wanted is None and not listed.exists:
+                return None
+            names = {*listed.names(sys.maxsize if until is None else until), *last}
+            if wanted is not None and Tally().plus(names) != wanted:
+                raise _not_the_list(listed, Tally().plus(names), wanted, self.path)
         gone = sorted(name for name in names if not os.path.exists(name))
         if gone:
             raise SourceError(
                 f"{len(gone)} of the {len(names)} files that were read are gone, such as "
                 f"{gone[0]}; without them nothing can be counted again. Put them back."
             )
-        stats = [(name, os.stat(name)) for name in sorted(names)]
-        return {"files": [[name, stat.st_size, stat.st_mtime_ns] for name, stat in stats]}
+        return {"files": [_as_it_is(name) for name in sorted(names)]}
 
     def adopt(self, folder: Path, spout_id: str, files: Mapping[str, int]) -> Any:
         """Take these files (and the batch of each) as read; return the last batch's metadata.
@@ -125,13 +137,13 @@ class FileSpout(BatchSpout):
                 "more), which were read. Give the spout the path that was read, and leave the "
                 "files of the past where they are for now."
             )
-        with closing(_SeenFiles(folder, spout_id)) as seen:
-            for txid in sorted(set(files.values())):
-                seen.add(txid, [name for name, batch in files.items() if batch == txid])
         newest = max(files.values(), default=0)
-        last = [name for name, txid in files.items() if txid == newest]
-        stats = [(name, os.stat(name)) for name in last]
-        return {"files": [[name, stat.st_size, stat.st_mtime_ns] for name, stat in stats]}
+        with closing(StoredRead(folder, spout_id)) as listed:
+            listed.put(files, forget_from=0)
+        return {
+            "files": [_as_it_is(name) for name, txid in files.items() if txid == newest],
+            "read": Tally().plus(files).to_json(newest),
+        }
 
     def identity(self) -> Mapping[str, Any]:
         """Path, format and fields: under another path, every file would count as new."""
@@ -152,34 +164,88 @@ class FileSpout(BatchSpout):
 
     def find(self) -> list[tuple[int, str, int]]:
         """Return (time, name, size) of every file there is now, oldest first."""
+        return oldest_first(self.names())
+
+    def names(self) -> Iterator[str]:
+        """Yield the name of everything there is now that may be a file, in any order."""
         if _is_glob(self.path):
-            names = _visible(self.path, glob.glob(self.path, recursive=True))
-        elif os.path.isdir(self.path):
-            names = _below(self.path)
-        else:
-            names = [self.path]
-        found = []
-        for name in names:
-            try:
-                stat = os.stat(name)
-            except FileNotFoundError:
-                continue
-            if os.path.isfile(name):
-                found.append((stat.st_mtime_ns, os.path.abspath(name), stat.st_size))
-        return sorted(found)
+            found = glob.iglob(self.path, recursive=True)
+            return map(os.path.abspath, _visible(self.path, found))
+        path = os.path.abspath(self.path)
+        return _below(path) if os.path.isdir(path) else iter([path])
+
+
+def oldest_first(names: Iterable[str]) -> list[tuple[int, str, int]]:
+    """Return (time, name, size) of those that are files, oldest first."""
+    found = []
+    for name in names:
+        try:
+            now = os.stat(name)
+        except FileNotFoundError:
+            continue
+        if stat.S_ISREG(now.st_mode):
+            found.append((now.st_mtime_ns, name, now.st_size))
+    return sorted(found)
 
 
 class _FilePlanner(BatchPlanner):
     def __init__(self, spout: FileSpout, context: SpoutContext) -> None:
         self._spout = spout
-        self._seen = _SeenFiles(context.folder, context.spout_id)
-        self._seen.forget_from(context.current)
-        for txid, metadata in context.known.items():
-            if txid < context.current:
-                self._seen.add(txid, [name for name, _, _ in metadata["files"]])
-        self._assigned = {f[0] for meta in context.known.values() for f in meta["files"]}
+        self._listed: ReadFiles = (
+            ReadInMemory(context.kept, context.spout_id)
+            if context.folder is None
+            else StoredRead(context.folder, context.spout_id)
+        )
+        self._current = context.current
+        self._committed = self._open_list(context)
+        """The tally of the files of all batches before the current one."""
+        self._listed.changed_outside()
+        self._planned: dict[int, Any] = {}
+        self._assigned = _in_flight(context)
+        self._taken = self._committed.plus(self._assigned)
+        """The tally of the files of all batches, those in flight included."""
         self._waiting: list[tuple[int, str, int]] = []
         self._list_at = 0.0
+
+    def _open_list(self, context: SpoutContext) -> Tally:
+        """See that the list is the one that goes with the ledger, and bring it up to date."""
+        listed, current = self._listed, context.current
+        last = context.known.get(current - 1)
+        wanted = Tally() if current == 1 else Tally.of(last)
+        if wanted is None and current > 2 and not listed.exists:
+            raise DamagedStoreError(
+                f"{listed.where} is gone, the list of the files that were read. Without it they "
+                "would be counted again. Put it back, or the whole folder, as it was when the "
+                "topology was stopped."
+            )
+        # The last batch may have been marked when the driver died, and the list not told.
+        names = [] if last is None else _names(last)
+        held = listed.among(names)
+        found = listed.tally(current).plus(name for name in names if name not in held)
+        files, since = dict.fromkeys(names, current - 1), current
+        if wanted is not None and found != wanted:
+            files = {**self._made_anew(found, wanted, _in_flight(context), current - 2), **files}
+            found, since = wanted, 0
+        listed.put(files, forget_from=since)
+        return found
+
+    def _made_anew(
+        self, found: Tally, wanted: Tally, in_flight: set[str], txid: int
+    ) -> dict[str, int]:
+        """Return the list as it must have been, if the files that are there prove it."""
+        there = (name for _, name, _ in self._spout.find() if name not in in_flight)
+        # Those that came first were read first; whether they are the ones, the digest tells.
+        oldest = list(islice(there, wanted.files))
+        if Tally().plus(oldest) != wanted:
+            raise _not_the_list(self._listed, found, wanted, self._spout.path)
+        log.warning(
+            "%s did not go with the ledger and was made anew: %d files were read, and the digest "
+            "shows that they are the oldest ones in %s",
+            self._listed.where,
+            wanted.files,
+            self._spout.path,
+        )
+        return dict.fromkeys(oldest, txid)
 
     def is_ready(self, previous: Any) -> bool:
         if not self._waiting and time.monotonic() >= self._list_at:
@@ -190,6 +256,16 @@ class _FilePlanner(BatchPlanner):
         return bool(self._waiting)
 
     def plan(self, txid: int, previous: Any) -> Any:
+        # Again for one that was not stored, because another spout of the topology failed.
+        if txid not in self._planned:
+            files = self._take_files()
+            names = [name for name, _, _ in files]
+            self._assigned.update(names)
+            self._taken = self._taken.plus(names)
+            self._planned[txid] = {"files": files, "read": self._taken.to_json(txid)}
+        return self._planned[txid]
+
+    def _take_files(self) -> list[list[Any]]:
         spout, size, rows, looked_at = self._spout, 0, 0, 0
         files: list[list[Any]] = []
         for _, name, _ in self._waiting:
@@ -210,62 +286,60 @@ class _FilePlanner(BatchPlanner):
             rows += count
         # Only now, so that an error above leaves no file out.
         del self._waiting[:looked_at]
-        self._assigned.update(name for name, _, _ in files)
-        return {"files": files}
+        return files
 
     def holds_data(self, metadata: Any) -> bool | None:
         return bool(metadata["files"])
 
     def succeeded(self, txid: int, metadata: Any) -> None:
-        names = [name for name, _, _ in metadata["files"]]
-        self._seen.add(txid, names)
+        if txid < self._current:
+            return  # told before
+        names = _names(metadata)
+        self._listed.put(dict.fromkeys(names, txid))
+        self._current = txid + 1
+        self._committed = self._committed.plus(names)
         self._assigned.difference_update(names)
+        self._planned.pop(txid, None)
 
     def close(self) -> None:
-        self._seen.close()
+        self._listed.close()
 
     def _list(self) -> None:
-        found = [f for f in self._spout.find() if f[1] not in self._assigned]
-        old = self._seen.among([name for _, name, _ in found])
-        self._waiting = [f for f in found if f[1] not in old]
+        listed, names, new = self._listed, self._spout.names(), []
+        if listed.changed_outside() and listed.tally(self._current) != self._committed:
+            found = listed.tally(self._current)
+            raise _not_the_list(listed, found, self._committed, self._spout.path)
+        while some := list(islice(names, _NAMES_AT_ONCE)):
+            fresh = [name for name in some if name not in self._assigned]
+            read = listed.among(fresh)
+            new += [name for name in fresh if name not in read]
+        self._waiting = oldest_first(new)
 
 
-class _SeenFiles:
-    """The files of committed batches, in a small database of the spout's own."""
+def _names(metadata: Any) -> list[str]:
+    return [name for name, _, _ in metadata["files"]]
 
-    def __init__(self, folder: Path | None, spout_id: str) -> None:
-        path = ":memory:" if folder is None else str(folder / f"files-{spout_id}.db")
-        self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-        if folder is not None:
-            os.chmod(path, 0o600)
-        self._db.execute("PRAGMA journal_mode=WAL")
-        self._db.execute("PRAGMA synchronous=FULL")
-        self._db.execute(
-            "CREATE TABLE IF NOT EXISTS seen (path TEXT PRIMARY KEY, txid INTEGER NOT NULL)"
-            " STRICT, WITHOUT ROWID"
-        )
 
-    def add(self, txid: int, names: list[str]) -> None:
-        if not names:
-            return
-        self._db.execute("BEGIN IMMEDIATE")
-        rows = ((name, txid) for name in names)
-        self._db.executemany("INSERT OR REPLACE INTO seen VALUES (?, ?)", rows)
-        self._db.execute("COMMIT")
+def _as_it_is(name: str) -> list[Any]:
+    now = os.stat(name)
+    return [name, now.st_size, now.st_mtime_ns]
 
-    def forget_from(self, txid: int) -> None:
-        """Forget the files of batches that were rolled back."""
-        self._db.execute("DELETE FROM seen WHERE txid >= ?", (txid,))
 
-    def all(self) -> list[str]:
-        return [name for (name,) in self._db.execute("SELECT path FROM seen")]
+def _in_flight(context: SpoutContext) -> set[str]:
+    """Return the files of the batches that were planned and have not committed."""
+    known = context.known.items()
+    return {name for txid, batch in known if txid >= context.current for name in _names(batch)}
 
-    def among(self, names: list[str]) -> set[str]:
-        ask = "SELECT 1 FROM seen WHERE path = ?"
-        return {name for name in names if self._db.execute(ask, (name,)).fetchone()}
 
-    def close(self) -> None:
-        self._db.close()
+def _not_the_list(listed: ReadFiles, found: Tally, wanted: Tally, source: str) -> DamagedStoreError:
+    others = "others" if found.files == wanted.files else f"{found.files}"
+    return DamagedStoreError(
+        f"{listed.where} is not the list that goes with the ledger: {wanted.files} files were "
+        f"read, and it names {others}. With it, files would be counted twice or never. Put back "
+        "the list, or the whole folder, as it was when the topology was stopped. If there is no "
+        f"copy, see that {source} holds just the files that were read (put back what is gone, move "
+        "what came later elsewhere), remove the list and start again: then it is made anew."
+    )
 
 
 def _refuse_bad_arguments(
@@ -285,18 +359,26 @@ def _is_hidden(name: str) -> bool:
     return name.startswith(("_", ".")) or name.endswith("._COPYING_")
 
 
-def _below(directory: str) -> list[str]:
-    names = []
-    for folder, folders, files in os.walk(directory):
-        folders[:] = [name for name in folders if not _is_hidden(name)]
-        names += [os.path.join(folder, name) for name in files if not _is_hidden(name)]
-    return names
+def _below(directory: str) -> Iterator[str]:
+    try:
+        with os.scandir(directory) as entries:
+            for entry in entries:
+                if _is_hidden(entry.name):
+                    continue
+                if not entry.is_dir():
+                    yield entry.path
+                elif not entry.is_symlink():
+                    yield from _below(entry.path)
+    except FileNotFoundError:
+        return
+    except PermissionError as error:
+        raise SourceError(f"FileSpout: the directory {directory} cannot be listed") from error
 
 
-def _visible(pattern: str, names: list[str]) -> list[str]:
+def _visible(pattern: str, names: Iterable[str]) -> Iterator[str]:
     """Leave out what is hidden, or below something hidden that the pattern does not spell out."""
     spelled = set(Path(pattern).parts)
-    return [n for n in names if not any(_is_hidden(p) for p in set(Path(n).parts) - spelled)]
+    return (n for n in names if not any(_is_hidden(p) for p in set(Path(n).parts) - spelled))
 
 
 def _count_rows(name: str, format: str) -> int:
