@@ -445,6 +445,13 @@ MUTANTS = (
         ("tests/spouts/test_read_files.py",),
     ),
     Mutant(
+        "files: nobody looks whether a file has changed while it was read",
+        "coordination/loop.py",
+        "                planner.confirm(metadata[spout_id])\n",
+        "                pass\n",
+        ("tests/spouts/test_files.py",),
+    ),
+    Mutant(
         "files: a list in memory ends with its run",
         "coordination/store.py",
         "        return self._shared.kept\n",

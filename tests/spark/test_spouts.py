@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyarrow import orc
 
-from tests.trident.support import capture, finish, put, wait_for
+from tests.trident.support import Meddling, capture, finish, put, wait_for
 from waterspout import Config, faults, submit
 from waterspout.errors import ForeignStoreError, RunFailedError, SourceError
 from waterspout.faults import Fault, FaultPlan
@@ -40,10 +40,12 @@ def captured(spout):
     return topology, capture(topology.new_stream("rows", spout))
 
 
-def counting(source, tmp_path, **options):
+def counting(source, tmp_path, *, meddling=None, **options):
     """A count of lines that outlives the run."""
     topology = TridentTopology("lines")
     lines = topology.new_stream("lines", FileSpout(source, **options))
+    if meddling is not None:
+        lines = lines.each("value", meddling)
     state = SQLiteState.opaque(tmp_path / "lines.db", table="lines")
     lines.group_by("value").persistent_aggregate(state, Count(), out="n")
     return topology
@@ -195,6 +197,21 @@ def test_a_file_of_an_unfinished_batch_must_be_what_it_was(spark, source, tmp_pa
     shutil.copy2(tmp_path / "saved", path)
     finish(counting(source, tmp_path, max_files=1), spark)
     assert counted(tmp_path) == {"done.txt line": 1, "open.txt line": 1}
+
+
+def test_a_file_that_changes_while_it_is_read_fails_its_batch(spark, source, tmp_path):
+    put(source / "1", "done\n")
+    finish(counting(source, tmp_path), spark)
+    path = put(source / "2", "one\ntwo\n")
+    shutil.copy2(path, tmp_path / "saved")
+
+    with pytest.raises(RunFailedError, match=r"in/2 was changed after it was put into a batch"):
+        finish(counting(source, tmp_path, meddling=Meddling(path, "grown")), spark, ONCE)
+    assert counted(tmp_path) == {"done": 1}
+
+    shutil.copy2(tmp_path / "saved", path)
+    finish(counting(source, tmp_path), spark)
+    assert counted(tmp_path) == {"done": 1, "one": 1, "two": 1}
 
 
 def test_a_missing_directory_is_refused_and_nothing_is_written(spark, tmp_path, home):

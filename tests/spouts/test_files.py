@@ -9,13 +9,15 @@ import pyarrow.parquet as pq
 import pytest
 from pyarrow import orc
 
-from tests.trident.support import capture, put, wait_for
+from tests.trident.support import Meddling, capture, put, wait_for
 from waterspout import Config
+from waterspout.coordination.embedded import EmbeddedStore
 from waterspout.errors import SourceError, TopologyError
 from waterspout.spouts._base import SpoutContext
 from waterspout.spouts.files import FileSpout
-from waterspout.testing import run_in_process
-from waterspout.trident import TridentTopology
+from waterspout.state.sqlite import SQLiteState
+from waterspout.testing import LocalRun, run_in_process
+from waterspout.trident import Count, TridentTopology
 
 
 @pytest.fixture
@@ -273,6 +275,39 @@ def test_a_deleted_file_of_an_unfinished_batch_is_an_error(source):
         f"{path} belongs to a batch that is not finished, but cannot be read: No such file or "
         "directory. Put it back."
     )
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("grown", r"in/0 was changed after it was put into a batch \(8 bytes then, 43 now\)"),
+        ("deleted", r"in/0 belongs to a batch that is not finished, but cannot be read: No such"),
+    ],
+)
+def test_a_file_that_changes_while_it_is_read_fails_its_batch(source, tmp_path, change, said):
+    path = aged(source / "0", 0, "one\ntwo\n")
+    counts = SQLiteState.opaque(tmp_path / "counts.db", table="counts")
+
+    def run(*filters):
+        topology = TridentTopology("files")
+        lines = topology.new_stream("lines", FileSpout(source))
+        for each in filters:
+            lines = lines.each("value", each)
+        state = lines.group_by("value").persistent_aggregate(counts, Count(), out="n")
+        store = EmbeddedStore(tmp_path / "home", "files")
+        run = LocalRun(topology, Config(max_retries=0), store=store)
+        try:
+            run.finish()
+        finally:
+            run.close()
+            assert run.loop.ledger.begun == ()
+        return state.multi_get([["one"], ["two"]])
+
+    with pytest.raises(SourceError, match=said):
+        run(Meddling(path, change))
+
+    aged(path, 0, "one\ntwo\n")
+    assert run() == [1, 1]
 
 
 def test_an_empty_file_holds_no_rows_and_is_not_read(source):

@@ -12,7 +12,7 @@ from typing import Any
 
 from waterspout import Config, Run, submit
 from waterspout.state import State, StateFactory
-from waterspout.trident import StateUpdater, Stream, TridentTopology
+from waterspout.trident import Filter, StateUpdater, Stream, TridentTopology
 
 _numbers = itertools.count(1)
 _kept: dict[str, list[tuple[int, tuple[Any, ...]]]] = {}
@@ -71,6 +71,21 @@ class Keep(StateUpdater[KeptRows]):
 
     def update_state(self, state, tuples, collector):
         state.add([tuple.values for tuple in tuples])
+
+
+class Meddling(Filter):
+    """Keeps every row, and changes the file that they come from when it has seen one."""
+
+    def __init__(self, path: Path, change: str) -> None:
+        self._path, self._change = path, change
+
+    def is_keep(self, tuple):
+        if self._change == "deleted":
+            self._path.unlink(missing_ok=True)
+        elif self._path.stat().st_size < 20:
+            with self._path.open("a") as file:
+                file.write("a line that came while it was read\n")
+        return True
 
 
 def capture(stream: Stream, *fields: str) -> Capture:

@@ -1,7 +1,8 @@
 """The loop: carries out the coordinator's decisions.
 
     emit     plan the batch, store attempt and metadata, then start the processing
-    commit   begin the attempt, then let the engine claim the states and write
+    commit   see that the sources are still what was planned, begin the attempt, then let the
+             engine claim the states and write
     mark     mark the batch, then settle the heads, tell the spouts, clean up
 
 The order of the steps of a commit is that of `commit_protocol.py`. One thread calls `step`;
@@ -195,10 +196,10 @@ class BatchLoop(DrivenLoop):
         match report:
             case Processed(attempt):
                 faults.point("processed", txid=attempt.txid)
-                if self._is_in_flight(attempt):
+                if self._is_in_flight(attempt) and self._is_confirmed(attempt):
                     self._processed[attempt] = report
                     self.events.publish(BatchProcessed(self.name, attempt))
-                self._carry_out(self.coordinator.processed(attempt, now))
+                    self._carry_out(self.coordinator.processed(attempt, now))
             case Committed(attempt):
                 self._committed = report
                 self._carry_out(self.coordinator.committed(attempt, now))
@@ -206,6 +207,17 @@ class BatchLoop(DrivenLoop):
                 self._fail(attempt, error)
             case Ended(attempt):
                 self.coordinator.ended(attempt)
+
+    def _is_confirmed(self, attempt: TransactionAttempt) -> bool:
+        """Whether what was processed is what was planned; else the attempt has failed."""
+        metadata = self.ledger.emitted[attempt.txid].metadata
+        try:
+            for spout_id, planner in self._planners.items():
+                planner.confirm(metadata[spout_id])
+        except Exception as error:
+            self._fail(attempt, error)
+            return False
+        return True
 
     def _fail(self, attempt: TransactionAttempt, error: BaseException) -> None:
         if isinstance(error, LeaseLostError):

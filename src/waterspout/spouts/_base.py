@@ -98,6 +98,13 @@ class BatchPlanner(ABC):
         """
         return None
 
+    def confirm(self, metadata: Any) -> None:  # noqa: B027  (optional hook)
+        """Raise if what a batch was read from is no longer what `metadata` pins.
+
+        Called when an attempt at the batch was processed, before it begins to commit; an error
+        fails the attempt, and nothing of it is written.
+        """
+
     def succeeded(self, txid: int, metadata: Any) -> None:  # noqa: B027  (optional hook)
         """Learn that a batch has committed. Called again after a crash: must be idempotent."""
 

@@ -85,24 +85,10 @@ class FileSpout(BatchSpout):
 
     def read(self, metadata: Any) -> Read:
         """Describe the files of a batch; refuse one that is not what it was when planned."""
-        paths, size = [], 0
-        for name, size_bytes, time_ns in metadata["files"]:
-            try:
-                now = os.stat(name)
-            except OSError as error:
-                raise SourceError(
-                    f"{name} belongs to a batch that is not finished, but cannot be read: "
-                    f"{error.strerror}. Put it back."
-                ) from error
-            if (now.st_size, now.st_mtime_ns) != (size_bytes, time_ns):
-                raise SourceError(
-                    f"{name} was changed after it was put into a batch ({size_bytes} bytes then, "
-                    f"{now.st_size} now). Put the old file back; new rows go into new files."
-                )
-            if size_bytes:  # no rows are in an empty file, whatever its format
-                paths.append(name)
-                size += size_bytes
-        return FilesRead(self.schema, self.format, tuple(paths), size, self._options)
+        _refuse_changed(metadata)
+        full = [(name, size) for name, size, _ in metadata["files"] if size]  # others hold no rows
+        paths, size = tuple(name for name, _ in full), sum(size for _, size in full)
+        return FilesRead(self.schema, self.format, paths, size, self._options)
 
     def so_far(self, metadata: Any, folder: Path | None, spout_id: str) -> Any | None:
         """Return every file of a committed batch that is still there."""
@@ -291,6 +277,10 @@ class _FilePlanner(BatchPlanner):
     def holds_data(self, metadata: Any) -> bool | None:
         return bool(metadata["files"])
 
+    def confirm(self, metadata: Any) -> None:
+        """Refuse a file that has changed while it was read."""
+        _refuse_changed(metadata)
+
     def succeeded(self, txid: int, metadata: Any) -> None:
         if txid < self._current:
             return  # told before
@@ -314,6 +304,23 @@ class _FilePlanner(BatchPlanner):
             read = listed.among(fresh)
             new += [name for name in fresh if name not in read]
         self._waiting = oldest_first(new)
+
+
+def _refuse_changed(metadata: Any) -> None:
+    """Refuse a batch one of whose files is not what it was when the batch was planned."""
+    for name, size_bytes, time_ns in metadata["files"]:
+        try:
+            now = os.stat(name)
+        except OSError as error:
+            raise SourceError(
+                f"{name} belongs to a batch that is not finished, but cannot be read: "
+                f"{error.strerror}. Put it back."
+            ) from error
+        if (now.st_size, now.st_mtime_ns) != (size_bytes, time_ns):
+            raise SourceError(
+                f"{name} was changed after it was put into a batch ({size_bytes} bytes then, "
+                f"{now.st_size} now). Put the old file back; new rows go into new files."
+            )
 
 
 def _names(metadata: Any) -> list[str]:
