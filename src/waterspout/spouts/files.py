@@ -150,7 +150,7 @@ class FileSpout(BatchSpout):
 
     def find(self) -> list[tuple[int, str, int]]:
         """Return (time, name, size) of every file there is now, oldest first."""
-        return oldest_first(self.names())
+        return _oldest_first(self.names())
 
     def names(self) -> Iterator[str]:
         """Yield the name of everything there is now that may be a file, in any order."""
@@ -161,7 +161,7 @@ class FileSpout(BatchSpout):
         return _below(path) if os.path.isdir(path) else iter([path])
 
 
-def oldest_first(names: Iterable[str]) -> list[tuple[int, str, int]]:
+def _oldest_first(names: Iterable[str]) -> list[tuple[int, str, int]]:
     """Return (time, name, size) of those that are files, oldest first."""
     found = []
     for name in names:
@@ -303,7 +303,7 @@ class _FilePlanner(BatchPlanner):
             fresh = [name for name in some if name not in self._assigned]
             read = listed.among(fresh)
             new += [name for name in fresh if name not in read]
-        self._waiting = oldest_first(new)
+        self._waiting = _oldest_first(new)
 
 
 def _refuse_changed(metadata: Any) -> None:
