@@ -67,16 +67,16 @@ class World:
         return self.counted()
 
     def counted(self) -> dict[str, int]:
-        with closing(self._opened("state_1")) as state:
+        with closing(self._opened()) as state:
             return {key[0]: n for chunk in state.scan() for key, n in chunk}
 
     def roll_back(self) -> None:
         plan = self.topology().plan(self.config)
-        state = self._opened("state_1")
-        kinds = {name: spec.factory.kind for name, spec in plan.states.items()}
-        roll_back("files", plan.fingerprint(), self.store(), {"state_1": state}, kinds)
+        ((name, spec),) = plan.states.items()
+        states, kinds = {name: self._opened()}, {name: spec.factory.kind}
+        roll_back("files", plan.fingerprint(), self.store(), states, kinds)
 
-    def _opened(self, name: str) -> Any:
+    def _opened(self) -> Any:
         (spec,) = self.topology().plan(self.config).states.values()
         return open_state(spec, self.config, 0, None)
 

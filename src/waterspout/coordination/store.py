@@ -45,7 +45,7 @@ class CoordinationStore(ABC):
         return None
 
     @property
-    def kept(self) -> MutableMapping[str, Any]:
+    def kept(self) -> MutableMapping[str, object]:
         """What goes with the ledger where there is no folder: it lives as long as the ledger."""
         return {}
 
@@ -155,7 +155,7 @@ class SharedMemory:
     document: str | None = None
     epoch: int = 0
     held: bool = False
-    kept: dict[str, Any] = field(default_factory=dict)
+    kept: dict[str, object] = field(default_factory=dict)
 
 
 class MemoryCoordinationStore(CoordinationStore):
@@ -167,7 +167,7 @@ class MemoryCoordinationStore(CoordinationStore):
         self._epoch = 0
 
     @property
-    def kept(self) -> MutableMapping[str, Any]:
+    def kept(self) -> MutableMapping[str, object]:
         return self._shared.kept
 
     def peek(self) -> Ledger | None:

@@ -68,7 +68,7 @@ class SpoutContext:
     folder: Path | None
     known: Mapping[int, Any]
     current: int
-    kept: MutableMapping[str, Any] = field(default_factory=dict)
+    kept: MutableMapping[str, object] = field(default_factory=dict)
 
 
 class BatchPlanner(ABC):

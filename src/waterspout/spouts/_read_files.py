@@ -118,7 +118,7 @@ class ReadInMemory(ReadFiles):
 
     where = "the list of files that were read, in memory,"
 
-    def __init__(self, kept: MutableMapping[str, Any], spout_id: str) -> None:
+    def __init__(self, kept: MutableMapping[str, object], spout_id: str) -> None:
         self._kept = kept
         self._key = f"files-{spout_id}"
 
@@ -127,18 +127,23 @@ class ReadInMemory(ReadFiles):
         return self._key in self._kept
 
     def put(self, files: Mapping[str, int], *, forget_from: int | None = None) -> None:
-        listed = self._kept.setdefault(self._key, {})
+        listed = self._files
         if forget_from is not None:
             for name in [name for name, txid in listed.items() if txid >= forget_from]:
                 del listed[name]
         listed.update(files)
 
     def names(self, before: int) -> Iterable[str]:
-        return [name for name, txid in self._kept.get(self._key, {}).items() if txid < before]
+        return [name for name, txid in self._files.items() if txid < before]
 
     def among(self, names: list[str]) -> set[str]:
-        listed = self._kept.get(self._key, {})
-        return {name for name in names if name in listed}
+        return {name for name in names if name in self._files}
+
+    @property
+    def _files(self) -> dict[str, int]:
+        listed = self._kept.setdefault(self._key, {})
+        assert isinstance(listed, dict)
+        return listed
 
 
 class StoredRead(ReadFiles):
