@@ -6,13 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from waterspout._serde import encode_value
-from waterspout.state._head import Head, Stamp
+from waterspout.state._head import Head, Stamp, Writer
 from waterspout.state._header import StoreHeader
 
-__all__ = ["SUMMED", "Headers", "fence_of"]
+__all__ = ["BEFORE", "SUMMED", "Headers", "SlotHeader", "fence_of"]
 
 SUMMED = ("format", "state", "head", "fence")
 _FIELDS = (*SUMMED, "checksum")
+BEFORE = "before"
+"""What the master's header has beside these: the head's text before the batch at the head."""
 
 
 def fence_of(stamp: Stamp) -> str:
@@ -24,6 +26,60 @@ def fence_of(stamp: Stamp) -> str:
             *(stamp.txid, stamp.attempt),
         ]
     )
+
+
+@dataclass(frozen=True, slots=True)
+class SlotHeader:
+    """What was found in a slot: its head, if any, as text too, and the master's `before`."""
+
+    exists: bool
+    head: Head | None
+    text: str = ""
+    before: str | None = None
+
+    def may_join(self, master: SlotHeader, new: Head) -> bool:
+        """Whether this slot is where the head may move from the master's to `new`.
+
+        A claim moves the master first, and settling moves it last. So while the master says
+        *committed*, every slot does, at the same attempt. While it says *begun*, a slot may have
+        missed the claim, and is where the state was before the batch. If the batch is done again,
+        it does not matter what an earlier attempt has left.
+        """
+        if master.head is None:
+            return self.head is None
+        at = master.head.stamp
+        if self.head is not None and not self._is_of(at.writer, new.stamp.writer):
+            return False
+        if new.stamp.txid == at.txid and not new.committed:
+            if self.head is not None and self.head.stamp.txid == at.txid:
+                return self.head.stamp.attempt <= at.attempt
+            return self._is_before(master)
+        return self.head is not None and self._is_at(master.head)
+
+    def _is_of(self, *writers: Writer) -> bool:
+        assert self.head is not None
+        mine = self.head.stamp.writer
+        return (mine.owner, mine.history) in [(its.owner, its.history) for its in writers]
+
+    def _is_before(self, master: SlotHeader) -> bool:
+        assert master.head is not None
+        txid = master.head.stamp.txid
+        if master.before is None:  # the header is of an older version, which did not note it
+            return txid == 1 if self.head is None else self.head.stamp.txid == txid - 1
+        if not master.before or self.head is None:
+            return not master.before and self.head is None
+        return self._is_at(Head.from_text(master.before))
+
+    def _is_at(self, other: Head) -> bool:
+        assert self.head is not None
+        mine, its = self.head.stamp, other.stamp
+        same = (mine.txid, mine.attempt) == (its.txid, its.attempt)
+        return same and (self.head.committed or not other.committed)
+
+    def __str__(self) -> str:
+        if self.head is None:
+            return "has no head"
+        return f"is at {self.head.stamp}{', committed' * self.head.committed}"
 
 
 @dataclass(frozen=True)
@@ -52,15 +108,31 @@ class Headers:
         fields = {"state": self.state, **self.header.fields(head, fence=fence)}
         return [word for name in _FIELDS for word in (name, str(fields[name]))]
 
+    def slot(self, found: Mapping[bytes, bytes] | Sequence[bytes], slot: int) -> SlotHeader:
+        """Return what is in the header of a slot."""
+        given = _by_name(found)
+        text = given.get(b"head", b"").decode("utf-8", "replace")
+        before = given.get(BEFORE.encode())
+        return SlotHeader(
+            bool(given),
+            self.parsed(given, slot),
+            text,
+            None if before is None else before.decode("utf-8", "replace"),
+        )
+
     def parsed(self, found: Mapping[bytes, bytes] | Sequence[bytes], slot: int) -> Head | None:
         """Return the head in a header; None where there is no header or no head yet."""
         if not found:
             return None
-        given = (
-            found if isinstance(found, Mapping) else dict(zip(found[::2], found[1::2], strict=True))
-        )
+        given = _by_name(found)
         if not {b"format", b"checksum"} <= set(given):
             raise self.header.foreign(f"the key {self.key(slot)!r} of {self.header.title}")
         fields = {n: given.get(n.encode(), b"").decode("utf-8", "replace") for n in _FIELDS}
         fields["kind"], _, fields["layout"] = fields["state"].partition(", ")
         return self.header.opened(fields, where=f", in {self.key(slot)!r},")
+
+
+def _by_name(found: Mapping[bytes, bytes] | Sequence[bytes]) -> Mapping[bytes, bytes]:
+    if isinstance(found, Mapping):
+        return found
+    return dict(zip(found[::2], found[1::2], strict=True))

@@ -17,7 +17,7 @@ from functools import cache
 
 from waterspout.state._base import StateKind
 
-__all__ = ["ADVANCE", "CREATE", "MOVE", "Script", "combine", "compare_and_put", "put"]
+__all__ = ["CREATE", "MOVE", "Script", "combine", "compare_and_put", "put"]
 
 
 @dataclass(frozen=True)
@@ -259,34 +259,6 @@ if now[1] ~= ARGV[1] or now[2] ~= ARGV[2] then
   return {'refused', redis.call('HGETALL', KEYS[1])}
 end
 redis.call('HSET', KEYS[1], unpack(ARGV, 3))
-return {'ok'}
-"""
-)
-
-# For every slot but the first. ARGV[1]: the state, [2] to [5] epoch, txid, attempt and committed
-# of the new head, [6] and [7] the txid and attempt that the slot must be at ('' for any that a
-# claim which was cut short may have left), then the new fields.
-ADVANCE = Script(
-    """
-local now = redis.call('HMGET', KEYS[1], 'state', 'head')
-if now[1] ~= ARGV[1] then return {'refused', redis.call('HGETALL', KEYS[1])} end
-local lost = ARGV[6] ~= ''
-if now[2] ~= '' then
-  local head = cjson.decode(now[2])
-  local old = {head.epoch, head.txid, head.attempt, head.committed and 1 or 0}
-  for i = 1, 4 do
-    local new = tonumber(ARGV[i + 1])
-    if old[i] > new then return {'refused', redis.call('HGETALL', KEYS[1])} end
-    if old[i] < new then break end
-  end
-  if lost then
-    lost = head.txid ~= tonumber(ARGV[6]) or head.attempt ~= tonumber(ARGV[7])
-  else
-    lost = head.txid < tonumber(ARGV[3]) - 1
-  end
-end
-if lost then return {'lost', redis.call('HGETALL', KEYS[1])} end
-redis.call('HSET', KEYS[1], unpack(ARGV, 8))
 return {'ok'}
 """
 )

@@ -8,11 +8,13 @@ chunk is several scripts, each of which checks the head: that is enough, because
 which attempt wrote it.
 
 **Slots.** `slots=N` spreads the records over N hash tags, and so over the nodes of a cluster; a
-script reaches one tag only, so each has its own header. A claim moves that of slot 0, the master,
-first and only from what is expected; then the others, each only forward. Until a slot has moved
-it refuses the new attempt, which is safe, and a claim that is repeated completes it. A paused
-driver that wakes up and goes on finds newer headers and is refused. Settling goes the other way
-round: a slot that is closed early harms nobody.
+script reaches one tag only, so each has its own header. All are read and compared first: one that
+is not where the others say it must be (`SlotHeader.may_join`) has lost records, and nothing is
+moved. A claim moves that of slot 0, the master, first and only from what is expected; then the
+others, each from where it was found. Until a slot has moved it refuses the new attempt, which is
+safe, and a claim that is repeated completes it. A paused driver that wakes up and goes on finds
+newer headers and is refused. Settling goes the other way round: a slot that is closed early harms
+nobody.
 
 **Durability.** A server that was wiped has no head, and a run stops. One that came back without
 its last second (`appendfsync everysec`) is found out if the loss reaches back behind a claim; if
@@ -29,7 +31,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from operator import attrgetter
 from typing import Any
@@ -65,7 +67,7 @@ from waterspout.state.redis._chunks import (
     split,
 )
 from waterspout.state.redis._client import Call, RedisClient, require_library
-from waterspout.state.redis._header import SUMMED, Headers, fence_of
+from waterspout.state.redis._header import BEFORE, SUMMED, Headers, SlotHeader, fence_of
 
 __all__ = ["RedisMap", "RedisState"]
 
@@ -144,8 +146,12 @@ class RedisMap(FencedMap[Any]):
 
     def check(self) -> None:
         """Raise if what is under the prefix is not this state's; warn if it may be lost."""
-        if self.read_head() is None and not self._is_begun():
+        found = self._read_slots()
+        if not found[0].exists:
             self._refuse_foreign()
+        elif found[0].head is not None:
+            # As if its batch were to be done again: only what no replay would mend is refused.
+            self._refuse_unfit(found, replace(found[0].head, committed=False))
         for name, value in self._client.settings(*_SAFE).items():
             if name in _SAFE and value != _SAFE[name]:
                 log.warning(
@@ -264,7 +270,10 @@ class RedisMap(FencedMap[Any]):
                 found = self._client.run([calls[i] for i in refused], again=again)
                 for i, reply in zip(refused, found, strict=True):
                     if reply[0] == b"refused":
-                        raise StateMismatchError(self._gone(some[i].slot))
+                        slot, (master, *_) = some[i].slot, self._read_slots()
+                        raise StateMismatchError(
+                            self._gone(slot, self._headers.slot(reply[1], slot), master)
+                        )
                     replies[i] = reply
             yield from zip(some, replies, strict=True)
 
@@ -277,20 +286,32 @@ class RedisMap(FencedMap[Any]):
             raise DamagedStoreError(f"the header of slot {slot} of {self._name} has changed")
 
     def move_head(self, expected: Head | None, new: Head) -> None:
+        if self._slots == 1:
+            self._move_master(expected, new)
+            return
+        found = self._read_slots()
+        if not found[0].exists and expected is None:
+            self._create()
+            found = self._read_slots()
+        if found[0].head not in (expected, new):
+            raise self._headers.header.moved(new, found[0].head)
+        # Before any is moved: else the next attempt would find the master where it is claimed.
+        if found[0].head == expected:
+            self._refuse_unfit(found, new)
         if new.committed:
             # The other slots first: whoever then finds the master committed knows that they are.
-            self._advance(expected, new)
+            self._move_others(found, new)
             self._move_master(expected, new)
         else:
             self._move_master(expected, new)
-            self._advance(expected, new)
+            self._move_others(found, new)
 
     def _move_master(self, expected: Head | None, new: Head) -> None:
-        args = [
-            self._headers.state,
-            "" if expected is None else expected.to_text(),
-            *self._headers.fields(new),
-        ]
+        text = "" if expected is None else expected.to_text()
+        fields = self._headers.fields(new)
+        if not new.committed and (expected is None or expected.stamp.txid != new.stamp.txid):
+            fields += [BEFORE, text]
+        args = [self._headers.state, text, *fields]
         call = Call(self._headers.key(0), args, scripts.MOVE, (self._headers.key(0),))
         # Sent again if the answer was lost; then the head may be the new one already.
         (reply,) = self._client.run([call], again=True)
@@ -302,31 +323,38 @@ class RedisMap(FencedMap[Any]):
             if found != new:
                 raise self._headers.header.moved(new, found)
 
-    def _advance(self, expected: Head | None, new: Head) -> None:
-        """Move the heads of all other slots forward, never back."""
-        if self._slots == 1:
-            return
-        stamp, must = new.stamp, ("", "")
-        if expected is not None and (new.committed or stamp.txid > expected.stamp.txid):
-            # That claim reached all slots before anything was written: one behind it lost data.
-            must = (str(expected.stamp.txid), str(expected.stamp.attempt))
-        order = [stamp.writer.epoch, stamp.txid, stamp.attempt, int(new.committed)]
-        args = [self._headers.state, *order, *must, *self._headers.fields(new)]
-        headers = [self._headers.key(slot) for slot in range(1, self._slots)]
-        calls = [Call(header, args, scripts.ADVANCE, (header,)) for header in headers]
+    def _move_others(self, found: Sequence[SlotHeader], new: Head) -> None:
+        """Move the heads of all other slots from where they were found."""
+        fields, calls = self._headers.fields(new), []
+        for slot in range(1, self._slots):
+            header = self._headers.key(slot)
+            args = [self._headers.state, found[slot].text, *fields]
+            calls.append(Call(header, args, scripts.MOVE, (header,)))
         for slot, reply in enumerate(self._client.run(calls, again=True), start=1):
-            if reply[0] == b"ok":
-                continue
-            found = self._headers.parsed(reply[1], slot)
-            if not reply[1] or reply[0] == b"lost":
-                raise StateMismatchError(self._gone(slot))
-            raise self._headers.header.moved(new, found)
+            if reply[0] == b"refused":
+                now = self._headers.slot(reply[1], slot)
+                if not now.exists:
+                    raise StateMismatchError(self._gone(slot, now, found[0]))
+                if now.head != new:
+                    raise self._headers.header.moved(new, now.head)
 
-    def _gone(self, slot: int) -> str:
+    def _read_slots(self) -> list[SlotHeader]:
+        headers = [self._headers.key(slot) for slot in range(self._slots)]
+        replies = self._client.run([Call(key, ["HGETALL", key]) for key in headers], again=True)
+        return [self._headers.slot(reply, slot) for slot, reply in enumerate(replies)]
+
+    def _refuse_unfit(self, found: Sequence[SlotHeader], new: Head) -> None:
+        """Refuse a slot that is not where it must be if all slots hold the same batches."""
+        master = found[0]
+        for slot, header in enumerate(found):
+            if not header.exists or not header.may_join(master, new):
+                raise StateMismatchError(self._gone(slot, header, master))
+
+    def _gone(self, slot: int, found: SlotHeader, master: SlotHeader) -> str:
         return (
-            f"slot {slot} of {self._name} is behind the others. A node was wiped, or came back "
-            "without its last writes. Restore it together with the others and the waterspout "
-            "home, or start over with another prefix."
+            f"slot {slot} of {self._name} is behind the others, or slot 0 is: it {found}, and slot "
+            f"0 {master}. A node was wiped, or came back without its last writes. Restore it "
+            "together with the others and the waterspout home, or start over with another prefix."
         )
 
     def _create(self) -> None:
@@ -337,9 +365,9 @@ class RedisMap(FencedMap[Any]):
             headers = [self._headers.key(slot) for slot in slots]
             calls = [Call(header, fields, scripts.CREATE, (header,)) for header in headers]
             for slot, (_, flat) in zip(slots, self._client.run(calls, again=True), strict=True):
-                head = self._headers.parsed(flat, slot)
-                if slot and head is not None:
-                    raise StateMismatchError(self._gone(0))
+                found = self._headers.slot(flat, slot)
+                if slot and found.head is not None:
+                    raise StateMismatchError(self._gone(slot, found, SlotHeader(False, None)))
 
     def _refuse_foreign(self) -> None:
         """Refuse keys under the prefix where there is no header of the master."""
