@@ -104,9 +104,9 @@ SURFACE = {
             AckError BatchError BoltCrash BuildError ConfigError DamagedStoreError
             DeadLettersFullError EmitError FailedException FencedError ForeignStoreError
             JavaError LeaseHeldError LeaseLostError MissingDependencyError NewerFormatError
-            NotPicklableError OutsideError ResultError RunFailedError SerdeError SourceError
-            SpoutCrash StaleBatchError StateMismatchError StoreError TooManyBadRowsError
-            TopologyError UserCodeError WaterspoutError WorkerLostError
+            NotPicklableError NumberTooLargeError OutsideError ResultError RunFailedError
+            SerdeError SourceError SpoutCrash StaleBatchError StateMismatchError StoreError
+            TooManyBadRowsError TopologyError UserCodeError WaterspoutError WorkerLostError
         """,
         "waterspout.faults": """
             BATCH_POINTS ENVIRONMENT_VARIABLE Fault FaultPlan InjectedError POINTS WAVE_POINTS

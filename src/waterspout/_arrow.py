@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
 
 from waterspout._schema import Schema, split_top
-from waterspout.errors import ResultError, TopologyError
+from waterspout.errors import NumberTooLargeError, ResultError, TopologyError
 
 __all__ = ["arrow_schema", "arrow_type", "ddl_of", "make_array", "table_of_rows"]
 
@@ -69,12 +70,21 @@ def ddl_of(schema: pa.Schema) -> Schema:
     return Schema(tuple((field.name, _ddl(field.type)) for field in schema))
 
 
-def make_array(values: Sequence[Any], kind: pa.DataType, *, field: str, where: str) -> pa.Array:
-    """Return values as an Arrow array; an error names the field and the value that is off."""
+def make_array(
+    values: Sequence[Any], kind: pa.DataType, *, field: str, where: str, combined: bool = False
+) -> pa.Array:
+    """Return values as an Arrow array; an error names the field and the value that is off.
+
+    `combined`: the values are what an aggregator made of many; a sum may have outgrown its type.
+    """
     try:
         return _exact_array(values, kind)
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
         bad = next((v for v in values if not _fits(v, kind)), None)
+        if combined and _is_too_large(bad, kind):
+            raise NumberTooLargeError.of(
+                f"{where}, field {field!r}", bad, f"it is declared as {kind}"
+            ) from None
         raise ResultError(
             f"{where} gave {bad!r} for field {field!r}, which is declared as {kind}: {error}"
         ) from error
@@ -107,6 +117,16 @@ def _fits(value: Any, kind: pa.DataType) -> bool:
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
         return False
     return True
+
+
+def _is_too_large(value: Any, kind: pa.DataType) -> bool:
+    """Whether a number is of the right sort for its type, and beyond it."""
+    if pa.types.is_integer(kind):
+        return type(value) is int
+    if not pa.types.is_decimal(kind) or not isinstance(value, int | Decimal):
+        return False
+    number = Decimal(value)
+    return number.is_finite() and number.adjusted() >= kind.precision - kind.scale
 
 
 def _ddl(kind: pa.DataType) -> str:

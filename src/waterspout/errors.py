@@ -11,6 +11,7 @@
     │   ├── StaleBatchError          a batch met a record newer than itself
     │   ├── FencedError              a write of an attempt that no longer may write
     │   ├── SerdeError               a key or value has no safe encoding
+    │   │   └── NumberTooLargeError    a sum has outgrown the type of its field
     │   ├── EmitError                a tuple that does not fit its stream
     │   ├── AckError                 an ack or fail of a tuple that is not open
     │   ├── DeadLettersFullError     no room for a message that cannot be processed
@@ -55,6 +56,7 @@ __all__ = [
     "MissingDependencyError",
     "NewerFormatError",
     "NotPicklableError",
+    "NumberTooLargeError",
     "OutsideError",
     "ResultError",
     "RunFailedError",
@@ -142,6 +144,18 @@ class FencedError(BatchError):
 
 class SerdeError(BatchError, ValueError):
     """Raised when a key or a value cannot be encoded or decoded safely."""
+
+
+class NumberTooLargeError(SerdeError):
+    """Raised when a number, most often a sum, does not fit the type of its field."""
+
+    @classmethod
+    def of(cls, where: str, value: object, limits: str) -> NumberTooLargeError:
+        """Return the error of a value that is beyond the limits of its type."""
+        return cls(
+            f"{where} cannot hold {value}: {limits}. A sum that may grow beyond its type needs a "
+            "wider one: make the field a decimal(38,0), say, before it is added up."
+        )
 
 
 class EmitError(BatchError, ValueError, TypeError):

@@ -12,7 +12,7 @@ from waterspout.errors import StoreError
 from waterspout.state._base import ComparingMap
 from waterspout.state._cache import CachedMap
 from waterspout.state._kinds import OpaqueMap
-from waterspout.state._memory import MemoryMap
+from waterspout.state._memory import MemoryMap, MemoryMapState
 from waterspout.state.sqlite import SQLiteState
 from waterspout.testing import StateConformance
 
@@ -21,6 +21,9 @@ class TestMemoryMap(StateConformance):
     def make_backing(self, kind):
         return MemoryMap()
 
+    def make_recipe(self, kind):
+        return MemoryMapState(kind)
+
 
 class TestSQLiteMap(StateConformance):
     @pytest.fixture(autouse=True)
@@ -28,10 +31,13 @@ class TestSQLiteMap(StateConformance):
         self.path, self.tables, self.states = tmp_path / "states.db", count(), {}
 
     def make_backing(self, kind):
-        return self._made(SQLiteState(self.path, f"state{next(self.tables)}", kind=kind))
+        return self._made(self.make_recipe(kind))
+
+    def make_recipe(self, kind):
+        return SQLiteState(self.path, f"state{next(self.tables)}", kind=kind)
 
     def make_int_backing(self, kind):
-        state = SQLiteState(self.path, f"state{next(self.tables)}", kind=kind)
+        state = self.make_recipe(kind)
         return self._made(state.bind(Schema.parse("word string"), Schema.parse("n bigint")))
 
     def reopen(self, backing):

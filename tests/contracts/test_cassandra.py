@@ -29,6 +29,7 @@ def keyspace(cassandra_server):
 
 class Cassandra(StoreHooks):
     many = 2_000
+    keeps_removed = True
     mode = "lwt"
 
     @pytest.fixture(autouse=True)
@@ -44,12 +45,18 @@ class Cassandra(StoreHooks):
     def make_backing(self, kind):
         # To create a table takes longer than a whole test: those of earlier ones are emptied.
         self.used += 1
-        options = {"keyspace": self.keyspace, "mode": self.mode, "kind": kind}
-        recipe = CassandraState(self.address, table=f"state{self.used}", **options)
+        recipe = self._recipe(f"state{self.used}", kind)
         backing = recipe.backing()
         backing.recipe = recipe
         empty(backing)
         return backing
+
+    def make_recipe(self, kind):
+        return self._recipe(f"typed_{uuid.uuid4().hex[:12]}", kind)
+
+    def _recipe(self, table, kind):
+        options = {"keyspace": self.keyspace, "mode": self.mode, "kind": kind}
+        return CassandraState(self.address, table=table, **options)
 
     def reopen(self, backing):
         other = backing.recipe.backing()

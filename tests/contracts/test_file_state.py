@@ -25,7 +25,10 @@ class TestFileState(StateConformance):
         self.root, self.numbers, self.states = tmp_path, count(), {}
 
     def make_backing(self, kind):
-        return self._made(FileState(self.root / f"state{next(self.numbers)}", kind=kind))
+        return self._made(self.make_recipe(kind))
+
+    def make_recipe(self, kind):
+        return FileState(self.root / f"state{next(self.numbers)}", kind=kind)
 
     def reopen(self, backing):
         return self._made(self.states[id(backing)][0])

@@ -25,15 +25,20 @@ def roomy_server(memcached_server):
 
 
 class Memcached(StoreHooks):
+    keeps_removed = True
+
     @pytest.fixture(autouse=True)
     def _server(self, roomy_server):
         self.addresses = [roomy_server.address]
 
     def make_backing(self, kind):
-        recipe = MemcachedState(self.addresses, f"state{next(NUMBERS)}", kind=kind, timeout_secs=5)
+        recipe = self.make_recipe(kind)
         backing = recipe.backing()
         backing.recipe = recipe
         return backing
+
+    def make_recipe(self, kind):
+        return MemcachedState(self.addresses, f"state{next(NUMBERS)}", kind=kind, timeout_secs=5)
 
     def reopen(self, backing):
         other = backing.recipe.backing()

@@ -41,13 +41,13 @@ class Postgres(StoreHooks):
             connection.execute("CREATE SCHEMA public")
 
     def make_backing(self, kind):
-        return self.opened(self.recipe(kind))
+        return self.opened(self.make_recipe(kind))
 
     def make_int_backing(self, kind):
         keys, values = Schema.parse("word string"), Schema.parse("n bigint")
-        return self.opened(self.recipe(kind).bind(keys, values))
+        return self.opened(self.make_recipe(kind).bind(keys, values))
 
-    def recipe(self, kind):
+    def make_recipe(self, kind):
         return PostgresState(self.dsn, f"state{next(NUMBERS)}", kind=kind, **self.options)
 
     def opened(self, recipe):

@@ -25,14 +25,18 @@ WORDS, NUMBERS = Schema.parse("word string"), Schema.parse("n bigint")
 
 
 class _Redis(StoreHooks):
+    keeps_removed = True
     options: ClassVar[dict[str, Any]] = {}
     url: str
 
     def make_backing(self, kind):
-        return self._made(RedisState(self.url, uuid4().hex, kind=kind, **self.options))
+        return self._made(self.make_recipe(kind))
+
+    def make_recipe(self, kind):
+        return RedisState(self.url, uuid4().hex, kind=kind, **self.options)
 
     def make_int_backing(self, kind):
-        state = RedisState(self.url, uuid4().hex, kind=kind, **self.options)
+        state = self.make_recipe(kind)
         return self._made(state.bind(WORDS, NUMBERS))
 
     def reopen(self, backing):

@@ -127,7 +127,8 @@ KEYS = {
     "boolean": st.booleans(),
     "binary": st.binary(),
     "date": st.dates(),
-    "timestamp": st.datetimes(timezones=st.just(UTC)) | st.datetimes(),
+    "timestamp": st.datetimes(timezones=st.just(UTC)),
+    "timestamp_ntz": st.datetimes(),
     "decimal(38,10)": st.decimals(allow_nan=False, allow_infinity=False, places=10),
     "array<int>": st.lists(st.integers(), max_size=3),
 }

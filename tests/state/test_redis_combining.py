@@ -12,9 +12,7 @@ from hypothesis import strategies as st
 from tests.state.redis_support import WORDS, counting, driver
 from tests.state_support import examples
 from waterspout._schema import Schema
-from waterspout.errors import (
-    StaleBatchError,
-)
+from waterspout.errors import SerdeError, StaleBatchError
 from waterspout.state._base import StateKind
 from waterspout.state._kinds import OpaqueValue
 from waterspout.state._records import encode_record
@@ -41,7 +39,7 @@ def raw(url):
 EDGE = 2**53
 numbers = st.one_of(
     st.integers(-9, 9),
-    st.sampled_from([EDGE - 1, EDGE, EDGE + 1, -EDGE, -EDGE - 1, 1 - EDGE, 2**62, -(2**70)]),
+    st.sampled_from([EDGE - 1, EDGE, EDGE + 1, -EDGE, -EDGE - 1, 1 - EDGE, 2**59, -(2**59)]),
 )
 updates = st.dictionaries(st.sampled_from("abcd"), numbers, min_size=1)
 history = st.lists(st.tuples(st.lists(updates, max_size=2), updates), min_size=1, max_size=5)
@@ -90,17 +88,21 @@ def test_the_other_kinds_combine_as_python_does_too(url, kind, history):
 
 
 @pytest.mark.parametrize("stored", [None, True, 1.0, 2.5, 1e300, EDGE - 1, EDGE, -EDGE, 10**40])
-@pytest.mark.parametrize("amount", [1, -1, EDGE - 1, EDGE, 2**63, 0.5, True])
-def test_numbers_at_the_edge_and_odd_ones_are_exact(url, stored, amount):
+@pytest.mark.parametrize("amount", [1, -1, EDGE - 1, EDGE, 2**62])
+def test_numbers_at_the_edge_are_exact_and_odd_ones_are_refused(url, stored, amount):
     state = counting(url)
     batches = driver(state, combine=Sum())
     state.backing().multi_put([("a",), ("b",)], [OpaqueValue(0, 0, stored), OpaqueValue(0, 0, 1)])
 
+    expected = amount if stored is None else stored + amount
+    if type(expected) is not int or abs(expected) >= 2**63:
+        with pytest.raises(SerdeError, match=r"key \('a',\)"):
+            batches.commit({"a": amount, "b": 1})
+        return
     batches.commit({"a": amount, "b": 1})
 
     (found, b) = batches.values("a", "b")
-    expected = amount if stored is None else stored + amount
-    assert (found, type(found), b) == (expected, type(expected), 2)
+    assert (found, type(found), b) == (expected, int, 2)
 
 
 def test_the_server_writes_the_texts_that_python_would(url, raw):

@@ -6,6 +6,7 @@ from pyspark.errors import PythonException
 
 from waterspout.errors import (
     FailedException,
+    NumberTooLargeError,
     OutsideError,
     UserCodeError,
     WorkerLostError,
@@ -13,8 +14,9 @@ from waterspout.errors import (
 from waterspout.spark.session import SparkRuntime
 from waterspout.spark.tries import FAILED_MARK
 
-__all__ = ["translate"]
+__all__ = ["TOO_LARGE", "translate"]
 
+TOO_LARGE = f"{NumberTooLargeError.__module__}.{NumberTooLargeError.__name__}: "
 _WORKER_DIED = ("Python worker exited unexpectedly", "Python worker failed", "ExecutorLostFailure")
 
 
@@ -24,6 +26,9 @@ def translate(error: BaseException, runtime: SparkRuntime) -> BaseException:
     if FAILED_MARK in text:
         reason = text.split(FAILED_MARK, 1)[1].strip().splitlines()[0]
         return FailedException(reason)
+    if TOO_LARGE in text:
+        reason = text.split(TOO_LARGE, 1)[1].strip().splitlines()[0]
+        return NumberTooLargeError(reason)
     if isinstance(error, PythonException):
         return UserCodeError(_python_part(text))
     if not runtime.is_alive:

@@ -9,6 +9,8 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from waterspout._schema import Schema
+from waterspout.errors import NumberTooLargeError
+from waterspout.spark.failures import TOO_LARGE
 from waterspout.trident.operations.adapters import SqlExpression
 from waterspout.trident.operations.aggregators import Average, Columns, Count, Max, Min, Sum
 from waterspout.trident.operations.coercion import is_expression
@@ -90,9 +92,24 @@ def _sketch(aggregator: CountDistinct, inputs: Schema) -> Column:
     return F.hll_sketch_agg(value, aggregator.lg_k)
 
 
+def _total(fields: Sequence[str]) -> Column:
+    """Return the sum of a field, 0 for nothing; one that is too large fails the batch.
+
+    Whatever the session is set to: `sum` itself would start again from the other end of the
+    numbers where ANSI mode is off.
+    """
+    field = F.col(fields[0])
+    total = F.try_sum(field)
+    limits = "it is beyond 64 bits, or beyond 38 digits of a decimal"
+    error = NumberTooLargeError.of(f"the sum of field {fields[0]!r}", "its total", limits)
+    refusal = F.raise_error(F.lit(f"{TOO_LARGE}{error}"))
+    none = F.count(field) == 0
+    return F.when(none, F.lit(0)).when(total.isNull(), refusal).otherwise(total)
+
+
 def _average(fields: Sequence[str]) -> Column:
     field = F.col(fields[0])
-    total = F.coalesce(F.sum(field), F.lit(0))
+    total = _total(fields)
     return F.struct(total.alias("sum"), F.count(field).alias("count"))
 
 
@@ -108,7 +125,7 @@ def _estimate(sketch: Column) -> Column:
 
 _NATIVE: dict[type, Callable[[Sequence[str]], Column]] = {
     Count: lambda fields: F.count(F.lit(1)),
-    Sum: lambda fields: F.coalesce(F.sum(F.col(fields[0])), F.lit(0)),
+    Sum: _total,
     Min: lambda fields: F.min(F.col(fields[0])),
     Max: lambda fields: F.max(F.col(fields[0])),
     Average: _average,

@@ -103,6 +103,10 @@ class MapState(State, Generic[V]):
     def multi_put(self, keys: Keys, values: Sequence[V | None]) -> None:
         """Set values whatever was there."""
 
+    def multi_remove(self, keys: Keys) -> None:
+        """Leave these keys without a value: None for a reader, and not listed any more."""
+        self.multi_put(keys, [None] * len(keys))
+
 
 class Snapshottable(State, Generic[V]):
     """One value, such as a global count."""

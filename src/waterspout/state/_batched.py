@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from datetime import date, datetime
@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from waterspout import faults
 from waterspout._serde import encode_key
-from waterspout.errors import ConfigError, FencedError, ResultError, StoreError
+from waterspout.errors import ConfigError, FencedError, ResultError, SerdeError, StoreError
 from waterspout.state._base import (
     BackingMap,
     Combiner,
@@ -23,6 +23,7 @@ from waterspout.state._base import (
     StateKind,
     ValueUpdater,
 )
+from waterspout.state._columns import Layout
 from waterspout.state._head import (
     NOTHING,
     Claim,
@@ -120,7 +121,8 @@ class BatchedMap(MapState[V], Generic[V, R]):
 
     Within a batch, each key is read once, all its updates are folded in memory, and it is put
     once, at `commit`. Outside of one (no `begin_commit`, or txid None) an update is applied
-    to the record as it stands.
+    to the record as it stands. `types` are those of keys and values, where a topology has fixed
+    them: what does not fit them is refused here, and so in the same way over every store.
     """
 
     kind: ClassVar[StateKind]
@@ -128,10 +130,18 @@ class BatchedMap(MapState[V], Generic[V, R]):
     joins_late: ClassVar[bool] = False
     """Whether the state may be new to a topology that has committed batches without it."""
 
-    def __init__(self, backing: BackingMap[Any], *, name: str = "the state", partition: int = 0):
+    def __init__(
+        self,
+        backing: BackingMap[Any],
+        *,
+        name: str = "the state",
+        partition: int = 0,
+        types: Layout | None = None,
+    ) -> None:
         self._backing = backing
         self._name = name
         self._partition = partition
+        self._types = types
         self._writer: Writer | None = None
         self._known_as = ""
         self._batch: Claim | None = None
@@ -184,6 +194,7 @@ class BatchedMap(MapState[V], Generic[V, R]):
         if batch is None or not changed:
             return
         keys = [entry.key for entry in changed]
+        self._refuse_misfits((entry.key, entry.value) for entry in changed)
         records = [self._close(e.start, e.value, batch) for e in changed]
         self._pass_point("write.before", batch.attempt)
         stamp, fence = self._stamp(batch), self._backing.fence
@@ -196,6 +207,7 @@ class BatchedMap(MapState[V], Generic[V, R]):
     def multi_get(self, keys: Keys) -> list[V | None]:
         """Return the values as this batch finds them; outside of one, the committed ones."""
         if self._batch is None:
+            self._check_keys(keys)
             head, records = self._judged(lambda: self._backing.uncached.multi_get(keys))
             return [self._read(record, head) for record in records]
         return [entry.value for entry in self._load(keys)]
@@ -213,6 +225,13 @@ class BatchedMap(MapState[V], Generic[V, R]):
 
     def multi_put(self, keys: Keys, values: Sequence[V | None]) -> None:
         self.multi_update(keys, [_Constant(value) for value in values])
+
+    def multi_remove(self, keys: Keys) -> None:
+        """Leave these keys without a value.
+
+        A record without one stays until no replay can want the value back; see `move_head`.
+        """
+        self.multi_put(keys, [None] * len(keys))
 
     def multi_combine(
         self, keys: Keys, values: Sequence[Any], combiner: Combiner, *, want_new: bool
@@ -237,6 +256,8 @@ class BatchedMap(MapState[V], Generic[V, R]):
         self._refuse_after_combine()
         if self._owned is not None:
             self._owned.check(keys)
+        self._check_keys(keys)
+        self._refuse_misfits(zip(keys, values, strict=True))
         self._combined = True
         self._pass_point("write.before", batch.attempt)
         fence.fenced_combine(stamp, keys, values, combiner)
@@ -253,17 +274,42 @@ class BatchedMap(MapState[V], Generic[V, R]):
         names = [encode_key(key) for key in keys]
         missing = {n: k for n, k in zip(names, keys, strict=True) if n not in self._entries}
         if missing:
+            self._check_keys(list(missing.values()))
             records = self._backing.multi_get(list(missing.values()))
             for (name, key), record in zip(missing.items(), records, strict=True):
                 value, writable = self._open(record, self._batch, key)
                 self._entries[name] = _Entry(key, record, value, _own(value), writable)
         return [self._entries[name] for name in names]
 
+    def _check_keys(self, keys: Keys) -> None:
+        if self._types is not None:
+            self._types.check_keys(keys)
+
+    def _refuse_misfits(self, pairs: Iterable[tuple[Key, Any]]) -> None:
+        """Refuse values that are not of the state's types, naming the first key that has one."""
+        if self._types is None:
+            return
+        known = [(key, value) for key, value in pairs if value is not None]
+        try:
+            self._types.check_values([value for _, value in known])
+        except SerdeError:
+            for key, value in known:
+                self._refuse_misfit(key, value)
+            raise
+
+    def _refuse_misfit(self, key: Key, value: Any) -> None:
+        assert self._types is not None
+        try:
+            self._types.check_values([value])
+        except SerdeError as error:
+            raise type(error)(f"{self._name}, key {tuple(key)!r}: {error}") from None
+
     def _refuse_after_combine(self) -> None:
         # The records bear this attempt already: it would take them for a lost one's, or skip.
         assert not self._combined, f"{self._name}: a batch combines once, after all else"
 
     def _update_at_once(self, keys: Keys, updaters: Sequence[ValueUpdater[V]]) -> list[V | None]:
+        self._check_keys(keys)
         names = [encode_key(key) for key in keys]
         todo = dict(zip(names, keys, strict=True))
         values: list[V | None] = [None] * len(names)
@@ -275,6 +321,7 @@ class BatchedMap(MapState[V], Generic[V, R]):
                 if name in todo:
                     records[name] = self._amend(records[name], _Careful(updater))
                     values[i] = self._read(records[name], head)
+            self._refuse_misfits(zip(keys, values, strict=True))
             if fence is None:
                 self._backing.multi_put(distinct, list(records.values()))
                 return values

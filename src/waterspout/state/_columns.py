@@ -8,6 +8,7 @@ the column `_nulls`. Without a schema a key is one column of canonical JSON, and
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
@@ -17,9 +18,9 @@ from typing import Any, ClassVar
 
 from waterspout._schema import Schema
 from waterspout._serde import decode_key, decode_value, encode_key, encode_value, normalize_key
-from waterspout.errors import SerdeError, TopologyError
+from waterspout.errors import NumberTooLargeError, SerdeError, TopologyError
 
-__all__ = ["Codec", "Codecs", "Layout"]
+__all__ = ["Codec", "Codecs", "Layout", "integer_codec", "local_time_to_sql", "moment_to_sql"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,14 @@ class Codec:
         except SerdeError:
             raise
         except (OverflowError, ValueError) as error:
+            if isinstance(error, OverflowError) and isinstance(value, int | float | Decimal):
+                raise NumberTooLargeError.of(f"column {column!r}", value, str(error)) from None
             raise SerdeError(f"column {column!r} cannot hold {value!r}: {error}") from error
+
+    def check(self, values: Sequence[Any], name: str) -> None:
+        """Refuse values that a column of this type cannot hold, whatever the store is."""
+        if object not in self.python:  # else they are refused by their encoding, in every store
+            self.column(values, name)
 
     def to_python(self, stored: Any) -> Any:
         """Return a stored value as it was given."""
@@ -80,10 +88,52 @@ def _float_to_sql(value: float) -> Any:
     return "NaN" if math.isnan(value) else float(value)
 
 
-def _timestamp_to_sql(value: datetime) -> str:
-    if value.tzinfo is not None:
-        value = value.astimezone(UTC)
+def integer_codec(storage: str, bits: int) -> Codec:
+    """Return the codec of whole numbers of so many bits, and no more."""
+    low, high = -(1 << bits - 1), (1 << bits - 1) - 1
+
+    def encode(value: int) -> int:
+        if not low <= value <= high:
+            raise OverflowError(f"{bits} bits go from {low} to {high}")
+        return value
+
+    def fits(column: Sequence[int]) -> bool:
+        return not column or (low <= min(column) and max(column) <= high)
+
+    return Codec(storage, (int,), 0, encode, None, fits)
+
+
+def moment_to_sql(value: datetime) -> str:
+    """Return the text of a timestamp, which is a moment: it has a time zone."""
+    if value.utcoffset() is None:
+        raise ValueError(
+            "a timestamp has a time zone; give it one, value.replace(tzinfo=UTC) or "
+            "value.astimezone(). One without is a timestamp_ntz"
+        )
+    return value.astimezone(UTC).isoformat(sep=" ")
+
+
+def local_time_to_sql(value: datetime) -> str:
+    """Return the text of a timestamp_ntz, which is what a clock on some wall shows."""
+    if value.utcoffset() is not None:
+        raise ValueError("a timestamp_ntz has no time zone; one with it is a timestamp")
     return value.isoformat(sep=" ")
+
+
+def _fitting(codec: Codec, kind: str) -> Codec:
+    """Return the codec of a decimal(p,s), which has no more than p - s digits before the point."""
+    found = re.fullmatch(r"decimal\((\d+)(?:,(\d+))?\)", kind)
+    if found is None:
+        return codec
+    digits, to_sql = int(found[1]) - int(found[2] or 0), codec.encode
+    assert to_sql is not None
+
+    def encode(value: Decimal) -> Any:
+        if value.is_finite() and value and value.adjusted() >= digits:
+            raise OverflowError(f"{kind} has {digits} digits before the point")
+        return to_sql(value)
+
+    return replace(codec, encode=encode)
 
 
 def _decimal_key_to_sql(value: Decimal) -> str:
@@ -92,21 +142,20 @@ def _decimal_key_to_sql(value: Decimal) -> str:
     return format(normal, "f")
 
 
-_INTEGER = Codec("INTEGER", (int,), 0)
 _REAL = Codec("ANY", (float, int), 0.0, _float_to_sql, float)
 _SIMPLE = {
     "string": Codec("TEXT", (str,), ""),
-    "bigint": _INTEGER,
-    "int": _INTEGER,
-    "smallint": _INTEGER,
-    "tinyint": _INTEGER,
+    "bigint": integer_codec("INTEGER", 64),
+    "int": integer_codec("INTEGER", 32),
+    "smallint": integer_codec("INTEGER", 16),
+    "tinyint": integer_codec("INTEGER", 8),
     "double": _REAL,
     "float": _REAL,
     "boolean": Codec("INTEGER", (bool,), 0, int, bool),
     "binary": Codec("BLOB", (bytes, bytearray), b"", bytes),
     "date": Codec("TEXT", (date,), "", date.isoformat, date.fromisoformat),
-    "timestamp": Codec("TEXT", (datetime,), "", _timestamp_to_sql, datetime.fromisoformat),
-    "timestamp_ntz": Codec("TEXT", (datetime,), "", _timestamp_to_sql, datetime.fromisoformat),
+    "timestamp": Codec("TEXT", (datetime,), "", moment_to_sql, datetime.fromisoformat),
+    "timestamp_ntz": Codec("TEXT", (datetime,), "", local_time_to_sql, datetime.fromisoformat),
 }
 _DECIMAL = Codec("TEXT", (Decimal,), "", str, Decimal)
 
@@ -131,9 +180,8 @@ class Codecs:
     def of(self, kind: str | None, *, key: bool = False) -> Codec:
         """Return the codec of a Spark type; None is the type of anything."""
         name = "decimal" if kind is not None and kind.startswith("decimal") else kind or ""
-        if key:
-            return self._keys.get(name, self._key_part)
-        return self._values.get(name, self._value)
+        found = self._keys.get(name, self._key_part) if key else self._values.get(name, self._value)
+        return _fitting(found, kind) if name == "decimal" and kind is not None else found
 
 
 _REAL_KEY = replace(_REAL, python=(float,))
@@ -219,6 +267,32 @@ class Layout:
                 return [*columns, clean]
         rows = [_encode_key(key, codecs, names) for key in keys]
         return list(zip(*rows, strict=True))
+
+    def check_keys(self, keys: Sequence[Sequence[Any]]) -> None:
+        """Refuse keys of another width or of other types: the same in every store."""
+        if self.keys is None:
+            return
+        codecs, names = self.key_codecs, self.key_names
+        if set(map(len, keys)) <= {len(codecs)}:
+            columns = [[key[i] for key in keys] for i in range(len(codecs))]
+            if all(codec.takes(column) for column, codec in zip(columns, codecs, strict=True)):
+                return
+        for key in keys:
+            _encode_key(key, codecs, names)
+
+    def check_values(self, values: Sequence[Any]) -> None:
+        """Refuse values of other types, or beyond their types: the same in every store.
+
+        None of them is None.
+        """
+        names, codecs = self.value_names, self.value_codecs
+        if len(codecs) == 1:
+            codecs[0].check(values, names[0])
+            return
+        for value in values:
+            self._require_parts(value)
+        for i, (codec, name) in enumerate(zip(codecs, names, strict=True)):
+            codec.check([value[i] for value in values], name)
 
     def decode_key(self, columns: Sequence[Any]) -> tuple[Any, ...]:
         """Return the key that stands in these columns (`_nulls` last)."""

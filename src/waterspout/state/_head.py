@@ -23,6 +23,7 @@ __all__ = [
     "Writer",
     "check_stamp",
     "claimed",
+    "goes_on",
     "refuse_other_name",
     "replaces_attempt",
     "settled",
@@ -223,6 +224,16 @@ def replaces_attempt(expected: Head | None, new: Head) -> bool:
         and not new.committed
         and expected.stamp.txid == new.stamp.txid
         and expected.stamp.attempt != new.stamp.attempt
+    )
+
+
+def goes_on(expected: Head | None, new: Head) -> bool:
+    """Whether a move of the head claims a later batch: what the one before did is for good."""
+    return (
+        expected is not None
+        and not new.committed
+        and expected.committed
+        and new.stamp.txid > expected.stamp.txid
     )
 
 

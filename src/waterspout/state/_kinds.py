@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Generic, Self, TypeVar
 from waterspout.errors import StaleBatchError
 from waterspout.state._base import BackingMap, Key, Snapshottable, StateKind, ValueUpdater
 from waterspout.state._batched import BatchedMap
+from waterspout.state._columns import Layout
 from waterspout.state._head import NOTHING, Claim, Head
 
 __all__ = [
@@ -152,10 +153,15 @@ _MAPS: dict[StateKind, type[BatchedMap[Any, Any]]] = {
 
 
 def make_map(
-    kind: StateKind, backing: BackingMap[Any], *, name: str, partition: int = 0
+    kind: StateKind,
+    backing: BackingMap[Any],
+    *,
+    name: str,
+    partition: int = 0,
+    types: Layout | None = None,
 ) -> BatchedMap[Any, Any]:
     """Return the map of this kind over a backing map; `name` is what errors call it."""
-    return _MAPS[kind](backing, name=name, partition=partition)
+    return _MAPS[kind](backing, name=name, partition=partition, types=types)
 
 
 class EachKind:

@@ -9,11 +9,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from waterspout._config import Config
+from waterspout._schema import Schema
 from waterspout._serde import decode_key, encode_key
 from waterspout.errors import FencedError
 from waterspout.state._base import FencedMap, Key, Keys, StateFactory, StateKind
 from waterspout.state._batched import BatchedMap
-from waterspout.state._head import Head, Stamp, check_stamp
+from waterspout.state._columns import Layout
+from waterspout.state._head import Head, Stamp, check_stamp, goes_on
 from waterspout.state._kinds import EachKind, make_map
 
 __all__ = ["MemoryMap", "MemoryMapState"]
@@ -30,6 +32,7 @@ class MemoryMap(FencedMap[V]):
     def __init__(self, name: str = "the memory state") -> None:
         self._name = name
         self._records: dict[str, V] = {}
+        self._removed: set[str] = set()
         self._head: Head | None = None
         self._lock = threading.Lock()
 
@@ -66,6 +69,8 @@ class MemoryMap(FencedMap[V]):
         with self._lock:
             if self._head != expected:
                 raise FencedError(f"{self._name}: the head has moved to {self._head}")
+            if goes_on(expected, new):
+                self._sweep(new)
             self._head = new
 
     def scan(self, shard: int = 0, shards: int = 1) -> Iterator[list[tuple[Key, V]]]:
@@ -80,6 +85,21 @@ class MemoryMap(FencedMap[V]):
         # All are encoded before any is stored, so that one bad key keeps all of them out.
         names = [encode_key(key) for key in keys]
         self._records.update(dict(zip(names, values, strict=True)))
+        self._removed |= {n for n, v in zip(names, values, strict=True) if _is_empty(v)}
+
+    def _sweep(self, head: Head) -> None:
+        """Let go of the records without a value that no attempt can want back."""
+        for name in self._removed:
+            record: Any = self._records.get(name)
+            txid, attempt = getattr(record, "txid", 0), getattr(record, "attempt", 0)
+            # Of a lost attempt, the value before counts.
+            if _is_empty(record) and head.holds(txid, attempt):
+                self._records.pop(name, None)
+        self._removed.clear()
+
+
+def _is_empty(record: Any) -> bool:
+    return getattr(record, "value", record) is None
 
 
 _maps: dict[str, MemoryMap[Any]] = {}
@@ -92,6 +112,7 @@ class MemoryMapState(EachKind, StateFactory):
 
     kind: StateKind = StateKind.OPAQUE
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
+    types: Layout | None = field(default=None, compare=False, repr=False)
 
     driver_only = True
     volatile = True
@@ -99,6 +120,10 @@ class MemoryMapState(EachKind, StateFactory):
     def named(self, name: str) -> MemoryMapState:
         """Return a state that is found again under this name in this process."""
         return replace(self, id=name)
+
+    def bind(self, keys: Schema, values: Schema) -> MemoryMapState:
+        """Take the types, so that what a store with columns refuses is refused here too."""
+        return replace(self, types=Layout(keys, values))
 
     def backing(self) -> MemoryMap[Any]:
         """Return the map behind the state, one for all partitions."""
@@ -112,4 +137,6 @@ class MemoryMapState(EachKind, StateFactory):
         self, conf: Config, partition_index: int, num_partitions: int
     ) -> BatchedMap[Any, Any]:
         name = f"memory state {self.id[:8]}"
-        return make_map(self.kind, self.backing(), name=name, partition=partition_index)
+        return make_map(
+            self.kind, self.backing(), name=name, partition=partition_index, types=self.types
+        )

@@ -8,7 +8,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from waterspout.errors import DamagedStoreError, StaleBatchError, TopologyError
+from waterspout.errors import (
+    DamagedStoreError,
+    NumberTooLargeError,
+    StaleBatchError,
+    TopologyError,
+)
 from waterspout.state._base import Combiner, FencedMap, Key, Keys, Records, StateKind
 from waterspout.state._columns import Layout
 from waterspout.state._head import Head, Stamp
@@ -25,6 +30,7 @@ __all__ = [
 
 HEADS = "_waterspout_heads"
 HEAD_COLUMNS = ", ".join(ROW)
+_REMOVED = ":removed"  # no table has such a name
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
 
 
@@ -41,6 +47,7 @@ class Upsert:
     """What one call writes: columns of keys and of records, or of partial results to combine.
 
     `txids` has the batch of each record, for the refusal of one that is behind its row.
+    `removes` if a record has no value, so that its row is to go with the claim of a later batch.
     """
 
     stamp: Stamp | None
@@ -49,6 +56,7 @@ class Upsert:
     columns: list[Sequence[Any]]
     txids: Sequence[int] | None
     merges: tuple[str | None, ...] | None = None
+    removes: bool = False
 
 
 class TableMap(FencedMap[Any]):
@@ -98,7 +106,9 @@ class TableMap(FencedMap[Any]):
         columns: list[Sequence[Any]] = list(zip(*rows, strict=True))
         plain = self._kind is StateKind.NON_TRANSACTIONAL
         txids = None if plain else [record.txid for record in records]
-        return Upsert(stamp, keys, self._layout.key_columns(keys), columns, txids)
+        removes = None in records if plain else any(record.value is None for record in records)
+        key_columns = self._layout.key_columns(keys)
+        return Upsert(stamp, keys, key_columns, columns, txids, removes=removes)
 
     def _statement(self, rows: Upsert) -> str:
         if rows.merges is None:
@@ -138,6 +148,34 @@ class TableMap(FencedMap[Any]):
         for key, txid, record in zip(rows.keys, rows.txids, stored, strict=True):
             if record is not None and record.txid > txid:
                 raise StaleBatchError(txid, record.txid, tuple(key))
+
+    def _refuse_too_large(self, rows: Upsert, stored: Sequence[Any | None]) -> None:
+        """Raise, naming the key, if a sum of a partial result and what was there is too large.
+
+        For a database that has refused to store it, in words of its own.
+        """
+        assert rows.merges is not None
+        assert rows.stamp is not None
+        wide = len(rows.merges) > 1
+        for key, record, *partials in zip(rows.keys, stored, *rows.columns, strict=True):
+            start = self._statements.start_of(record, rows.stamp.txid)
+            starts = [None] * len(partials) if start is None else start if wide else [start]
+            for i, (merge, old, new) in enumerate(zip(rows.merges, starts, partials, strict=True)):
+                if merge == "sum" and type(old) is int and type(new) is int:
+                    name, codec = self._layout.value_names[i], self._layout.value_codecs[i]
+                    try:
+                        codec.to_sql(old + new, name)
+                    except NumberTooLargeError as error:
+                        text = f"{self._name}, key {tuple(key)!r}: {error}"
+                        raise NumberTooLargeError(text) from None
+
+    @property
+    def _removal_row(self) -> tuple[Any, ...]:
+        """Return a row of the table of heads which says that there are rows to be swept.
+
+        To look for them all the table has to be read: without such a row nobody does.
+        """
+        return (f"{self._table}{_REMOVED}", *self._header.row(None))
 
     def _head_row(self, head: Head | None) -> tuple[Any, ...]:
         """Return the name of the table and then the columns of its head row."""

@@ -33,6 +33,7 @@ class TableStatements(ABC):
     integer: ClassVar[str]
     text: ClassVar[str]
     table_options: ClassVar[str]
+    parameter: ClassVar[str] = "?"
     key_options: ClassVar[Mapping[str, str]] = {}
     """What follows the type of a key column, for each type that needs something."""
 
@@ -85,6 +86,14 @@ class TableStatements(ABC):
         if self._kind is StateKind.TRANSACTIONAL:
             return TransactionalValue(txid, attempt, value)
         return OpaqueValue(txid, attempt, value, decode(columns[n + 2 :]))
+
+    def start_of(self, record: Any | None, txid: int) -> Any:
+        """Return the value that a batch combines into: of its own batch's record, that before."""
+        if self._kind is StateKind.NON_TRANSACTIONAL or record is None:
+            return record
+        if self._kind is StateKind.OPAQUE and record.txid == txid:
+            return record.prev
+        return record.value
 
     @property
     def definition(self) -> list[tuple[str, str, bool]]:
@@ -167,12 +176,27 @@ class TableStatements(ABC):
         """Take back every row of a lost attempt at `txid`."""
         back = [f"{v} = {p}" for v, p in zip(self._values, self._prevs, strict=True)]
         gone = [f"{p} = NULL" for p in self._prevs]
-        empty = " AND ".join(f"{v} IS NULL" for v in self._values)
         return [
             f"UPDATE {self._table} SET {', '.join(back + gone)}, _txid = 0, _attempt = 0 "
             f"WHERE _txid = {txid:d}",
-            f"DELETE FROM {self._table} WHERE _txid = 0 AND {empty}",
+            f"DELETE FROM {self._table} WHERE _txid = 0 AND {self._empty}",
         ]
+
+    def sweep(self, txid: int, heads: str) -> list[str]:
+        """Delete the rows without a value that no attempt at `txid` can want back, if any.
+
+        Bound in each: the name of the row in the table of heads which says that there are some.
+        """
+        older = "" if self._kind is StateKind.NON_TRANSACTIONAL else f" AND _txid < {txid:d}"
+        flagged = f"FROM {heads} WHERE name = {self.parameter}"
+        return [
+            f"DELETE FROM {self._table} WHERE EXISTS (SELECT 1 {flagged}) AND {self._empty}{older}",
+            f"DELETE {flagged}",
+        ]
+
+    @property
+    def _empty(self) -> str:
+        return " AND ".join(f"{v} IS NULL" for v in self._values)
 
     @property
     def _conflict(self) -> str:

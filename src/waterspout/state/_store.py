@@ -65,6 +65,11 @@ class StoreState(EachKind, StateFactory):
         """The columns of keys and values."""
         return Layout(self.keys, self.values)
 
+    @property
+    def _types(self) -> Layout:
+        # Not `columns`, which are the store's own: what a state takes is the same in all stores.
+        return Layout(self.keys, self.values)
+
     def bind(self, keys: Schema, values: Schema) -> Self:
         bound = replace(self, keys=keys, values=values)
         _ = bound.columns  # which refuses fields that cannot be columns
@@ -76,7 +81,9 @@ class StoreState(EachKind, StateFactory):
         backing = self.backing()
         if self.cache:
             backing = CachedMap(backing, cache_at(str(self.location()), self.cache))
-        return make_map(self.kind, backing, name=self.title, partition=partition_index)
+        return make_map(
+            self.kind, backing, name=self.title, partition=partition_index, types=self._types
+        )
 
     def within(self) -> Mapping[str, Any]:
         """Return what names the state within its store (a table, a prefix), no secrets."""

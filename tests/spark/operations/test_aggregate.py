@@ -9,6 +9,10 @@ from decimal import Decimal
 import pytest
 
 from tests.spark.operations.support import ran_once, stream_of
+from tests.trident.support import capture, finish
+from waterspout import Config
+from waterspout.errors import NumberTooLargeError, RunFailedError
+from waterspout.testing import run_in_process
 from waterspout.trident import (
     Aggregator,
     CombinerAggregator,
@@ -171,3 +175,40 @@ def test_sums_keep_their_kind_of_number_and_take_nulls_as_nothing(summed):
     assert [summed[f] for f in "ixd"] == [[(2**40 + 1,)], [(0.75,)], [(Decimal("0.30"),)]]
     assert [summed[f"no {f}"] for f in "ixd"] == [[(0,)], [(0.0,)], [(Decimal("0.00"),)]]
     assert summed.differences == {}
+
+
+class PythonSum(Sum):
+    """The same in Python: a subclass has no form of Spark's own."""
+
+
+@pytest.mark.parametrize(
+    ("aggregator", "ansi"),
+    [(Sum(), "false"), (PythonSum(), "true")],
+    ids=["in the JVM, which would wrap around", "in Python"],
+)
+def test_a_sum_beyond_64_bits_fails_the_batch_whatever_computes_it(
+    spark, tmp_path, aggregator, ansi
+):
+    topology, numbers = stream_of("n bigint", [(2**62,), (2**62,)])
+    capture(numbers.aggregate("n", aggregator, out="total"))
+    before = spark.conf.get("spark.sql.ansi.enabled")
+    spark.conf.set("spark.sql.ansi.enabled", ansi)
+
+    try:
+        with pytest.raises(RunFailedError) as failed:
+            finish(topology, spark, Config(home=str(tmp_path), max_retries=0), timeout=100)
+    finally:
+        spark.conf.set("spark.sql.ansi.enabled", before)
+
+    assert type(failed.value.__cause__) is NumberTooLargeError
+    assert "cannot hold" in str(failed.value.__cause__)
+
+
+@pytest.mark.parametrize("digits", [28, 37])
+def test_a_sum_of_decimals_has_all_its_digits_in_python_as_in_the_jvm(digits):
+    large = Decimal("9" * digits)
+    topology, numbers = stream_of("d decimal(38,0)", [(large,), (Decimal(1),)])
+    total = capture(numbers.aggregate("d", Sum(), out="total"))
+    run_in_process(topology)
+
+    assert total.rows == [(Decimal("1" + "0" * digits),)]

@@ -77,7 +77,8 @@ class FileLog:
     """The records of one folder in this process's memory, and the head they belong to.
 
     Not for use without its `lock`. `records` is always what `_files` hold: texts of records by
-    texts of keys. `mine` is the driver for whom this process moved the head last, `manifest` the
+    texts of keys. `removed` are keys that may be left without a value; None: nobody has looked.
+    `mine` is the driver for whom this process moved the head last, `manifest` the
     head and its files as they were seen last.
     """
 
@@ -85,6 +86,7 @@ class FileLog:
         self.lock = threading.RLock()
         self.pid = os.getpid()
         self.records: dict[str, str] = {}
+        self.removed: set[str] | None = None
         self.mine: Writer | None = None
         self._folder = folder
         self._title = title

@@ -13,6 +13,7 @@ and the deltas. The folder has no more than some `snapshot_every` files.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -29,7 +30,7 @@ from waterspout.errors import (
 )
 from waterspout.state._base import FencedMap, Key, Keys, Records, StateKind
 from waterspout.state._columns import Layout
-from waterspout.state._head import Head, Stamp, check_stamp, replaces_attempt
+from waterspout.state._head import Head, Stamp, check_stamp, goes_on, replaces_attempt
 from waterspout.state._header import StoreHeader
 from waterspout.state._kinds import OpaqueValue
 from waterspout.state._records import RecordTexts, encode_record
@@ -42,6 +43,9 @@ __all__ = ["FileMap", "FileState"]
 
 _CHUNK = 10_000
 _WRITE_TRIES = 100
+
+# The text of a record without a value, of any kind of state.
+_EMPTY = re.compile(r"\[(?:(?P<txid>\d+),\d+,)?null[\],]")
 
 Changes = Mapping[str, str]
 
@@ -122,8 +126,13 @@ class FileMap(FencedMap[Any]):
         def write(log: FileLog, head: Head | None) -> tuple[Head | None, Changes]:
             if head != expected:
                 raise self._header.moved(new, head)
-            undoes = self.undoes_lost_attempts and replaces_attempt(expected, new)
-            return new, self._undo(log.records, new.stamp.txid) if undoes else {}
+            changes: Changes = {}
+            if self.undoes_lost_attempts and replaces_attempt(expected, new):
+                changes = self._undo(log.records, new.stamp.txid)
+            elif goes_on(expected, new):
+                # Those that were removed in this process; all others when a driver starts.
+                changes = self._sweep(log, new.stamp.txid)
+            return new, changes
 
         self._write(write, moves=True)
 
@@ -160,6 +169,15 @@ class FileMap(FencedMap[Any]):
             changes[name] = "" if record.prev is None else encode_record(self._kind, old)
         return changes
 
+    def _sweep(self, log: FileLog, txid: int) -> Changes:
+        """Return what lets go of records without a value that no later attempt can want back."""
+        if log.removed is None:
+            log.removed = {name for name, text in log.records.items() if _EMPTY.match(text)}
+        found = {name: _EMPTY.match(log.records.get(name, "")) for name in log.removed}
+        gone = {name for name, old in found.items() if old and int(old["txid"] or 0) < txid}
+        log.removed = {name for name, old in found.items() if old and name not in gone}
+        return dict.fromkeys(gone, "")
+
     def _record(self, name: str, text: str) -> Any:
         if self._kind is StateKind.OPAQUE:
             try:
@@ -195,6 +213,8 @@ class FileMap(FencedMap[Any]):
                 manifest = self._own(log.load())
                 head = None if manifest is None else manifest.head
                 new, changes = write(log, head)
+                if log.removed is not None:
+                    log.removed |= {name for name, text in changes.items() if _EMPTY.match(text)}
                 if not moves and not changes:
                     return
                 if amends and head is not None and not (self._folder.exclusive or log.is_mine):

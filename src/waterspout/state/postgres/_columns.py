@@ -23,7 +23,14 @@ from typing import Any, ClassVar
 
 from waterspout._serde import decode_value, encode_value, normalize_key
 from waterspout.errors import TopologyError
-from waterspout.state._columns import Codec, Codecs, Layout
+from waterspout.state._columns import (
+    Codec,
+    Codecs,
+    Layout,
+    integer_codec,
+    local_time_to_sql,
+    moment_to_sql,
+)
 
 __all__ = ["PostgresLayout", "array_of"]
 
@@ -53,20 +60,6 @@ def _is_plain_text(column: Sequence[str]) -> bool:
     return _ESCAPE not in text and "\0" not in text and (text.isascii() or not _ODD.search(text))
 
 
-def _integer(storage: str, bits: int) -> Codec:
-    low, high = -(1 << bits - 1), (1 << bits - 1) - 1
-
-    def encode(value: int) -> int:
-        if not low <= value <= high:
-            raise OverflowError(f"{storage} is from {low} to {high}")
-        return value
-
-    def fits(column: Sequence[int]) -> bool:
-        return not column or (low <= min(column) and max(column) <= high)
-
-    return Codec(storage, (int,), 0, encode, None, fits)
-
-
 def _double_to_sql(value: float) -> Any:
     # NaN as text, because then it is equal to itself.
     return "NaN" if value != value else float(value)
@@ -88,18 +81,6 @@ def _has_no_nan(column: Sequence[float]) -> bool:
     return all(value == value for value in column)
 
 
-def _moment_to_sql(value: datetime) -> str:
-    if value.utcoffset() is None:
-        raise ValueError("a timestamp has a time zone; one without is a timestamp_ntz")
-    return value.astimezone(UTC).isoformat(sep=" ")
-
-
-def _local_time_to_sql(value: datetime) -> str:
-    if value.utcoffset() is not None:
-        raise ValueError("a timestamp_ntz has no time zone; one with it is a timestamp")
-    return value.isoformat(sep=" ")
-
-
 def _decimal_to_sql(value: Decimal) -> str:
     exponent = value.as_tuple().exponent
     if isinstance(exponent, int) and exponent < -_FEW_DIGITS:
@@ -117,10 +98,10 @@ def _decimal_key_to_sql(value: Decimal) -> str:
 _TEXT = Codec("text", (str,), "", _text_to_sql, _text_to_python, _is_plain_text)
 _SIMPLE = {
     "string": _TEXT,
-    "bigint": _integer("bigint", 64),
-    "int": _integer("integer", 32),
-    "smallint": _integer("smallint", 16),
-    "tinyint": _integer("smallint", 16),
+    "bigint": integer_codec("bigint", 64),
+    "int": integer_codec("integer", 32),
+    "smallint": integer_codec("smallint", 16),
+    "tinyint": integer_codec("smallint", 8),
     "double": Codec("double precision", (float, int), 0.0, _double_to_sql, None, _has_no_nan),
     "float": Codec("real", (float, int), 0.0, _real_to_sql),
     "boolean": Codec("boolean", (bool,), "f", lambda value: "t" if value else "f"),
@@ -130,11 +111,11 @@ _SIMPLE = {
         "timestamp with time zone",
         (datetime,),
         "1970-01-01 00:00:00+00:00",
-        _moment_to_sql,
+        moment_to_sql,
         lambda moment: moment.astimezone(UTC),
     ),
     "timestamp_ntz": Codec(
-        "timestamp without time zone", (datetime,), "1970-01-01 00:00:00", _local_time_to_sql
+        "timestamp without time zone", (datetime,), "1970-01-01 00:00:00", local_time_to_sql
     ),
 }
 _DECIMAL = Codec("numeric", (Decimal,), "0", _decimal_to_sql)

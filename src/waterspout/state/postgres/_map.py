@@ -28,7 +28,7 @@ from waterspout.errors import (
     WaterspoutError,
 )
 from waterspout.state._base import Key, Keys, Records, StateKind
-from waterspout.state._head import Head, Stamp, check_stamp, replaces_attempt
+from waterspout.state._head import Head, Stamp, check_stamp, goes_on, replaces_attempt
 from waterspout.state._sql import TableMap, Upsert
 from waterspout.state.postgres._columns import array_of
 from waterspout.state.postgres._connections import Connection, PostgresClient, pipelined
@@ -127,6 +127,8 @@ class PostgresMap(TableMap):
             self._run(connection, self._sql.put, _chosen(rows, old))
             if self._run(connection, self._sql.insert_new, _chosen(rows, new)) != len(new):
                 raise _Outrun
+            if rows.removes:
+                connection.execute(self._sql.insert_head, self._removal_row)
             return same
 
         for _ in range(_OUTRUN_MAX):
@@ -149,6 +151,9 @@ class PostgresMap(TableMap):
                 if replaces_attempt(expected, new) and self.undoes_lost_attempts:
                     for statement in self._sql.undo(new.stamp.txid):
                         connection.execute(statement)
+                if goes_on(expected, new):
+                    for statement in self._sql.sweep(new.stamp.txid, self._sql.heads):
+                        connection.execute(statement, self._removal_row[:1])
                 name, *columns = self._head_row(new)
                 connection.execute(self._sql.update_head, [*columns, name])
 
@@ -167,6 +172,8 @@ class PostgresMap(TableMap):
                 # same attempt may write meanwhile.
                 head = self._fetch_head(connection, lock="FOR SHARE" if stamp else "")
                 done = [self._send(connection, statement, chunk) for chunk in _chunks(rows)]
+                if rows.removes:
+                    connection.execute(self._sql.insert_head, self._removal_row)
             found = self._require_made(head.fetchone())
             if stamp is not None:
                 check_stamp(found, stamp, state=self._name)
@@ -176,7 +183,14 @@ class PostgresMap(TableMap):
 
         # A non-transactional value has no batch beside it: added to twice, it counts twice.
         adds = rows.merges is not None and self._kind is StateKind.NON_TRANSACTIONAL
-        self._write(write, repeatable=not adds, stamp=stamp)
+        try:
+            self._write(write, repeatable=not adds, stamp=stamp)
+        except SerdeError as error:
+            if rows.merges is not None and isinstance(
+                error.__cause__, errors.NumericValueOutOfRange
+            ):
+                self._refuse_too_large(rows, self.multi_get(rows.keys))
+            raise
 
     def _fetch_head(self, connection: Connection, lock: str = "") -> psycopg.Cursor[Any]:
         return connection.execute(self._sql.select_head(lock), (self._table,))
@@ -437,6 +451,7 @@ def _chosen(rows: Upsert, numbers: Sequence[int]) -> Upsert:
         [of(column) for column in rows.columns],
         None if rows.txids is None else of(rows.txids),
         rows.merges,
+        rows.removes,
     )
 
 

@@ -23,6 +23,7 @@ class PostgresStatements(TableStatements):
 
     integer = "bigint"
     text = "text"
+    parameter = "%s"
     # Room in each page, so that an update of unindexed columns stays in its page and leaves
     # the index alone: of 8 batches of 50,000 in 100,000 keys, 25 % went to another page
     # without it, and the batches took a fifth longer.
@@ -30,7 +31,7 @@ class PostgresStatements(TableStatements):
     # Compared byte by byte: quicker, and no change of a library's collation can break the index.
     key_options: ClassVar[Mapping[str, str]] = {"text": ' COLLATE "C"'}
     mergeable: ClassVar[Mapping[str, tuple[str, ...]]] = {
-        "sum": (*INTEGERS, "double"),
+        "sum": ("bigint", "double"),
         "min": (*INTEGERS, "date"),
         "max": (*INTEGERS, "date"),
     }

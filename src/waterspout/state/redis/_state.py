@@ -219,7 +219,7 @@ class RedisMap(FencedMap[Any]):
         head = self.read_head()
         check_stamp(head, stamp, state=self._name)
         assert head is not None
-        state = make_map(self._kind, self, name=self._name)
+        state = make_map(self._kind, self, name=self._name, types=self._columns)
         state.enroll(stamp.writer)
         state.begin_commit(stamp.txid, stamp.attempt, head.resolved)
         state.multi_update(keys, [CombinerValueUpdater(combiner, value) for value in values])

@@ -23,7 +23,7 @@ from waterspout._own_files import transaction
 from waterspout.errors import SerdeError, StoreError
 from waterspout.state._base import Key, Keys, Records, StateKind
 from waterspout.state._columns import Layout
-from waterspout.state._head import Head, check_stamp, replaces_attempt
+from waterspout.state._head import Head, check_stamp, goes_on, replaces_attempt
 from waterspout.state._sql import HEAD_COLUMNS, HEADS, TableMap, Upsert, check_name
 from waterspout.state._sql_statements import INTEGERS, TableStatements, quoted
 from waterspout.state._store import StoreState
@@ -35,6 +35,7 @@ _CREATE_HEADS = (
     " kind TEXT NOT NULL, layout TEXT NOT NULL, head TEXT NOT NULL, checksum TEXT NOT NULL)"
     " STRICT, WITHOUT ROWID"
 )
+_STORE_HEAD = f"INSERT OR REPLACE INTO {HEADS} VALUES (?, ?, ?, ?, ?, ?)"
 _BUSY_S = 30.0
 _CACHE_KB = 64 * 1024  # taken only as it is filled
 _CHUNK = 10_000
@@ -49,7 +50,8 @@ class SQLiteStatements(TableStatements):
     text = "TEXT"
     table_options = "STRICT, WITHOUT ROWID"
     mergeable: ClassVar[Mapping[str, tuple[str, ...]]] = {
-        "sum": (*INTEGERS, "double", "float"),
+        # Only 64 bits: of a narrower sum SQLite would not know the limits.
+        "sum": ("bigint", "double", "float"),
         # SQLite orders NaN and text its own way; min and max stay with types without surprises.
         "min": (*INTEGERS, "date"),
         "max": (*INTEGERS, "date"),
@@ -141,6 +143,9 @@ class SQLiteMap(TableMap):
             if replaces_attempt(expected, new) and self.undoes_lost_attempts:
                 for statement in self._sql.undo(new.stamp.txid):
                     db.execute(statement)
+            if goes_on(expected, new):
+                for statement in self._sql.sweep(new.stamp.txid, HEADS):
+                    db.execute(statement, self._removal_row[:1])
             self._store_head(db, new)
 
         self._write(write)
@@ -179,9 +184,17 @@ class SQLiteMap(TableMap):
         if not rows.keys:
             return
         values = zip(*rows.key_columns, *rows.columns, strict=True)
-        done = db.executemany(self._statement(rows), values).rowcount
+        try:
+            done = db.executemany(self._statement(rows), values).rowcount
+        except sqlite3.IntegrityError:
+            # A sum beyond 64 bits is a REAL to SQLite, which its column does not take.
+            if rows.merges is not None:
+                self._refuse_too_large(rows, self._select(db, rows.keys, rows.key_columns))
+            raise
         if done != len(rows.keys):
             self._refuse_newer(rows, self._select(db, rows.keys, rows.key_columns))
+        if rows.removes:
+            db.execute(_STORE_HEAD, self._removal_row)
 
     def _select(
         self, db: sqlite3.Connection, keys: Keys, columns: Sequence[Sequence[Any]]
@@ -209,9 +222,7 @@ class SQLiteMap(TableMap):
         return self._header.from_row(self._read_head_row(db))
 
     def _store_head(self, db: sqlite3.Connection, head: Head | None) -> None:
-        db.execute(
-            f"INSERT OR REPLACE INTO {HEADS} VALUES (?, ?, ?, ?, ?, ?)", self._head_row(head)
-        )
+        db.execute(_STORE_HEAD, self._head_row(head))
 
     def _read_head_row(self, db: sqlite3.Connection) -> tuple[Any, ...] | None:
         if not _exists(db, HEADS):

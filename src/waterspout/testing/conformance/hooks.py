@@ -82,6 +82,9 @@ class StoreHooks:
     odd_keys: Sequence[Key] = ODD_KEYS
     """Keys to try; leave out those that the store is documented to refuse."""
 
+    keeps_removed: bool = False
+    """Whether the record of a key that was removed stays, without a value."""
+
     is_durable: bool = True
     """Whether what was written is still there after the store was closed and opened again."""
 
@@ -95,6 +98,10 @@ class StoreHooks:
 
     def make_int_backing(self, kind: StateKind) -> BackingMap[Any] | None:
         """Return a new store bound to keys `word string` and values `n bigint`, if it can."""
+        return None
+
+    def make_recipe(self, kind: StateKind) -> Any:
+        """Return the recipe of a new state, to be bound to keys and values, if there is one."""
         return None
 
     @pytest.fixture(autouse=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from decimal import Context, Decimal
 from typing import Any, ClassVar
 
 from waterspout._config import Config
@@ -40,9 +41,22 @@ class Count(CombinerAggregator[int]):
         return ["bigint"]
 
 
+# Python alone would round a sum of decimals to 28 digits; a decimal(38, s) has more.
+_EXACT = Context(prec=100)
+
+
+def _added(left: Any, right: Any) -> Any:
+    if type(left) is Decimal or type(right) is Decimal:
+        return _EXACT.add(left, right)
+    return left + right
+
+
 @dataclass(frozen=True)
 class Sum(CombinerAggregator[Any]):
-    """Add up a field; nulls count as nothing."""
+    """Add up a field; nulls count as nothing.
+
+    A sum that does not fit its type (64 bits, 38 digits of a decimal) fails its batch.
+    """
 
     merge: ClassVar[str | None] = "sum"
 
@@ -50,7 +64,7 @@ class Sum(CombinerAggregator[Any]):
         return 0 if tuple[0] is None else tuple[0]
 
     def combine(self, left: Any, right: Any) -> Any:
-        return left + right
+        return _added(left, right)
 
     def zero(self) -> Any:
         return 0
@@ -92,7 +106,7 @@ class Average(CombinerAggregator[dict[str, Any]]):
         return self.zero() if value is None else {"sum": value, "count": 1}
 
     def combine(self, left: dict[str, Any], right: dict[str, Any]) -> dict[str, Any]:
-        return {name: left[name] + right[name] for name in ("sum", "count")}
+        return {name: _added(left[name], right[name]) for name in ("sum", "count")}
 
     def zero(self) -> dict[str, Any]:
         return {"sum": 0, "count": 0}

@@ -213,7 +213,7 @@ def _collect(node: Aggregate, groups: _Groups, *, partial: bool) -> pa.RecordBat
             # Each result of each aggregator with each of the others; the last varies fastest.
             for choice in itertools.product(*made):
                 rows.append((*key, *itertools.chain.from_iterable(choice)))
-    return rows_to_batch(rows, schema, node.title)
+    return rows_to_batch(rows, schema, node.title, combined=True)
 
 
 def _values(batch: pa.RecordBatch, fields: Sequence[str]) -> Sequence[Any]:

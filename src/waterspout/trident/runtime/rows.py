@@ -120,14 +120,20 @@ def as_tuples(batch: pa.RecordBatch | pa.Table, fields: Sequence[str]) -> list[T
     return [TridentTuple(values, index) for values in zip(*columns, strict=True)]
 
 
-def rows_to_batch(rows: Sequence[Sequence[Any]], schema: Schema, where: str) -> pa.RecordBatch:
+def rows_to_batch(
+    rows: Sequence[Sequence[Any]], schema: Schema, where: str, *, combined: bool = False
+) -> pa.RecordBatch:
     """Return emitted rows as a batch; a row of the wrong width or type is an error."""
     # Most rows are tuples and lists, of the right width: told without a loop in Python.
     if not {tuple, list}.issuperset(map(type, rows)) or set(map(len, rows)) - {len(schema)}:
         rows = _fitting(rows, schema, where)
     arrays = [
         make_array(
-            list(map(itemgetter(index), rows)), arrow_type(kind or "?"), field=name, where=where
+            list(map(itemgetter(index), rows)),
+            arrow_type(kind or "?"),
+            field=name,
+            where=where,
+            combined=combined,
         )
         for index, (name, kind) in enumerate(schema)
     ]
