@@ -541,6 +541,8 @@ MUTANTS = (
         "if encode_key(beginning) not in self.keys:",
         "if False:",
         ("tests/trident/test_updater_keys.py",),
+    ),
+    Mutant(
         "states: a value beyond its type is stored",
         "state/_batched.py",
         "self._refuse_misfits((entry.key, entry.value) for entry in changed)",
