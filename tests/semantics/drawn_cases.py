@@ -322,8 +322,7 @@ def without(case: Case, off: frozenset[str]) -> Case:
         schedule = replace(schedule, change=0.0)
     disaster = schedule.disaster
     if disaster is not None:
-        is_list = disaster.what.startswith("list")
-        if ("C4" in off and is_list) or ("C7" in off and not is_list):
+        if "C4" in off and disaster.what.startswith("list"):
             schedule = replace(schedule, disaster=None)
     return Case(tuple(things), schedule)
 

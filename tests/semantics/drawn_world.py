@@ -33,6 +33,8 @@ from waterspout.spouts._base import SpoutKind
 from waterspout.spouts.files import FileSpout
 from waterspout.state import CachedMap, StateFactory, StateKind, ValueUpdater
 from waterspout.state._base import BackingMap, State
+from waterspout.state._batched import BatchedMap
+from waterspout.state._head import Head
 from waterspout.state._kinds import make_map
 from waterspout.state._memory import MemoryMap
 from waterspout.state.files import FileState
@@ -49,6 +51,7 @@ from waterspout.trident import (
     TridentState,
     TridentTopology,
 )
+from waterspout.trident.plan.plan import Plan
 
 NAME = "drawn"
 FIELDS = "k string, g string, id bigint"
@@ -152,6 +155,8 @@ class World:
     static_seen: dict[tuple[int, int], dict[int, str]] = field(default_factory=dict)
     running: tuple[int, int] = (0, 0)
     maps: dict[int, BackingMap[Any]] = field(default_factory=dict)
+    plan: Plan | None = None
+    names: dict[int, str] = field(default_factory=dict)
     now: float = 0.0
 
     def __post_init__(self) -> None:
@@ -242,6 +247,23 @@ class World:
                 return link / name
         return self.folder / name
 
+    def opened(self, i: int) -> BatchedMap[Any, Any]:
+        """Return a state as a reader outside of any batch has it."""
+        assert self.plan is not None
+        spec = self.plan.states[self.names[i]]
+        state = spec.factory.make_state(Config(), 0, spec.partitions)
+        assert isinstance(state, BatchedMap)
+        return state
+
+    def heads(self, place: Place) -> list[Head | None]:
+        """Return the heads of all states that are copied and put back together."""
+        found = []
+        for i, update in self.case.updates.items():
+            if (update.place.store, update.place.number) == (place.store, place.number):
+                with closing(self.opened(i)) as state:
+                    found.append(state.read_head())
+        return found
+
     def list_of_files(self, i: int) -> Path:
         """Return where a spout keeps which files it has read."""
         return self.folder / "home" / f"files-s{i}.db"
@@ -280,14 +302,14 @@ class World:
             below._records, below._head = copy.deepcopy(made[0]), made[1]
 
 
-def build(world: World) -> tuple[TridentTopology, dict[int, str]]:
-    """Return the topology of a world, and the names of its states."""
+def build(world: World) -> TridentTopology:
+    """Return the topology of a world."""
     topology = TridentTopology(NAME)
     made: dict[int, Any] = {}
     for i in range(len(world.case.things)):
         made[i] = _built(world, topology, made, i)
-    names = {i: made[i].name for i in world.case.updates}
-    return topology, names
+    world.names = {i: made[i].name for i in world.case.updates}
+    return topology
 
 
 def _built(world: World, topology: TridentTopology, made: Mapping[int, Any], i: int) -> Any:
