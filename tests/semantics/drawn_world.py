@@ -379,13 +379,8 @@ def _asked(
 
 
 def _updated(stream: Stream, update: Update, factory: StateFactory) -> TridentState:
-    if update.how == "firsts":
-        fields = "k string, n bigint"
-        state = stream.partition_persist(factory, ["k", "g", "id"], Firsts(), out=fields)
-        return state.parallelism_hint(update.partitions)
-    if update.how == "persist":
-        state = stream.partition_persist(factory, ["k", "g", "id"], ById())
-        return state.parallelism_hint(update.partitions)
+    if update.is_persist:
+        return _persisted(stream, update, factory)
     into = stream.group_by(list(update.keys)) if update.keys else stream
     match update.how:
         case "count":
@@ -397,3 +392,13 @@ def _updated(stream: Stream, update: Update, factory: StateFactory) -> TridentSt
         case _:
             state = into.persistent_aggregate(factory, "id", Reduced(), out="ids array<bigint>")
     return state.parallelism_hint(update.partitions)
+
+
+def _persisted(stream: Stream, update: Update, factory: StateFactory) -> TridentState:
+    updater = Firsts() if update.how == "firsts" else ById()
+    updater.keys = "k" if update.declares_keys else None
+    out = "k string, n bigint" if update.how == "firsts" else None
+    if update.hints_stream:
+        stream = stream.shuffle().parallelism_hint(update.partitions)
+    state = stream.partition_persist(factory, ["k", "g", "id"], updater, out=out)
+    return state if update.hints_stream else state.parallelism_hint(update.partitions)
