@@ -315,7 +315,7 @@ class Draw:
         self.things[second] = replace(other, how=one.how, keys=one.keys, kind=one.kind, place=place)
 
 
-OFF = frozenset({"C4", "C7"})
+OFF = frozenset({"C7"})
 """What is known to be wrong, and not drawn until it is mended."""
 
 

@@ -7,9 +7,24 @@ from collections import Counter
 
 import pytest
 
-from tests.semantics.drawn_cases import Ask, NewValues, Source, Static, Step, Update, draw
+from tests.semantics.drawn_cases import (
+    TRANSACTIONAL,
+    Ask,
+    NewValues,
+    Source,
+    Static,
+    Step,
+    Update,
+    draw,
+)
 from tests.semantics.drawn_runs import first_wrong, run
 from tests.soaking import repeated
+from waterspout.spouts._read_files import Tally
+from waterspout.state import _head
+from waterspout.trident import _topology
+from waterspout.trident.plan import verdicts
+from waterspout.trident.plan.nodes import Query
+from waterspout.trident.plan.nodes import Update as PlannedUpdate
 
 
 @pytest.fixture(autouse=True)
@@ -64,3 +79,69 @@ def _traits(things):
                 yield f"{partitions} partitions"
             case NewValues():
                 yield "new values"
+
+
+def _ask_blindly(monkeypatch):
+    monkeypatch.setattr(verdicts, "_why_an_answer_is_wrong", lambda plan, query: None)
+
+
+def _trust_static_states(monkeypatch):
+    found = verdicts._why_it_varies
+
+    def why(plan, node):
+        return None if isinstance(node, Query) else found(plan, node)
+
+    monkeypatch.setattr(verdicts, "_why_it_varies", why)
+
+
+def _deal_by_all_fields(monkeypatch):
+    monkeypatch.setattr(PlannedUpdate, "keys", property(lambda self: None))
+
+
+def _spread_without_keys(monkeypatch):
+    monkeypatch.setattr(_topology, "why_in_one", lambda update, kind: None)
+
+
+def _trust_lists_of_files(monkeypatch):
+    monkeypatch.setattr(Tally, "__eq__", lambda self, other: True)
+
+
+def _let_states_share_a_table(monkeypatch):
+    monkeypatch.setattr(_head, "refuse_other_name", lambda head, name, state: None)
+
+
+def _asks_a_transactional_state(case):
+    asked = [case.things[t.state] for t in case.things if isinstance(t, Ask)]
+    return any(isinstance(t, Update) and t.kind == TRANSACTIONAL for t in asked)
+
+
+def _has_static_states_that_change(case):
+    return case.schedule.change > 0 and any(isinstance(t, Static) for t in case.things)
+
+
+def _spreads_an_updater(case):
+    return any(update.is_persist and update.partitions > 1 for update in case.updates.values())
+
+
+def _loses_a_list(case):
+    return case.schedule.disaster is not None and "list" in case.schedule.disaster.what
+
+
+@pytest.mark.parametrize(
+    ("take_out", "concerned"),
+    [
+        pytest.param(_ask_blindly, _asks_a_transactional_state, id="C1"),
+        pytest.param(_trust_static_states, _has_static_states_that_change, id="C2"),
+        pytest.param(_deal_by_all_fields, _spreads_an_updater, id="C3-declared"),
+        pytest.param(_spread_without_keys, _spreads_an_updater, id="C3-undeclared"),
+        pytest.param(_trust_lists_of_files, _loses_a_list, id="C4"),
+        pytest.param(_let_states_share_a_table, lambda case: case.shares_a_store, id="C5"),
+    ],
+)
+def test_what_was_wrong_once_is_found_when_its_fix_is_taken_out(monkeypatch, take_out, concerned):
+    take_out(monkeypatch)
+
+    cases = filter(concerned, map(draw, range(500)))
+    found = next((outcome for outcome in map(run, cases) if outcome.wrong), None)
+
+    assert found is not None
