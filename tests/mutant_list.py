@@ -26,6 +26,7 @@ FOREACH_BATCH = "state/_foreach_batch.py"
 LEASE = "coordination/lease.py"
 FILES = "spouts/files.py"
 VERDICTS = "trident/plan/verdicts.py"
+DRAWN = ("tests/semantics/test_drawn_topologies.py",)
 
 MUTANTS = (
     Mutant(
@@ -368,6 +369,41 @@ MUTANTS = (
         "if bad > self._max_bad_ratio * seen[node]:",
         "if bad > self._max_bad_ratio * seen[node] + 1:",
         ("tests/trident/test_isolation.py", "tests/trident/test_isolation_store.py"),
+    ),
+    Mutant(
+        "drawn topologies: C1, a query of a transactional state that is updated here is exact",
+        VERDICTS,
+        "        return _why_an_answer_is_wrong(plan, node)\n",
+        "        return None\n",
+        DRAWN,
+    ),
+    Mutant(
+        "drawn topologies: C2, a static state never changes",
+        VERDICTS,
+        "if isinstance(node, Query) and plan.states[node.state].static:",
+        "if False:",
+        DRAWN,
+    ),
+    Mutant(
+        "drawn topologies: C3, rows of an updater are dealt by all fields",
+        "testing/_engine.py",
+        "    keys = node.keys\n",
+        "    keys = None if hasattr(node.updating, 'by_partition') else node.keys\n",
+        DRAWN,
+    ),
+    Mutant(
+        "drawn topologies: C4, a list of files that does not go with the ledger is used",
+        "spouts/files.py",
+        "if wanted is not None and found != wanted:",
+        "if False:",
+        DRAWN,
+    ),
+    Mutant(
+        "drawn topologies: C5, a state of another name is not refused",
+        HEAD,
+        "if head.name and name and head.name != name:",
+        "if False:",
+        DRAWN,
     ),
     Mutant(
         "windows: a window that ends now is not due",
