@@ -30,6 +30,48 @@ DRAWN = ("tests/semantics/test_drawn_topologies.py",)
 
 MUTANTS = (
     Mutant(
+        "security: files are as open as the umask lets them be",
+        "_own_files.py",
+        "        handle = os.open(name, flags | os.O_CREAT | os.O_EXCL, 0o600)",
+        "        return os.open(name, flags | os.O_CREAT | os.O_EXCL, 0o666)",
+        ("tests/test_own_files.py",),
+    ),
+    Mutant(
+        "security: a new SQLite state is as open as the umask lets it be",
+        "state/sqlite/_state.py",
+        "make_private(self._path, follow=True)",
+        "pass",
+        ("tests/test_own_files.py",),
+    ),
+    Mutant(
+        "security: folders above a home are as open as the umask lets them be",
+        "_own_files.py",
+        "            os.chmod(level, 0o700)",
+        "            pass",
+        ("tests/test_own_files.py",),
+    ),
+    Mutant(
+        "security: a file of our own is opened behind a link",
+        "_own_files.py",
+        "            refuse_link(self._path)",
+        "            pass",
+        ("tests/test_own_files.py",),
+    ),
+    Mutant(
+        "security: a password behind a / is taken for the path of its URL",
+        "_addresses.py",
+        'return None if ":" in place and "@" in rest else',
+        "return",
+        ("tests/test_addresses.py",),
+    ),
+    Mutant(
+        "security: what a client says is chained, whatever it says",
+        "_addresses.py",
+        "            if any(self._without(text) != text for text in (str(one), repr(one))):",
+        "            if False:",
+        ("tests/test_addresses.py",),
+    ),
+    Mutant(
         "coordinator: an attempt id is used again",
         COORDINATOR,
         "self._attempts.get(txid, -1) + 1)",
@@ -535,20 +577,6 @@ MUTANTS = (
         "        check_plan(self.plan, conf)\n",
         "",
         ("tests/testing/test_engine.py",),
-    ),
-    Mutant(
-        "security: a password behind a / is taken for the path of its URL",
-        "_addresses.py",
-        'return None if ":" in place and "@" in rest else',
-        "return",
-        ("tests/test_addresses.py",),
-    ),
-    Mutant(
-        "security: what a client says is chained, whatever it says",
-        "_addresses.py",
-        "            if any(self._without(text) != text for text in (str(one), repr(one))):",
-        "            if False:",
-        ("tests/test_addresses.py",),
     ),
     Mutant(
         "keys of a map: rows of an updater are dealt by all fields",

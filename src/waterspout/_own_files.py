@@ -1,7 +1,10 @@
 """Small SQLite files of waterspout's own, each for one purpose; or the same in memory.
 
 Opened when it is first needed, made when it is first written, for this user alone. Known by its
-application id; a file of something else, or of a later format, is refused.
+application id; a file of something else, or of a later format, is refused, and so is a link.
+
+Whatever waterspout makes on a disk, it makes here: files with mode 0600, folders with 0700,
+whatever the umask. What is there already keeps its mode: its owner may have opened it to others.
 """
 
 from __future__ import annotations
@@ -10,14 +13,23 @@ import os
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 from waterspout.errors import DamagedStoreError, ForeignStoreError, NewerFormatError, StoreError
 
-__all__ = ["FileKind", "OwnFile", "check_kind", "make_private", "transaction"]
+__all__ = [
+    "FileKind",
+    "OwnFile",
+    "check_kind",
+    "make_private",
+    "open_private",
+    "private_folder",
+    "refuse_link",
+    "transaction",
+]
 
 T = TypeVar("T")
 
@@ -105,7 +117,9 @@ class OwnFile:
         if self._path is None:
             where, uri = ":memory:", False
         else:
+            refuse_link(self._path)
             if create:
+                private_folder(self._path.parent)
                 make_private(self._path)
             where, uri = f"{self._path.absolute().as_uri()}?mode={'rwc' if create else 'rw'}", True
         db = sqlite3.connect(
@@ -136,7 +150,7 @@ class OwnFile:
     def _errors(self) -> Iterator[None]:
         try:
             yield
-        except sqlite3.OperationalError as error:
+        except (sqlite3.OperationalError, OSError) as error:
             raise StoreError(f"the {self._kind.holds} in {self._path}: {error}") from error
         except sqlite3.DatabaseError as error:
             what, remedy = f"the {self._kind.holds} in {self._path}: {error}", self._kind.remedy
@@ -166,7 +180,41 @@ def check_kind(db: sqlite3.Connection, kind: FileKind, path: Path | None, remedy
         raise NewerFormatError(str(path), version, kind.format)
 
 
-def make_private(path: Path) -> None:
-    """Make an empty file for this user alone, as all else that a topology keeps."""
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600))
+def refuse_link(path: Path) -> None:
+    """Refuse a file or folder of our own that is a link: who made it may have meant another."""
+    if path.is_symlink():
+        raise ForeignStoreError(
+            f"{path} is a symbolic link, and a store is never looked for behind one; move "
+            "what it points to here, or set WATERSPOUT_HOME."
+        )
+
+
+def private_folder(path: Path) -> None:
+    """Make a folder, and those above it that are missing, for this user alone."""
+    missing = [level for level in (path, *path.parents) if not level.exists()]
+    for level in reversed(missing):
+        with suppress(FileExistsError):  # somebody was faster, and it is theirs
+            os.mkdir(level, 0o700)
+            os.chmod(level, 0o700)  # of which the umask may have taken something
+
+
+def make_private(path: Path, *, follow: bool = False) -> None:
+    """Make an empty file for this user alone, unless there is a file."""
+    os.close(open_private(path, os.O_WRONLY, follow=follow))
+
+
+def open_private(path: str | Path, flags: int, *, follow: bool = False) -> int:
+    """Open a file, made for this user alone where there is none, and return its descriptor.
+
+    A link is followed only where the user has named the file.
+    """
+    name = os.path.realpath(path) if follow else path
+    flags |= os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        handle = os.open(name, flags | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        if flags & os.O_EXCL:
+            raise
+        return os.open(name, flags & ~os.O_EXCL)
+    os.fchmod(handle, 0o600)  # of which the umask may have taken something
+    return handle

@@ -18,6 +18,7 @@ from typing import Annotated, Any
 
 import typer
 
+from waterspout._own_files import private_folder
 from waterspout.cli.demo_source import count_words, write_sentences
 from waterspout.cli.failures import FAILED
 from waterspout.cli.screen import Screen
@@ -100,7 +101,7 @@ def _workspace(given: Path | None, *, keep: bool) -> Iterator[Path]:
                 f"--folder {given} is not an empty folder, and the demo begins with nothing; "
                 "name a new one"
             )
-        given.mkdir(parents=True, exist_ok=True)
+        private_folder(given)
         yield given.absolute()
         return
     folder = Path(tempfile.mkdtemp(prefix="waterspout-demo-"))
@@ -189,7 +190,7 @@ class _Demo:
     ) -> Iterator[subprocess.Popen[bytes]]:
         """Start `waterspout run`, in a session of its own so that it can be ended with its JVM."""
         temporary = self._folder / "tmp"
-        temporary.mkdir(exist_ok=True)
+        private_folder(temporary)
         own = {
             "WATERSPOUT_HOME": str(self._folder / "home"),
             "TMPDIR": str(temporary),

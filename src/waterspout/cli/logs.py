@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from waterspout._own_files import make_private, private_folder
 from waterspout.cli.failures import one_line
 from waterspout.cli.screen import Screen, Throttle
 
@@ -18,7 +19,8 @@ _FORMAT = "%(asctime)s.%(msecs)03d %(levelname)s %(name)s: %(message)s"
 @contextmanager
 def logging_to(file: Path, screen: Screen) -> Iterator[None]:
     """Send what is logged to a file, beside what Spark writes there."""
-    file.parent.mkdir(parents=True, exist_ok=True)
+    private_folder(file.parent)
+    make_private(file, follow=True)
     to_file = logging.FileHandler(file, encoding="utf-8", delay=True)
     to_file.setFormatter(logging.Formatter(_FORMAT, "%H:%M:%S"))
     to_screen = _ScreenHandler(screen)

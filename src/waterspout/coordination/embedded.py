@@ -17,7 +17,14 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
-from waterspout._own_files import FileKind, check_kind, transaction
+from waterspout._own_files import (
+    FileKind,
+    check_kind,
+    open_private,
+    private_folder,
+    refuse_link,
+    transaction,
+)
 from waterspout._schema import check_topology_id
 from waterspout._serde import checksum
 from waterspout.coordination.lease import Lease, Process, boot_clock, may_take_over, this_process
@@ -242,7 +249,7 @@ class EmbeddedStore(CoordinationStore):
         # Not named after the pid: two containers may share the folder, and each has its own 7.
         draft = self.folder / f".{_FILE}.{uuid.uuid4().hex}"
         try:
-            os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600))
+            os.close(open_private(draft, os.O_WRONLY | os.O_EXCL))
             self._fill(draft, fingerprint)
             # Unlike rename, this never replaces the store of a driver that was faster.
             os.link(draft, self._path)
@@ -262,11 +269,7 @@ class EmbeddedStore(CoordinationStore):
 
     def _refuse_links(self) -> None:
         for path in (self.folder, self._path):
-            if path.is_symlink():
-                raise ForeignStoreError(
-                    f"{path} is a symbolic link, and a store is never looked for behind one; move "
-                    "what it points to here, or set WATERSPOUT_HOME."
-                )
+            refuse_link(path)
 
     def _open(self) -> sqlite3.Connection:
         if self._held is not None and self._held != _identity(self._path):
@@ -375,7 +378,7 @@ def _make_folder(folder: Path) -> None:
     """Make the folder and the home it is in for this user alone, to survive a power cut."""
     for path in (folder.parent, folder):
         if not path.exists():
-            path.mkdir(parents=True, exist_ok=True, mode=0o700)
+            private_folder(path)
             _sync_folder(path.parent)
 
 

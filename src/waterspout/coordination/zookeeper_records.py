@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from waterspout._own_files import open_private, private_folder
 from waterspout._serde import MAX_SIZE, checksum
 from waterspout.coordination.lease import Process
 from waterspout.errors import (
@@ -167,11 +168,10 @@ class Home:
     def note(self, lease: str) -> None:
         """Make the folder, and note a lease before it is taken."""
         try:
-            for path in (self.folder.parent, self.folder):
-                path.mkdir(parents=True, exist_ok=True, mode=0o700)
+            private_folder(self.folder)
             # Appended, because a rival with this folder may do the same just now; with a line
             # break in front, because one before us may have died in the middle.
-            handle = os.open(self._path, os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o600)
+            handle = open_private(self._path, os.O_APPEND | os.O_WRONLY)
             with open(handle, "a", encoding="ascii") as file:
                 file.write(f"\n{lease}\n")
                 file.flush()
@@ -184,8 +184,10 @@ class Home:
         try:
             if self._path.stat().st_size > _NOTES_BYTES_MAX:
                 draft = self.folder / f".zookeeper-leases.{lease}"
-                draft.write_text(f"{lease}\n", "ascii")
-                draft.chmod(0o600)
+                with open(
+                    open_private(draft, os.O_WRONLY | os.O_TRUNC), "w", encoding="ascii"
+                ) as to:
+                    to.write(f"{lease}\n")
                 draft.replace(self._path)
         except OSError as error:
             raise self._unusable(error) from error

@@ -18,6 +18,7 @@ from typing import Any
 from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 
+from waterspout._own_files import open_private, private_folder
 from waterspout.errors import JavaError, MissingDependencyError, OutsideError
 from waterspout.spark.java import require_java
 
@@ -94,9 +95,11 @@ def _start(settings: Mapping[str, str], log_file: Path | None) -> SparkSession:
     require_java()
     scratch = Path(tempfile.mkdtemp(prefix="waterspout-"))
     path = log_file or scratch / "spark.log"
-    path.parent.mkdir(parents=True, exist_ok=True)
+    private_folder(path.parent)
     if log_file is not None:
         atexit.register(shutil.rmtree, scratch, ignore_errors=True)
+    # Nobody else can make a folder of that name before Spark does, or put a link there.
+    settings = {"spark.sql.warehouse.dir": str(scratch / "warehouse"), **settings}
     log_settings = scratch / "log4j2.properties"
     log_settings.write_text(_LOG4J.format(path=path))
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -127,7 +130,6 @@ def _embedded() -> dict[str, str]:
         # A batch of one small file is still read by all cores; not 0, on which Spark stumbles
         # where a batch has fewer bytes than there are slots.
         "spark.sql.files.openCostInBytes": "16384",
-        "spark.sql.warehouse.dir": str(Path(tempfile.gettempdir()) / "waterspout-warehouse"),
     }
 
 
@@ -137,7 +139,7 @@ def _output_to(path: Path) -> Iterator[None]:
     sys.stdout.flush()
     sys.stderr.flush()
     saved = [os.dup(1), os.dup(2)]
-    target = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    target = open_private(path, os.O_WRONLY | os.O_APPEND, follow=True)
     try:
         os.dup2(target, 1)
         os.dup2(target, 2)

@@ -17,6 +17,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from waterspout._addresses import Secrets, check_url, resolved, shown
+from waterspout._own_files import open_private, private_folder
 from waterspout.errors import StoreError
 
 __all__ = ["ArrowFolder", "Folder", "LocalFolder", "local_path", "open_folder"]
@@ -112,7 +113,7 @@ class LocalFolder(Folder):
             missing = missing.parent
         if os.path.isdir(self._path):
             return
-        os.makedirs(self._path, exist_ok=True)
+        private_folder(Path(self._path))
         for level in Path(self._path).parents:
             _sync_folder(str(level))
             if level == missing:
@@ -122,7 +123,8 @@ class LocalFolder(Folder):
         return os.path.join(self._path, name)
 
     def _write(self, name: str, chunks: Iterable[bytes]) -> None:
-        with open(self._at(name), "xb", buffering=0) as file:
+        handle = open_private(self._at(name), os.O_WRONLY | os.O_EXCL)
+        with open(handle, "wb", buffering=0) as file:
             for chunk in chunks:
                 rest = memoryview(chunk)
                 while rest:

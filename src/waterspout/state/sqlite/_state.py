@@ -14,12 +14,12 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from waterspout._own_files import transaction
+from waterspout._own_files import make_private, transaction
 from waterspout.errors import SerdeError, StoreError
 from waterspout.state._base import Key, Keys, Records, StateKind
 from waterspout.state._columns import Layout
@@ -252,6 +252,9 @@ class SQLiteMap(TableMap):
         if self._db is None:
             if not create and not self._path.exists():
                 return None
+            if create:
+                with suppress(OSError):  # SQLite says it better
+                    make_private(self._path, follow=True)
             self._db = sqlite3.connect(
                 self._path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False
             )
