@@ -30,6 +30,20 @@ DRAWN = ("tests/semantics/test_drawn_topologies.py",)
 
 MUTANTS = (
     Mutant(
+        "security: a Connect server that is not there is waited for as Spark likes",
+        "spark/connect.py",
+        "            _await_answer(address, timeout_secs)",
+        "            _builder(address)",
+        ("tests/spark/test_connect_address.py",),
+    ),
+    Mutant(
+        "security: the options of a Connect address are shown",
+        "_addresses.py",
+        'path = re.split(r"[?#;]", rest, maxsplit=1)[0].rstrip("/")',
+        "path = rest",
+        ("tests/spark/test_connect_address.py",),
+    ),
+    Mutant(
         "security: files are as open as the umask lets them be",
         "_own_files.py",
         "        handle = os.open(name, flags | os.O_CREAT | os.O_EXCL, 0o600)",

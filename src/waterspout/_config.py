@@ -247,6 +247,11 @@ class Config:
         "Most rows brought to the driver for a commit; above it the commit runs in tasks.",
         unit="rows",
     )
+    connect_timeout_secs: float = _option(
+        10.0,
+        _DURATION,
+        "Time within which Spark Connect or ZooKeeper must answer when a run starts.",
+    )
     zookeeper_servers: tuple[str, ...] | None = _option(
         None,
         _NAMES,

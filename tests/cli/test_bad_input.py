@@ -300,3 +300,16 @@ def claim_state(place: Path, owner: str, txid: int) -> None:
         state.settle(txid - 1, 0)
     state.claim(Claim(TransactionAttempt(txid, 0), None if txid == 1 else 0))
     state.close()
+
+
+def test_a_connect_server_that_is_not_there_is_named_without_the_token(cli, write, place):
+    address = "sc://127.0.0.1:1/;token=hunter2"
+
+    outcome = cli(
+        "run", write(WORD_COUNT), "--remote", address, "-c", "connect_timeout_secs=0.5",
+        "--log-file", "run.log",
+    )  # fmt: skip
+
+    assert outcome.code != 0
+    assert "no Spark Connect server answers at sc://127.0.0.1:1 within 0.5 s" in outcome.err
+    assert "hunter2" not in f"{outcome}{(place / 'run.log').read_text()}"

@@ -6,6 +6,7 @@ import json
 import os
 import sqlite3
 import sys
+import traceback
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -13,6 +14,8 @@ from pyspark.sql import SparkSession
 from tests.spark.core_components import Count as CountBolt
 from tests.spark.core_components import Split, counted
 from waterspout import Config, FailedException, TopologyBuilder, submit
+from waterspout.errors import OutsideError
+from waterspout.spark.connect import connect_session
 from waterspout.state.sqlite import SQLiteState
 from waterspout.testing import FeederSpout, FixedBatchSpout
 from waterspout.transactional import (
@@ -138,6 +141,18 @@ def count_by_batches(spark, folder: Path) -> dict[str, int]:
     return found
 
 
+def reach(spark) -> list[str]:
+    """Say what becomes of connecting to the server with its token, and with another."""
+    place = spark._client._builder.endpoint
+    other = connect_session(f"sc://{place}/;token=${{SPARK_CONNECT_AUTHENTICATE_TOKEN}}", 20)
+    said = [str(other.range(3).count())]
+    try:
+        connect_session(f"sc://{place}/;token=hunter2", 20)
+    except OutsideError as error:
+        said.append("".join(traceback.format_exception(error)).splitlines()[-1])
+    return said
+
+
 def main() -> None:
     folder = Path(sys.argv[1])
     os.environ["PYSPARK_PYTHON"] = sys.executable
@@ -149,6 +164,7 @@ def main() -> None:
     found = {mode: count(spark, folder, mode) for mode in ("driver", "tasks")}
     found["bolts"] = count_by_bolts(spark, folder)
     found["batches"] = count_by_batches(spark, folder)
+    found["addresses"] = reach(spark)
     (folder / "result.json").write_text(json.dumps(found))
     spark.stop()
 

@@ -40,4 +40,8 @@ def test_word_counts_over_spark_connect_are_exact(tmp_path):
 
     assert process.returncode == 0, (tmp_path / "child.log").read_text()[-3000:]
     found = json.loads((tmp_path / "result.json").read_text())
+    rows, refused = found.pop("addresses")
+    assert rows == "3"
+    assert "does not let us in (UNAUTHENTICATED). See that the token" in refused
+    assert "hunter2" not in refused
     assert found == {"driver": COUNTS, "tasks": COUNTS, "bolts": COUNTS, "batches": COUNTS}

@@ -34,7 +34,11 @@ def run(
         str | None, typer.Option(help="A Spark master, such as local[4] or spark://host:7077.")
     ] = None,
     remote: Annotated[
-        str | None, typer.Option(help="A Spark Connect server, such as sc://host:15002.")
+        str | None,
+        typer.Option(
+            help="A Spark Connect server, such as 'sc://host:15002/;token=${TOKEN}'; ${NAME} is "
+            "taken from the environment."
+        ),
     ] = None,
     until_idle: Annotated[
         bool, typer.Option("--until-idle", help="End when the sources have nothing more.")
@@ -62,7 +66,12 @@ def run(
         session = None
         try:
             try:
-                session = open_session(log, master=master, remote=remote)
+                session = open_session(
+                    log,
+                    master=master,
+                    remote=remote,
+                    connect_timeout_secs=conf.connect_timeout_secs,
+                )
                 running = submit(topology, session, conf)
             except KeyboardInterrupt:
                 screen.say(f"{topology.name}: stopped before it began")

@@ -38,6 +38,7 @@ def coordination_store(name: str, conf: Config, folder: Path | None = None) -> C
         root=conf.zookeeper_root,
         auth=f"${{{ZOOKEEPER_AUTH}}}" if ZOOKEEPER_AUTH in os.environ else None,
         session_s=conf.lease_secs,
+        connect_s=conf.connect_timeout_secs,
         folder=folder,
     )
 

@@ -19,7 +19,8 @@ from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 
 from waterspout._own_files import open_private, private_folder
-from waterspout.errors import JavaError, MissingDependencyError, OutsideError
+from waterspout.errors import JavaError, OutsideError
+from waterspout.spark.connect import connect_session
 from waterspout.spark.java import require_java
 
 __all__ = ["embedded_session", "open_session", "ship_by_value"]
@@ -65,22 +66,23 @@ def embedded_session(
 
 
 def open_session(
-    log_file: Path, *, master: str | None = None, remote: str | None = None
+    log_file: Path,
+    *,
+    master: str | None = None,
+    remote: str | None = None,
+    connect_timeout_secs: float = 10.0,
 ) -> SparkSession:
     """Start or reach a Spark; without a master or remote address, the embedded one."""
-    if remote is None and (master is None or master.startswith("local")):
+    if remote is not None:
+        return connect_session(remote, connect_timeout_secs)
+    if master is None or master.startswith("local"):
         return embedded_session(log_file, {} if master is None else {"spark.master": master})
     try:
-        if remote is not None:
-            session: SparkSession = SparkSession.builder.remote(remote).getOrCreate()
-            return session
         return _start({"spark.master": str(master)}, log_file)
-    except ImportError as error:
-        raise MissingDependencyError("Spark Connect's client", "connect") from error
     except Exception as error:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
         raise OutsideError(
-            f"Spark at {remote or master} cannot be used: {reason}. Check the address and that "
+            f"Spark at {master} cannot be used: {reason}. Check the address and that "
             f"the server runs; the log is {log_file}."
         ) from error
 
