@@ -291,7 +291,7 @@ MUTANTS = (
     ),
     Mutant(
         "fence of comparing stores: a lost comparison counts as written",
-        "state/_base.py",
+        "state/_comparing.py",
         "if repr(record) != repr(value):",
         "if False:",
         ("tests/contracts/test_backing_map.py", "tests/contracts/test_memcached.py"),
@@ -579,6 +579,48 @@ MUTANTS = (
         ("tests/spouts/test_read_files.py",),
     ),
     Mutant(
+        "risks: a store of one's own without a fence is exact",
+        "state/_base.py",
+        "return None if self.fenced else UNFENCED",
+        "return None",
+        ("tests/semantics/test_fences.py",),
+    ),
+    Mutant(
+        "risks: what a store says when asked is not heard",
+        "coordination/preflight.py",
+        "replace(spec, asked=spec.factory.ask_risk())",
+        "spec",
+        ("tests/semantics/test_fences.py",),
+    ),
+    Mutant(
+        "risks: a recipe that boasts of a fence is believed",
+        "trident/runtime/states.py",
+        "if spec.factory.fenced and not state.is_fenced:",
+        "if False:",
+        ("tests/semantics/test_fences.py",),
+    ),
+    Mutant(
+        "risks: a Redis that evicts keys is exact",
+        "state/redis/_state.py",
+        'if policy.startswith("allkeys-") or (self._expires and policy != "noeviction"):',
+        "if False:",
+        ("tests/state/test_redis.py",),
+    ),
+    Mutant(
+        "risks: a memcached that evicts keys is exact",
+        "state/memcached/_wire.py",
+        'get(b"evictions") != b"off"',
+        'get(b"evictions") == b"always"',
+        ("tests/state/test_memcached.py",),
+    ),
+    Mutant(
+        "fence of comparing stores: a head that has moved is replaced",
+        "state/_comparing.py",
+        "if found == expected != new:",
+        "if expected != new:",
+        ("tests/contracts/test_backing_map.py",),
+    ),
+    Mutant(
         "kit: a run in process keeps no list of files",
         "coordination/embedded.py",
         "    def folder(self) -> Path:\n        return self._folder\n",
@@ -588,8 +630,8 @@ MUTANTS = (
     Mutant(
         "kit: a run in process is not checked before it starts",
         "testing/_local.py",
-        "        check_plan(self.plan, conf)\n",
-        "",
+        "checked_plan(with_letters(bare, conf, letters), conf)",
+        "with_letters(bare, conf, letters)",
         ("tests/testing/test_engine.py",),
     ),
     Mutant(

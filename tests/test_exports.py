@@ -56,7 +56,7 @@ SURFACE = {
         """,
         "waterspout.state": """
             BackingMap CachedMap ComparingMap FencedMap Head MapState MemoryMapState
-            NonTransactionalMap OpaqueMap OpaqueValue Snapshottable SnapshottableMap Stamp
+            NonTransactionalMap OpaqueMap OpaqueValue Risk Snapshottable SnapshottableMap Stamp
             State StateFactory StateKind StoreState TransactionalMap TransactionalValue
             ValueUpdater check_stamp decode_record encode_key encode_record
         """,

@@ -9,8 +9,8 @@ import pytest
 from tests.state_support import Add
 from waterspout._schema import Schema
 from waterspout.errors import StoreError
-from waterspout.state._base import ComparingMap
 from waterspout.state._cache import CachedMap
+from waterspout.state._comparing import ComparingMap
 from waterspout.state._kinds import OpaqueMap
 from waterspout.state._memory import MemoryMap, MemoryMapState
 from waterspout.state.sqlite import SQLiteState
@@ -76,6 +76,36 @@ class TestComparingMap(StateConformance):
 
     def make_backing(self, kind):
         return MemoryComparingMap()
+
+
+class AmongRecords(ComparingMap):
+    """A dictionary whose author wrote only what is asked for: the head is one of its records."""
+
+    title = "the map of three methods"
+
+    def __init__(self, kind):
+        self.kind = kind
+        self._memory = MemoryMap()
+
+    def multi_get(self, keys):
+        return self._memory.multi_get(keys)
+
+    def multi_put(self, keys, values):
+        self._memory.multi_put(keys, values)
+
+    def multi_compare_and_put(self, keys, read, values):
+        return self._memory.multi_compare_and_put(keys, read, values)
+
+    def scan(self, shard=0, shards=1):
+        for chunk in self._memory.scan(shard, shards):
+            yield [(key, record) for key, record in chunk if key != self.head_key]
+
+
+class TestAmongRecords(StateConformance):
+    many = 1_000
+
+    def make_backing(self, kind):
+        return AmongRecords(kind)
 
 
 class TestCachedComparingMap(StateConformance):

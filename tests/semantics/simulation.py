@@ -17,8 +17,9 @@ from waterspout.coordination.events import BatchCommitted, BatchEmitted, Event
 from waterspout.coordination.store import MemoryCoordinationStore, SharedMemory
 from waterspout.spouts._base import SpoutKind
 from waterspout.state import MemoryMapState, StateFactory, StateKind
-from waterspout.state._base import BackingMap, ComparingMap
+from waterspout.state._base import BackingMap
 from waterspout.state._batched import BatchedMap
+from waterspout.state._comparing import ComparingMap
 from waterspout.state._kinds import make_map
 from waterspout.state._memory import MemoryMap
 from waterspout.testing import LocalRun, MemoryLog, SimulatedCrash

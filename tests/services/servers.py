@@ -404,10 +404,11 @@ class MemcachedServer(Server):
     package = "memcached"
     stop_signal = signal.SIGKILL  # nothing to lose, and SIGTERM takes it a second
 
-    def __init__(self, *, memory_mb: int = 64) -> None:
+    def __init__(self, *, memory_mb: int = 64, evicts: bool = True) -> None:
         super().__init__()
         self.run_as_other_than_root("nobody")
         self.memory_mb = memory_mb
+        self.evicts = evicts
 
     @property
     def address(self) -> tuple[str, int]:
@@ -415,7 +416,8 @@ class MemcachedServer(Server):
 
     def command(self) -> list[str]:
         listen = ["-l", self.host, "-p", str(self.port), "-U", "0"]
-        return [str(self.binary), *listen, "-m", str(self.memory_mb), "-t", "2"]
+        full = [] if self.evicts else ["-M"]
+        return [str(self.binary), *listen, *full, "-m", str(self.memory_mb), "-t", "2"]
 
     def answers(self) -> bool:
         return self.roundtrip(b"version\r\n").startswith(b"VERSION")

@@ -12,6 +12,8 @@ import threading
 
 import pytest
 
+from tests.services.fixtures import provided
+from tests.services.servers import MemcachedServer
 from tests.state.memcached_support import (
     A,
     B,
@@ -34,12 +36,16 @@ from waterspout.errors import (
     NewerFormatError,
     SerdeError,
     StoreError,
+    TopologyError,
 )
 from waterspout.state._base import StateKind
 from waterspout.state._kinds import OpaqueMap
 from waterspout.state.memcached import MemcachedState
 from waterspout.state.memcached import _wire as memcached_wire
+from waterspout.testing import FixedBatchSpout, LocalRun
 from waterspout.testing._proxy import FaultProxy
+from waterspout.trident import Count, TridentTopology
+from waterspout.trident.plan.explain import guarantees
 
 
 @pytest.fixture
@@ -370,3 +376,29 @@ def test_a_forked_process_uses_connections_of_its_own(server):
     )
 
     assert (done.returncode, done.stderr) == (0, b"")
+
+
+@pytest.mark.parametrize("refuses", [True, False], ids=["-M", "as installed"])
+def test_a_server_that_evicts_makes_a_state_not_exact(refuses):
+    topology = TridentTopology("evicted")
+    words = topology.new_stream("words", FixedBatchSpout("word string", 1, [["a"]]))
+    with provided("memcached", lambda: MemcachedServer(evicts=not refuses)) as server:
+        state = MemcachedState.opaque(server.address, prefix="evicted")
+        words.group_by("word").persistent_aggregate(state, Count(), "n")
+        if refuses:
+            LocalRun(topology, Config(strict=True)).close()
+            return
+        with pytest.raises(TopologyError) as refused:
+            LocalRun(topology, Config(strict=True))
+        run = LocalRun(topology)
+        run.close()
+    host, port = server.address
+    why = (
+        f"memcached at {host}:{port} evicts keys when its memory is full, and they start anew, as "
+        "if they had never been counted"
+    )
+    assert f": not exactly-once: {why}" in guarantees(run.plan)[0]
+    assert str(refused.value) == (
+        f"strict=True refuses state1: not exactly-once, because {why}. Start it with -M, so that "
+        "it refuses instead, or leave strict off."
+    )

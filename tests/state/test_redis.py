@@ -32,9 +32,11 @@ from waterspout.errors import (
 from waterspout.state._base import StateKind
 from waterspout.state._kinds import OpaqueValue
 from waterspout.state.redis import RedisState
+from waterspout.testing import FixedBatchSpout, LocalRun
 from waterspout.testing._batches import Add
 from waterspout.testing._proxy import FaultProxy
-from waterspout.trident import Sum
+from waterspout.trident import Count, Sum, TridentTopology
+from waterspout.trident.plan.explain import guarantees
 
 pytestmark = pytest.mark.services
 
@@ -283,6 +285,73 @@ def test_check_warns_of_a_server_that_may_lose_what_it_acknowledged(own_server, 
         "appendfsync everysec",
         "maxmemory-policy allkeys-lru",
     ]
+
+
+@pytest.mark.parametrize(
+    ("policy", "expire_secs", "is_safe"),
+    [
+        ("noeviction", None, True),
+        ("noeviction", 60, True),
+        ("allkeys-lru", None, False),
+        ("allkeys-random", 60, False),
+        ("volatile-ttl", None, True),
+        ("volatile-ttl", 60, False),
+    ],
+)
+def test_a_server_that_evicts_keys_makes_a_state_not_exact(
+    own_server, policy, expire_secs, is_safe
+):
+    own_server.roundtrip(f"CONFIG SET maxmemory-policy {policy}\r\n".encode())
+    # A server that forbids the question after its settings still tells this one.
+    own_server.roundtrip(b"ACL SETUSER limited on >word allkeys +@all -config\r\n")
+    url = own_server.url.replace("//", "//limited:word@")
+    topology = TridentTopology("evicted")
+    words = topology.new_stream("words", FixedBatchSpout("word string", 1, [["a"]]))
+    state = RedisState.opaque(url, prefix=uuid4().hex, expire_secs=expire_secs)
+    words.group_by("word").persistent_aggregate(state, Count(), "n")
+
+    if is_safe:
+        LocalRun(topology, Config(strict=True)).close()
+        return
+    run = LocalRun(topology)
+    run.close()
+    why = (
+        f"the server has maxmemory-policy {policy}: a key that it evicts starts anew, as if it "
+        "had never been counted"
+    )
+    assert f": not exactly-once: {why}" in guarantees(run.plan)[0]
+    with pytest.raises(TopologyError) as refused:
+        LocalRun(topology, Config(strict=True))
+    assert str(refused.value) == (
+        f"strict=True refuses state1: not exactly-once, because {why}. Set its maxmemory-policy to "
+        "noeviction, or leave strict off."
+    )
+
+
+def test_a_server_that_does_not_say_whether_it_evicts_is_told_of(own_server, caplog):
+    own_server.roundtrip(b"ACL SETUSER silent on >word allkeys +@all -config -info\r\n")
+    state = counting(own_server.url.replace("//", "//silent:word@"))
+
+    with caplog.at_level(logging.WARNING):
+        assert state.ask_risk() is None
+
+    (told,) = caplog.messages
+    assert "does not say whether it evicts keys" in told
+
+
+def test_every_server_of_a_cluster_is_asked_whether_it_evicts(redis_cluster):
+    state = counting(redis_cluster.url, cluster=True, slots=4)
+    assert state.ask_risk() is None
+    last = redis_cluster.nodes[-1]
+
+    last.roundtrip(b"CONFIG SET maxmemory-policy allkeys-lfu\r\n")
+    try:
+        found = state.ask_risk()
+    finally:
+        last.roundtrip(b"CONFIG SET maxmemory-policy noeviction\r\n")
+
+    assert found is not None
+    assert "allkeys-lfu" in found.why
 
 
 def test_check_does_not_mind_a_server_that_keeps_its_settings_to_itself(own_server, caplog):

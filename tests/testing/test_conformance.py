@@ -17,8 +17,9 @@ from tests.testing.remote import Blunt, Clinging, Deaf, MapServer, RemoteMap, St
 from waterspout._schema import Schema
 from waterspout._serde import encode_key
 from waterspout.errors import FencedError, StoreError
-from waterspout.state._base import BackingMap, ComparingMap
+from waterspout.state._base import BackingMap
 from waterspout.state._cache import CachedMap
+from waterspout.state._comparing import ComparingMap
 from waterspout.state._head import check_stamp
 from waterspout.state._memory import MemoryMap
 from waterspout.state.sqlite import SQLiteState
@@ -499,10 +500,11 @@ def pytest_run(folder, *options):
 
 
 def test_the_store_of_the_documentation_passes_the_kit(tmp_path):
-    store, recipe = re.findall(
+    store, fence, recipe = re.findall(
         r"```python\n(.*?)```", (ROOT / "docs" / "stores.md").read_text(), re.S
     )
-    (tmp_path / "test_store.py").write_text(f"{store}\n\n{recipe}\n\n{USE_THE_RECIPE}")
+    parts = (store, fence, recipe, USE_THE_RECIPE)
+    (tmp_path / "test_store.py").write_text("\n\n".join(parts))
 
     # Not the histories at random: they are all fsync, and run over our own maps already.
     ran = pytest_run(tmp_path, "-rs", "-W", "error", "-k", "not test_sums_are_exact")
@@ -520,8 +522,10 @@ def test_the_recipe_travels(tmp_path):
     from waterspout.testing import Batches
 
     recipe = TableState.opaque(str(tmp_path / "states.db"), "counts")
+    assert recipe.risk is None
     for _ in range(2):
         state = pickle.loads(pickle.dumps(recipe)).make_state(None, 0, 1)
+    assert state.is_fenced
     batches = Batches(state)
     batches.lose({"x": 9})
     batches.commit({"x": 1})

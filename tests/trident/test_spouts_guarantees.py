@@ -85,9 +85,9 @@ def test_strict_refuses_what_is_not_exactly_once(tmp_path, spout, state):
 
 
 def test_a_submitted_topology_is_refused_too(tmp_path):
-    from waterspout.coordination.preflight import check_plan
+    from waterspout.coordination.preflight import checked_plan
 
     plan = plan_of(Messages, "opaque", tmp_path)
 
     with pytest.raises(TopologyError, match="spout 'words' is non-transactional"):
-        check_plan(plan, Config(strict=True))
+        checked_plan(plan, Config(strict=True))

@@ -6,7 +6,7 @@ plan is in `spark/dry_run.py`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from waterspout.trident.plan.plan import Plan
 from waterspout.trident.runtime.states import open_headed_states
 from waterspout.trident.windowing.store import WindowsFile
 
-__all__ = ["Prepared", "check_pickling", "check_plan", "prepare"]
+__all__ = ["Prepared", "check_pickling", "checked_plan", "prepare"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ def prepare(topology: TridentTopology, conf: Config) -> Prepared:
     """
     bare = topology.plan(conf)
     plan = with_letters(bare, conf, letters_location(bare, conf))
-    check_plan(plan, conf)
+    plan = checked_plan(plan, conf)
     check_pickling(plan)
     store = _store(plan, conf)
     prepared = Prepared(plan, store, {})
@@ -88,12 +88,17 @@ def _store(plan: Plan, conf: Config) -> CoordinationStore:
     return coordination_store(plan.name, conf, folder)
 
 
-def check_plan(plan: Plan, conf: Config) -> None:
-    """Check all that is checked wherever the plan runs; writes nothing."""
+def checked_plan(plan: Plan, conf: Config) -> Plan:
+    """Check all that is checked wherever the plan runs; writes nothing.
+
+    Return the plan with what its stores have told.
+    """
     if conf.strict:
-        refuse_weak(plan)
-    for spec in plan.states.values():
+        refuse_weak(plan)  # what needs no store to be asked
+    states = {}
+    for name, spec in plan.states.items():
         spec.factory.check()
+        states[name] = spec if spec.static else replace(spec, asked=spec.factory.ask_risk())
         chosen = not (spec.static or spec.hidden)
         if spec.factory.driver_only and conf.commit_in == "tasks" and chosen:
             raise TopologyError(
@@ -102,6 +107,10 @@ def check_plan(plan: Plan, conf: Config) -> None:
             )
     for node in plan.sources.values():
         node.spout.check()
+    plan = replace(plan, states=states)
+    if conf.strict:
+        refuse_weak(plan)
+    return plan
 
 
 def check_pickling(plan: Plan) -> None:

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame
 from waterspout._config import Config
 from waterspout._schema import Schema
 from waterspout.coordination.commit_protocol import CommitProtocol, HeadKeeper
-from waterspout.coordination.preflight import check_pickling, check_plan
+from waterspout.coordination.preflight import check_pickling, checked_plan
 from waterspout.errors import TopologyError
 from waterspout.spark.session import SparkRuntime, is_connect
 from waterspout.spark.staging import Staging
@@ -93,8 +93,7 @@ class _LiveTarget:
             stream.group_by(target.keys).persistent_aggregate(target.factory, target.columns)
         else:
             stream.persistent_aggregate(target.factory, target.columns)
-        self._plan = topology.plan(conf)
-        check_plan(self._plan, conf)
+        self._plan = checked_plan(topology.plan(conf), conf)
         check_pickling(self._plan)
         (self._update,) = self._plan.updates.values()
         spec = self._plan.states[self._update.state]

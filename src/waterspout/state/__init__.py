@@ -6,9 +6,9 @@ Backends are imported by path (`waterspout.state.sqlite`), since each brings a d
 from waterspout._serde import encode_key
 from waterspout.state._base import (
     BackingMap,
-    ComparingMap,
     FencedMap,
     MapState,
+    Risk,
     Snapshottable,
     State,
     StateFactory,
@@ -16,6 +16,7 @@ from waterspout.state._base import (
     ValueUpdater,
 )
 from waterspout.state._cache import CachedMap
+from waterspout.state._comparing import ComparingMap
 from waterspout.state._head import Head, Stamp, check_stamp
 from waterspout.state._kinds import (
     NonTransactionalMap,
@@ -40,6 +41,7 @@ __all__ = [
     "NonTransactionalMap",
     "OpaqueMap",
     "OpaqueValue",
+    "Risk",
     "Snapshottable",
     "SnapshottableMap",
     "Stamp",

@@ -4,24 +4,25 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any, ClassVar, Generic, TypeVar
 
 from waterspout._config import Config
 from waterspout._schema import Schema
-from waterspout.errors import FencedError, StoreError
-from waterspout.state._head import Head, Stamp, check_stamp
+from waterspout.errors import StoreError
+from waterspout.state._head import Head, Stamp
 
 __all__ = [
     "BackingMap",
     "Combiner",
-    "ComparingMap",
     "FencedMap",
     "Key",
     "Keys",
     "LayeredMap",
     "MapState",
     "Records",
+    "Risk",
     "Snapshottable",
     "State",
     "StateFactory",
@@ -42,6 +43,21 @@ class StateKind(Enum):
     NON_TRANSACTIONAL = "non-transactional"
     TRANSACTIONAL = "transactional"
     OPAQUE = "opaque"
+
+
+@dataclass(frozen=True, slots=True)
+class Risk:
+    """Why a store may lose or replace what a batch has committed, unnoticed; and what to do."""
+
+    why: str
+    remedy: str
+
+
+UNFENCED = Risk(
+    "its store has no fence: the late write of an attempt that was given up can replace what was "
+    "committed since",
+    "Give its map a fence and its recipe fenced = True (see docs/stores.md)",
+)
 
 
 class ValueUpdater(ABC, Generic[V]):
@@ -160,6 +176,13 @@ class BackingMap(ABC, Generic[V]):
     def check(self) -> None:
         """Raise if what is in the store cannot be this map's; writes nothing."""
 
+    def risk(self) -> Risk | None:
+        """Ask the store whether it may lose or replace what it has acknowledged; None: it does not.
+
+        Called before a run.
+        """
+        return None
+
     def close(self) -> None:
         """Give up connections; the next call opens them again."""
 
@@ -224,42 +247,6 @@ class FencedMap(BackingMap[V]):
         raise AssertionError(f"{type(self).__name__} cannot combine {combiner!r}")
 
 
-class ComparingMap(FencedMap[V]):
-    """A fenced map whose store can compare and set one key, but not look at the head with it.
-
-    A zombie's write fails where anybody has written since it read. Where nobody has, it lands
-    as the record of a lost attempt, and the resolved map in the head says so to every reader.
-    """
-
-    title: str
-    """What errors call this map."""
-
-    def fenced_put(
-        self, stamp: Stamp, keys: Keys, values: Sequence[V], read: Sequence[V | None] | None = None
-    ) -> None:
-        """Store each pair if its key still has the record that was read.
-
-        A key that has the new record already is done: the answer to the same write was lost,
-        or another task of this attempt came first.
-        """
-        # Read first, then look at the head, then compare: what another attempt wrote after its
-        # claim is then either seen in the head or differs from what was read.
-        found = self.multi_get(keys) if read is None else read
-        check_stamp(self.read_head(), stamp, state=self.title)
-        stored = self.multi_compare_and_put(keys, found, values)
-        lost = [(k, v) for k, v, ok in zip(keys, values, stored, strict=True) if not ok]
-        if not lost:
-            return
-        now = self.multi_get([key for key, _ in lost])
-        for (key, value), record in zip(lost, now, strict=True):
-            # By its text, in which even a NaN is equal to itself.
-            if repr(record) != repr(value):
-                raise FencedError(
-                    f"{self.title}: a write of {stamp} was refused; key {tuple(key)!r} was written "
-                    f"by someone else since it was read, and holds {record!r}"
-                )
-
-
 class LayeredMap(FencedMap[V]):
     """A map in front of another map, fenced if that one is. A subclass says what it adds."""
 
@@ -284,6 +271,9 @@ class LayeredMap(FencedMap[V]):
     def check(self) -> None:
         self._backing.check()
 
+    def risk(self) -> Risk | None:
+        return self._backing.risk()
+
     def close(self) -> None:
         self._backing.close()
 
@@ -306,6 +296,12 @@ class StateFactory(ABC):
     volatile: bool = False
     """True if the state ends with this process."""
 
+    fenced: bool = False
+    """True if the map that it makes has a fence, so that no old attempt can write any more.
+
+    A state that says so is looked at before a run. One that does not is not exactly-once.
+    """
+
     weakness: str | None = None
     """What this store cannot promise (order of writes, durability), in words for `explain()`."""
 
@@ -324,6 +320,15 @@ class StateFactory(ABC):
     def location(self) -> str | None:
         """Name what is written to, so that two states that share it are found out."""
         return None
+
+    @property
+    def risk(self) -> Risk | None:
+        """What makes the state not exactly-once, as far as the recipe tells; None: nothing."""
+        return None if self.fenced else UNFENCED
+
+    def ask_risk(self) -> Risk | None:
+        """Return the same, having asked the store how it is set up. Called before a run."""
+        return self.risk
 
     def check(self) -> None:  # noqa: B027  (optional hook)
         """Raise if the store cannot be used as it is; writes nothing. Called before a run."""

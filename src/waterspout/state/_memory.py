@@ -116,6 +116,7 @@ class MemoryMapState(EachKind, StateFactory):
 
     driver_only = True
     volatile = True
+    fenced = True
 
     def named(self, name: str) -> MemoryMapState:
         """Return a state that is found again under this name in this process."""

@@ -12,7 +12,7 @@ from typing import Any, Self
 from waterspout._config import Config
 from waterspout._schema import Schema
 from waterspout.errors import ConfigError, MissingDependencyError
-from waterspout.state._base import BackingMap, StateFactory, StateKind
+from waterspout.state._base import BackingMap, Risk, StateFactory, StateKind
 from waterspout.state._batched import BatchedMap
 from waterspout.state._cache import CachedMap, cache_at
 from waterspout.state._columns import Layout
@@ -101,6 +101,12 @@ class StoreState(EachKind, StateFactory):
     def check(self) -> None:
         with closing(self.backing()) as backing:
             backing.check()
+
+    def ask_risk(self) -> Risk | None:
+        if self.risk is not None:
+            return self.risk
+        with closing(self.backing()) as backing:
+            return backing.risk()
 
 
 def require_package(module: str, package: str, extra: str) -> None:

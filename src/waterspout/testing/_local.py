@@ -14,7 +14,7 @@ from waterspout.coordination.batch_clock import clock_for
 from waterspout.coordination.dead_letters import DeadLetters
 from waterspout.coordination.events import Listener
 from waterspout.coordination.loop import BatchLoop, BatchSetup
-from waterspout.coordination.preflight import check_plan
+from waterspout.coordination.preflight import checked_plan
 from waterspout.coordination.progress import ErrorSummary, WaveTotals
 from waterspout.coordination.recording import Recorder
 from waterspout.coordination.store import CoordinationStore, MemoryCoordinationStore
@@ -70,8 +70,7 @@ class LocalRun:
         if letters is None:
             letters = LettersLocation() if store is None else letters_location(bare, conf)
         self._location = letters
-        self.plan: Plan = with_letters(bare, conf, letters)
-        check_plan(self.plan, conf)
+        self.plan: Plan = checked_plan(with_letters(bare, conf, letters), conf)
         self.engine = InProcessEngine(self.plan, conf)
         self._states = open_headed_states(self.plan, conf)
         setup = BatchSetup(

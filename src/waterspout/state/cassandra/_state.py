@@ -26,7 +26,8 @@ from waterspout.errors import (
     StateMismatchError,
     StoreError,
 )
-from waterspout.state._base import ComparingMap, Key, Keys, Records, StateKind
+from waterspout.state._base import Key, Keys, Records, Risk, StateKind
+from waterspout.state._comparing import ComparingMap
 from waterspout.state._head import Head, Stamp, check_stamp
 from waterspout.state._header import ROW, StoreHeader
 from waterspout.state._kinds import OpaqueValue, TransactionalValue
@@ -353,6 +354,7 @@ class CassandraState(StoreState):
     connect_timeout_secs: float = 5.0
 
     backend = "cassandra"
+    fenced = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -378,6 +380,16 @@ class CassandraState(StoreState):
     @property
     def weakness(self) -> str:  # type: ignore[override]
         return f"{_LWT_LEAVES if self.mode == _LWT else _SINGLE_LEAVES}. {_UNSYNCED}"
+
+    @property
+    def risk(self) -> Risk | None:
+        if self.mode == _LWT:
+            return super().risk
+        return Risk(
+            "mode='single_writer' writes without comparing: the late write of an old attempt can "
+            "replace a newer row",
+            f"Use mode={_LWT!r}",
+        )
 
     @property
     def title(self) -> str:

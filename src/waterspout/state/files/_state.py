@@ -264,6 +264,7 @@ class FileState(StoreState):
     snapshot_every: int = 50
 
     backend = "files"
+    fenced = True
     driver_only = True
 
     def __post_init__(self) -> None:

@@ -29,7 +29,8 @@ from waterspout.errors import (
     StateMismatchError,
     StoreError,
 )
-from waterspout.state._base import ComparingMap, Key, Keys, Records, StateKind
+from waterspout.state._base import Key, Keys, Records, Risk, StateKind
+from waterspout.state._comparing import ComparingMap
 from waterspout.state._head import Head
 from waterspout.state._header import StoreHeader
 from waterspout.state._records import RecordTexts, encode_record, hashed_name
@@ -237,6 +238,16 @@ class MemcachedMap(ComparingMap[Any]):
             )
         return self._texts.decode(key, item.data[len(slot.before) :])
 
+    def risk(self) -> Risk | None:
+        evicting = [server.name for server in self._servers if server.evicts()]
+        if not evicting:
+            return None
+        return Risk(
+            f"memcached at {', '.join(evicting)} evicts keys when its memory is full, and they "
+            "start anew, as if they had never been counted",
+            "Start it with -M, so that it refuses instead",
+        )
+
     def _expire(self) -> int:
         if self._expire_secs <= _MONTH_SECS:
             return self._expire_secs
@@ -343,6 +354,7 @@ class MemcachedState(StoreState):
     connect_timeout_secs: float = 5.0
 
     backend = "memcached"
+    fenced = True
     weakness = (
         "memcached keeps nothing on disk: a restart loses the state, which is noticed at the next "
         "batch. When its memory is full it evicts keys, which is not noticed and loses their "

@@ -125,6 +125,10 @@ class Server:
             _item_limits[self.host, self.port] = limit
         return limit
 
+    def evicts(self) -> bool:
+        """Whether the server throws items away when its memory is full, instead of refusing."""
+        return self._read(b"stats settings\r\n", _read_stats).get(b"evictions") != b"off"
+
     def refuse_large(self, commands: Sequence[Command]) -> Command | None:
         """Return a command whose item the server would not take, if there is one."""
         if all(len(c.data) + len(c.name) <= _SMALL_ITEM_BYTES for c in commands):

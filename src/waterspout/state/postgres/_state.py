@@ -48,6 +48,7 @@ class PostgresState(StoreState):
     lock_timeout_secs: float = 10.0
 
     backend = "postgres"
+    fenced = True
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -13,6 +14,8 @@ from waterspout.errors import ConfigError, ForeignStoreError, MissingDependencyE
 from waterspout.state.redis._scripts import Script
 
 __all__ = ["Call", "RedisClient", "require_library"]
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -120,6 +123,26 @@ class RedisClient:
             except redis.exceptions.ResponseError:
                 pass  # hosted servers forbid the question
         return found
+
+    def eviction_policies(self) -> set[str]:
+        """Return what all servers do when their memory is full, as far as they tell."""
+        redis = require_library()
+        found: set[str] = set()
+        with self.errors():
+            nodes = [self.connection]
+            if self.cluster:
+                whole = self.connection
+                nodes = [whole.get_redis_connection(node) for node in whole.get_primaries()]
+            for node in nodes:
+                try:
+                    found.add(_text(node.info("memory").get("maxmemory_policy", "")))
+                except redis.exceptions.ResponseError:
+                    log.warning(
+                        "%s: the server does not say whether it evicts keys (INFO is forbidden); "
+                        "they would start anew. See that its maxmemory-policy is noeviction",
+                        self.title,
+                    )
+        return found - {""}
 
     @property
     def connection(self) -> Any:

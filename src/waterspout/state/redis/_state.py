@@ -46,7 +46,7 @@ from waterspout.errors import (
     StateMismatchError,
     TopologyError,
 )
-from waterspout.state._base import Combiner, FencedMap, Key, Keys, Records, StateKind
+from waterspout.state._base import Combiner, FencedMap, Key, Keys, Records, Risk, StateKind
 from waterspout.state._batched import CombinerValueUpdater
 from waterspout.state._head import Head, Stamp, check_stamp
 from waterspout.state._header import StoreHeader
@@ -157,6 +157,16 @@ class RedisMap(FencedMap[Any]):
                 log.warning(
                     "%s: the server has %s %s; %s", self._name, name, value or '""', _RISKS[name]
                 )
+
+    def risk(self) -> Risk | None:
+        for policy in self._client.eviction_policies():
+            # The others take only keys that expire.
+            if policy.startswith("allkeys-") or (self._expires and policy != "noeviction"):
+                return Risk(
+                    f"the server has maxmemory-policy {policy}: {_RISKS['maxmemory-policy']}",
+                    "Set its maxmemory-policy to noeviction",
+                )
+        return None
 
     def multi_put(self, keys: Keys, values: Records) -> None:
         self._put(None, keys, values)
@@ -489,6 +499,7 @@ class RedisState(StoreState):
     cluster: bool = False
 
     backend = "redis"
+    fenced = True
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -293,6 +293,7 @@ class SQLiteState(StoreState):
     driver_only: bool = True
 
     backend = "sqlite"
+    fenced = True
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from waterspout.state._base import BackingMap, ComparingMap, FencedMap, Key, StateKind
+from waterspout.state._base import BackingMap, FencedMap, Key, StateKind
 from waterspout.state._batched import BatchedMap
+from waterspout.state._comparing import ComparingMap
 from waterspout.state._head import Head, Stamp, Writer
 from waterspout.state._kinds import OpaqueValue, TransactionalValue, make_map
 from waterspout.testing._batches import OWNER, Batches

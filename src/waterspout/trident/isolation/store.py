@@ -236,6 +236,7 @@ class LettersFactory(StateFactory):
 
     kind = StateKind.OPAQUE
     driver_only = True
+    fenced = True
 
     @property
     def volatile(self) -> bool:  # type: ignore[override]

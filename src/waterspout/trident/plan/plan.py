@@ -10,7 +10,7 @@ from typing import Any
 
 from waterspout._schema import Schema
 from waterspout.errors import TopologyError
-from waterspout.state._base import StateFactory
+from waterspout.state._base import Risk, StateFactory
 from waterspout.trident.operations.contracts import CombinerAggregator
 from waterspout.trident.plan.nodes import (
     Aggregate,
@@ -51,8 +51,16 @@ class StateSpec:
     hidden: bool = False
     """Kept for the topology's own use; may come and go while the topology lives."""
 
+    asked: Risk | None = None
+    """What its store was found to put at risk, if it has been asked."""
+
     finisher: CombinerAggregator[Any] | None = None
     """Makes what a reader sees of what is kept, where that is something else."""
+
+    @property
+    def risk(self) -> Risk | None:
+        """What makes the state not exactly-once, whatever it is fed with, if anything does."""
+        return self.asked or self.factory.risk
 
     def identity(self) -> dict[str, Any]:
         """Return what must not change while the topology lives."""

@@ -2,7 +2,8 @@
 
 Two questions about everything that a state follows from. Can it *vary* between two attempts at a
 batch? Then only an opaque state can take the lost attempt back. Can a replay be *wrong*, because
-it sees what the lost attempt has written? Then no state behind it is exact.
+it sees what the lost attempt has written? Then no state behind it is exact. And one about its
+store: can it lose or replace, unnoticed, what was committed?
 """
 
 from __future__ import annotations
@@ -47,9 +48,13 @@ def verdict_of(plan: Plan, update: Update) -> Verdict:
         if not before.exact:
             why = f"it follows from {source.state}, which is not exactly-once"
             return Verdict(False, why, before.remedy)
-    state = plan.states[update.state].factory.kind
+    spec = plan.states[update.state]
+    state = spec.factory.kind
     spout, why = _spout_kind(plan, above)
-    return Verdict(exactly_once(spout, state), f"{why}, the state is {_kind_name(state)}")
+    exact, why = exactly_once(spout, state), f"{why}, the state is {_kind_name(state)}"
+    if exact and spec.risk is not None:
+        return Verdict(False, spec.risk.why, spec.risk.remedy)
+    return Verdict(exact, why)
 
 
 def exactly_once(spout: SpoutKind, state: StateKind | None) -> bool:

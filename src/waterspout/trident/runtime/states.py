@@ -59,6 +59,12 @@ def open_headed_states(plan: Plan, conf: Config) -> dict[str, BatchedMap[Any, An
         state = None if spec.static else open_state(spec, conf, 0, None)
         if isinstance(state, BatchedMap):
             states[name] = state
+            if spec.factory.fenced and not state.is_fenced:
+                raise TopologyError(
+                    f"the recipe of {name}, {type(spec.factory).__name__}, says fenced = True, but "
+                    "the map that it makes has no fence. Make it a FencedMap or a ComparingMap, "
+                    "or leave fenced out."
+                )
         elif state is not None:
             state.close()
     return states

@@ -44,6 +44,7 @@ class OwnStore(StateFactory):
     kind = StateKind.OPAQUE
     driver_only = True
     volatile = True
+    fenced = True
 
     def at(self, folder: Path) -> StateFactory:
         """Return the store in a topology's folder."""
