@@ -22,10 +22,10 @@ TRANSACTIONAL, OPAQUE, NON_TRANSACTIONAL = "transactional", "opaque", "non-trans
 
 @dataclass(frozen=True)
 class Source:
-    """A spout: rows in partitions of a log, or in files; some of them come late."""
+    """A spout: rows in partitions of a log, behind emitters, or in files; some come late."""
 
     kind: str
-    files: bool
+    form: str
     parts: tuple[tuple[Row, ...], ...]
     late: tuple[tuple[Row, ...], ...]
     take: int
@@ -82,7 +82,7 @@ class Update:
     @property
     def is_persist(self) -> bool:
         """Whether it is written by an updater of the user's own."""
-        return self.how in ("persist", "firsts")
+        return self.how in ("persist", "firsts", "forgets")
 
     @property
     def must_be_refused(self) -> bool:
@@ -137,6 +137,7 @@ class Schedule:
     zombies: bool = False
     in_flight: int = 1
     strict: bool = False
+    rolls_back: bool = False
     disaster: Disaster | None = None
 
     @property
@@ -232,12 +233,15 @@ class Draw:
 
     def source(self) -> int:
         rng = self.rng
-        files = rng.random() < 0.3
-        kinds = [*[TRANSACTIONAL] * 4, *[OPAQUE] * 4, NON_TRANSACTIONAL]
-        kind = TRANSACTIONAL if files else rng.choice(kinds)
-        parts = tuple(self.rows(4) for _ in range(rng.randrange(1, 5 if files else 4)))
-        late = tuple(self.rows(2) for _ in range(rng.randrange(1, 3) if files else len(parts)))
-        return self.add(Source(kind, files, parts, late, rng.randrange(1, 4)))
+        form = rng.choice(["log", "log", "emitters", "files"])
+        kind = rng.choice([*[TRANSACTIONAL] * 4, *[OPAQUE] * 4, NON_TRANSACTIONAL])
+        if form == "files" or (form == "emitters" and kind == NON_TRANSACTIONAL):
+            kind = TRANSACTIONAL
+        most = 5 if form == "files" else 4
+        parts = tuple(self.rows(4) for _ in range(rng.randrange(1, most)))
+        number = rng.randrange(1, 3) if form == "files" else len(parts)
+        late = tuple(self.rows(2) for _ in range(number))
+        return self.add(Source(kind, form, parts, late, rng.randrange(1, 4)))
 
     def stream(self) -> int:
         """Return any stream, rather a late one."""
@@ -276,11 +280,13 @@ class Draw:
         self, of: int | None = None, how: str = "", keys: tuple[str, ...] | None = None
     ) -> None:
         rng = self.rng
-        how = how or rng.choice(["count", "count", "sum", "ids", "reduce", "persist", "firsts"])
+        how = how or rng.choice(
+            ["count", "count", "sum", "ids", "reduce", "persist", "firsts", "forgets"]
+        )
         if keys is None:
             keys = rng.choice([("k",), ("k",), ("k",), ("g",), ("k", "g"), ()])
         declares, hints_stream = rng.random() < 0.8, rng.random() < 0.5
-        if how in ("persist", "firsts"):
+        if how in ("persist", "firsts", "forgets"):
             keys = ("k",)
         kind = rng.choice([*[OPAQUE] * 4, *[TRANSACTIONAL] * 4, NON_TRANSACTIONAL])
         partitions = rng.randrange(1, 5)
@@ -301,6 +307,12 @@ class Draw:
 
     def made_updates(self) -> list[Update]:
         return [thing for thing in self.things if isinstance(thing, Update)]
+
+    def make_all_opaque(self) -> None:
+        """Let every state be opaque, as users are told to."""
+        for i, thing in enumerate(self.things):
+            if isinstance(thing, Update):
+                self.things[i] = replace(thing, kind=OPAQUE)
 
     def share_a_store(self) -> None:
         """Put one state where another one is, as it is spelled there or otherwise."""
@@ -364,6 +376,8 @@ def _draw(seed: int) -> Case:
         made.update(last)
     while not made.updates():
         made.update()
+    if rng.random() < 0.3:
+        made.make_all_opaque()
     if len(made.updates()) > 1 and rng.random() < 0.06:
         made.share_a_store()
     return Case(tuple(made.things), _schedule(rng, made))
@@ -376,6 +390,7 @@ def _schedule(rng: random.Random, made: Draw) -> Schedule:
     calm = rng.random() < 0.1
     if calm:
         return Schedule(rng.randrange(2**32), in_flight=rng.randrange(1, 4))
+    disaster = _disaster(rng, made) if rng.random() < 0.3 else None
     crash_at = rng.choice([rng.choice(BATCH_POINTS), rng.choice(["write.after", ""]), ""])
     return Schedule(
         seed=rng.randrange(2**32),
@@ -392,14 +407,15 @@ def _schedule(rng: random.Random, made: Draw) -> Schedule:
         zombies=rng.random() < 0.5,
         in_flight=rng.randrange(1, 4),
         strict=rng.random() < 0.1,
-        disaster=_disaster(rng, made) if rng.random() < 0.3 else None,
+        rolls_back=disaster is None and rng.random() < 0.2,
+        disaster=disaster,
     )
 
 
 def _disaster(rng: random.Random, made: Draw) -> Disaster:
     at = rng.choice([rng.randrange(2, 150), 10_000])  # or when all has been read
     copied_at = rng.randrange(1, min(at, 120))
-    lists = [i for i, t in enumerate(made.things) if isinstance(t, Source) and t.files]
+    lists = [i for i, t in enumerate(made.things) if isinstance(t, Source) and t.form == "files"]
     if lists and rng.random() < 0.6:
         what = rng.choice(["list deleted", "list emptied", "list restored"])
         return Disaster(what, at, copied_at, rng.choice(lists))

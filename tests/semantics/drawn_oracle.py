@@ -39,6 +39,19 @@ def label_of(number: int | None) -> str:
     return f"n{(number or 0) % 3}"
 
 
+def grouped(rows: Sequence[Row]) -> dict[str, list[int]]:
+    """Return the numbers of each key."""
+    found: dict[str, list[int]] = {}
+    for k, _, number in rows:
+        found.setdefault(k, []).append(number)
+    return found
+
+
+def is_forgotten(numbers: Sequence[int]) -> bool:
+    """Whether a key with these numbers in a batch is removed from a state that forgets."""
+    return any(number % 3 == 0 for number in numbers)
+
+
 class Oracle:
     """Counts along, batch by batch."""
 
@@ -152,6 +165,12 @@ class _Batch:
 
 def _updated(before: Content, update: Update, rows: Sequence[Row]) -> Content:
     after = dict(before)
+    if update.how == "forgets":
+        for k, numbers in grouped(rows).items():
+            after[(k,)] = after.get((k,), 0) + len(numbers)
+            if is_forgotten(numbers):
+                del after[(k,)]
+        return after
     for row in rows:
         named = dict(zip(("k", "g", "id"), row, strict=True))
         key = tuple(named[name] for name in update.keys)

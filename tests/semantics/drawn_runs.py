@@ -27,16 +27,18 @@ from tests.semantics.drawn_cases import (
     OPAQUE,
     Case,
     Disaster,
-    Row,
     Update,
     draw,
 )
 from tests.semantics.drawn_oracle import Oracle
 from tests.semantics.drawn_shrinking import shrunk
-from tests.semantics.drawn_world import World, build
+from tests.semantics.drawn_sources import Feed
+from tests.semantics.drawn_world import NAME, World, build
 from tests.semantics.simulation import Dice
 from waterspout import Config, faults
+from waterspout.coordination.rollback import roll_back
 from waterspout.errors import (
+    ConfigError,
     DamagedStoreError,
     FencedError,
     ForeignStoreError,
@@ -51,6 +53,7 @@ from waterspout.testing import LocalRun, SimulatedCrash
 from waterspout.testing._engine import InProcessEngine
 from waterspout.trident import TridentTopology
 from waterspout.trident.plan.verdicts import verdict_of
+from waterspout.trident.runtime.states import open_headed_states
 
 MAX_STEPS = 3000
 DOCUMENTED = (DamagedStoreError, ForeignStoreError, SourceError, StateMismatchError, TopologyError)
@@ -71,6 +74,7 @@ class Outcome:
     exact: int = 0
     weak: int = 0
     disaster_happened: bool = False
+    rolled_back: bool = False
     batches: int = 0
 
     def numbers(self) -> dict[str, int]:
@@ -79,6 +83,7 @@ class Outcome:
             "wrong": bool(self.wrong),
             "stopped": self.stopped is not None,
             "disasters": self.disaster_happened,
+            "rolled back": self.rolled_back,
             "crashes": self.crashes,
             "batches": self.batches,
             "exact": self.exact,
@@ -212,6 +217,7 @@ class Runner:
             self._chapter()
             self._drop_driver()
             self._kill.strike()
+            self._roll_back()
             world.bring_late_rows()
             self._chapter()
         except WaterspoutError as error:
@@ -248,6 +254,22 @@ class Runner:
                     self._kill.strike()
         self.outcome.wrong.append("it did not come to its end")
 
+    def _roll_back(self) -> None:
+        """Take the last batch back, if that was drawn and can be done."""
+        world, plan = self.world, self.world.plan
+        while plan is not None and world.case.schedule.rolls_back:
+            states = open_headed_states(plan, Config())
+            kinds = {s.name: s.factory.kind for s in plan.states.values() if not s.static}
+            try:
+                roll_back(NAME, plan.fingerprint(), world.store(), states, kinds)
+                self.outcome.rolled_back = True
+            except SimulatedCrash:
+                self.outcome.crashes += 1
+                continue
+            except ConfigError:
+                pass  # there is nothing to go back to
+            return
+
     def _start(self) -> LocalRun:
         schedule, world = self.world.case.schedule, self.world
         if self._topology is None:
@@ -268,10 +290,9 @@ class Runner:
 
     def _one_step(self, run: LocalRun) -> None:
         world, dice = self.world, self.world.dice
-        for i, log in world.logs.items():
-            parts = range(len(world.parts[i]))
-            out = dice.outage if dice.on else 0.0
-            log.disabled = {part for part in parts if dice.random.random() < out}
+        out = dice.outage if dice.on else 0.0
+        for feed in world.feeds.values():
+            feed.switch(lambda: dice.random.random() < out)
         if world.statics and dice.on and dice.random.random() < world.case.schedule.change:
             world.change_statics()
         run.step(self._choosing(run.engine))
@@ -296,24 +317,18 @@ class Runner:
     def _is_done(self, run: LocalRun) -> bool:
         if not run.loop.is_idle or run.engine.waiting:
             return False
-        for log in self.world.logs.values():
-            log.disabled = set()
+        for feed in self.world.feeds.values():
+            feed.switch(lambda: False)
         return not self._unread() and run.loop._looks_idle()
 
     def _unread(self) -> list[str]:
         """Return what of the sources is in no committed batch."""
-        world, left = self.world, []
-        last = world.batches[max(world.batches)][1] if world.batches else {}
-        for i, source in world.sources.items():
-            if source.files:
-                there = {str(path) for path in (world.folder / f"in{i}").iterdir()}
-                held = {f[0] for _, m in world.batches.values() for f in m[f"s{i}"]["files"]}
-                left += sorted(there - held)
-            else:
-                ends = [end for _, end in last[f"s{i}"]["ranges"]] if last else None
-                if (ends or [0] * len(world.parts[i])) != [len(p) for p in world.parts[i]]:
-                    left.append(f"s{i}")
-        return left
+        return [
+            left for feed in self.world.feeds.values() for left in feed.unread(self._held(feed))
+        ]
+
+    def _held(self, feed: Feed) -> list[Any]:
+        return [held[feed.name] for _, (_, held) in sorted(self.world.batches.items())]
 
     def _drop_driver(self) -> None:
         """Let a driver go as the end of its process would."""
@@ -327,24 +342,31 @@ class Runner:
     def _judge(self) -> None:
         outcome, case = self.outcome, self.world.case
         exact = self._verdicts()
-        weak = sorted(i for i, sure in exact.items() if not sure)
-        outcome.exact, outcome.weak = len(exact) - len(weak), len(weak)
+        outcome.exact = sum(exact.values())
+        outcome.weak = len(exact) - outcome.exact
         if outcome.stopped is not None:
-            self._judge_stop(outcome.stopped, weak)
+            self._judge_stop(outcome.stopped)
             return
         if case.shares_a_store and outcome.batches:
             outcome.wrong.append("two states were written to one store, and nobody refused")
-        if case.schedule.strict and weak:
-            outcome.wrong.append(f"strict let states pass that are not exactly-once: {weak}")
+        if case.schedule.strict and self._refused_by_strict():
+            outcome.wrong.append("strict let states pass that are not exactly-once")
         oracle = self._recounted()
         for i, sure in exact.items():
             self._judge_state(i, sure, oracle.states[i])
 
-    def _judge_stop(self, error: BaseException, weak: list[int]) -> None:
+    def _refused_by_strict(self) -> bool:
+        plan = self.world.plan
+        return plan is not None and not all(
+            verdict_of(plan, update).exact for update in plan.updates.values()
+        )
+
+    def _judge_stop(self, error: BaseException) -> None:
         case, refused = self.world.case, isinstance(error, TopologyError)
         if refused and "in a circle" in str(error):
             return
-        if refused and case.schedule.strict and weak and "strict" in str(error):
+        strict = case.schedule.strict and self._refused_by_strict()
+        if refused and strict and "strict" in str(error):
             return
         if case.shares_a_store and isinstance(error, DOCUMENTED):
             return
@@ -390,35 +412,16 @@ class Runner:
     def _recounted(self) -> Oracle:
         """Count again what the committed batches hold; each row must be in one of them, once."""
         world, oracle = self.world, Oracle(self.world.case)
-        at = {i: [0] * len(parts) for i, parts in world.parts.items()}
-        seen: Counter[str] = Counter()
         if sorted(world.batches) != list(range(1, len(world.batches) + 1)):
             self.outcome.wrong.append(f"batches are missing: {sorted(world.batches)}")
         for txid, (attempt, held) in sorted(world.batches.items()):
-            rows: dict[int, list[Row]] = {}
-            for i, source in world.sources.items():
-                if source.files:
-                    names = [name for name, *_ in held[f"s{i}"]["files"]]
-                    seen.update(names)
-                    rows[i] = [row for name in names for row in _rows_of(name)]
-                else:
-                    ranges = held[f"s{i}"]["ranges"]
-                    if [start for start, _ in ranges] != at[i]:
-                        self.outcome.wrong.append(f"batch {txid} does not begin at {at[i]}")
-                    at[i] = [end for _, end in ranges]
-                    parts = zip(world.parts[i], ranges, strict=True)
-                    rows[i] = [row for part, (a, b) in parts for row in part[a:b]]
+            rows = {i: feed.rows(held[feed.name]) for i, feed in world.feeds.items()}
             oracle.count(rows, world.static_seen.get((txid, attempt), {}))
         if left := self._unread():
             self.outcome.wrong.append(f"not read: {left}")
-        if twice := [name for name, times in seen.items() if times > 1]:
-            self.outcome.wrong.append(f"read twice: {twice}")
+        for feed in world.feeds.values():
+            self.outcome.wrong += feed.misread(self._held(feed))
         return oracle
-
-
-def _rows_of(name: str) -> list[Row]:
-    lines = [line.split() for line in Path(name).read_text().splitlines()]
-    return [(k, g, int(number)) for k, g, number in lines]
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from typing import Any, Protocol, TypeVar
 from tests.semantics.drawn_cases import Ask, Case, NewValues, Source, Step, Thing, Update, parents
 
 _TRIES = 3
+_FLAGS = ("strict", "zombies", "rolls_back")
 _CHANCES = ("crash", "fail", "error", "lost_write", "half_write", "lost_answer", "outage", "change")
 
 
@@ -42,7 +43,7 @@ def _smaller(case: Case) -> Iterator[Case]:
         made = without(case, i)
         if made is not None:
             yield made
-    quiet: list[tuple[str, Any]] = [("disaster", None), ("strict", False), ("zombies", False)]
+    quiet: list[tuple[str, Any]] = [("disaster", None), *((flag, False) for flag in _FLAGS)]
     for name, nothing in [*quiet, *((chance, 0.0) for chance in _CHANCES), ("in_flight", 1)]:
         if getattr(case.schedule, name) != nothing:
             yield replace(case, schedule=replace(case.schedule, **{name: nothing}))
@@ -58,7 +59,7 @@ def _simpler(thing: Thing) -> Iterator[Thing]:
         for name in ("parts", "late"):
             parts = getattr(thing, name)
             for p, rows in enumerate(parts):
-                if thing.files and len(parts) > 1:
+                if thing.form == "files" and len(parts) > 1:
                     yield replace(thing, **{name: (*parts[:p], *parts[p + 1 :])})
                 for r in range(len(rows)):
                     less = (*rows[:r], *rows[r + 1 :])

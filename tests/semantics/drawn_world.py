@@ -19,18 +19,16 @@ from tests.semantics.drawn_cases import (
     Case,
     NewValues,
     Place,
-    Row,
     Source,
     Static,
     Step,
     Update,
 )
-from tests.semantics.drawn_oracle import FUNCTIONS, label_of
+from tests.semantics.drawn_oracle import FUNCTIONS, grouped, is_forgotten, label_of
+from tests.semantics.drawn_sources import FIELDS, Feed, feed_of
 from tests.semantics.simulation import Dice, Ids, LateMap, UnreliableMap, UnreliableState
 from waterspout import Config
 from waterspout.coordination.store import MemoryCoordinationStore, SharedMemory
-from waterspout.spouts._base import SpoutKind
-from waterspout.spouts.files import FileSpout
 from waterspout.state import CachedMap, StateFactory, StateKind, ValueUpdater
 from waterspout.state._base import BackingMap, State
 from waterspout.state._batched import BatchedMap
@@ -39,7 +37,6 @@ from waterspout.state._kinds import make_map
 from waterspout.state._memory import MemoryMap
 from waterspout.state.files import FileState
 from waterspout.state.sqlite import SQLiteState
-from waterspout.testing import MemoryLog
 from waterspout.transactional._ledger import Ledger
 from waterspout.trident import (
     Count,
@@ -54,7 +51,6 @@ from waterspout.trident import (
 from waterspout.trident.plan.plan import Plan
 
 NAME = "drawn"
-FIELDS = "k string, g string, id bigint"
 
 Batch = tuple[int, Mapping[str, Any]]
 """The attempt that committed a batch, and what was in it."""
@@ -106,6 +102,15 @@ class Firsts(StateUpdater):
                 collector.emit((k, new))
 
 
+class Forgets(StateUpdater):
+    """Counts, and removes some keys."""
+
+    def update_state(self, state, tuples, collector):
+        found = grouped([t.values for t in tuples])
+        state.multi_update([(k,) for k in found], [Add(len(n)) for n in found.values()])
+        state.multi_remove([(k,) for k, numbers in found.items() if is_forgotten(numbers)])
+
+
 class NotingStore(MemoryCoordinationStore):
     """Keeps what each committed batch held."""
 
@@ -123,6 +128,7 @@ class NotingStore(MemoryCoordinationStore):
         if ledger.committed_attempt is not None:
             held = ledger.committed_metadata or {}
             self._batches[ledger.current - 1] = (ledger.committed_attempt, held)
+        self._batches.pop(ledger.current, None)  # it was rolled back
 
 
 @dataclass(frozen=True)
@@ -149,8 +155,7 @@ class World:
     folder: Path
     ledger: SharedMemory = field(default_factory=SharedMemory)
     batches: dict[int, Batch] = field(default_factory=dict)
-    parts: dict[int, list[list[Row]]] = field(default_factory=dict)
-    logs: dict[int, MemoryLog] = field(default_factory=dict)
+    feeds: dict[int, Feed] = field(default_factory=dict)
     statics: dict[int, int] = field(default_factory=dict)
     static_seen: dict[tuple[int, int], dict[int, str]] = field(default_factory=dict)
     running: tuple[int, int] = (0, 0)
@@ -164,40 +169,18 @@ class World:
         (self.folder / "home").mkdir()
         for i, thing in enumerate(self.case.things):
             if isinstance(thing, Source):
-                self._prepare(i, thing)
+                self.feeds[i] = feed_of(f"s{i}", thing, self.dice.random, self.folder)
             elif isinstance(thing, Static):
                 self.statics[i] = 0
 
-    def _prepare(self, i: int, source: Source) -> None:
-        if source.files:
-            (self.folder / f"in{i}").mkdir()
-            self._write_files(i, source.parts, "early")
-            return
-        self.parts[i] = [list(part) for part in source.parts]
-        rng = self.dice.random
-        self.logs[i] = MemoryLog(
-            FIELDS,
-            self.parts[i],
-            kind=SpoutKind(source.kind),
-            take=lambda _: rng.randint(1, source.take) if rng.random() < 0.9 else 0,
-        )
-
-    def _write_files(self, i: int, files: tuple[tuple[Row, ...], ...], name: str) -> None:
-        for n, rows in enumerate(files):
-            text = "".join(f"{k} {g} {number}\n" for k, g, number in rows)
-            (self.folder / f"in{i}" / f"{name}{n}").write_text(text)
-
     def bring_late_rows(self) -> None:
         """Let the rest of the rows come."""
-        for i, source in self.sources.items():
-            if source.files:
-                self._write_files(i, source.late, "late")
-            else:
-                for part, rows in zip(self.parts[i], source.late, strict=True):
-                    part.extend(rows)
+        for feed in self.feeds.values():
+            feed.bring_late_rows()
 
     @property
     def sources(self) -> dict[int, Source]:
+        """The spouts."""
         return {i: t for i, t in enumerate(self.case.things) if isinstance(t, Source)}
 
     def store(self) -> NotingStore:
@@ -314,11 +297,8 @@ def build(world: World) -> TridentTopology:
 
 def _built(world: World, topology: TridentTopology, made: Mapping[int, Any], i: int) -> Any:
     match world.case.things[i]:
-        case Source(files=True, take=take):
-            spout = FileSpout(world.folder / f"in{i}", max_files=take)
-            return topology.new_stream(f"s{i}", spout).map(_parsed, FIELDS)
         case Source():
-            return topology.new_stream(f"s{i}", world.logs[i])
+            return world.feeds[i].stream(topology)
         case Static():
             return topology.new_static_state(
                 Changing(world, i), keys="k string", values="label string"
@@ -331,11 +311,6 @@ def _built(world: World, topology: TridentTopology, made: Mapping[int, Any], i: 
             return made[of].new_values_stream().map(lambda k, n: (k, "new", n), FIELDS)
         case Update() as update:
             return _updated(made[update.of], update, world.factory(update))
-
-
-def _parsed(value: str) -> Row:
-    k, g, number = value.split()
-    return k, g, int(number)
 
 
 def _step(
@@ -395,7 +370,7 @@ def _updated(stream: Stream, update: Update, factory: StateFactory) -> TridentSt
 
 
 def _persisted(stream: Stream, update: Update, factory: StateFactory) -> TridentState:
-    updater = Firsts() if update.how == "firsts" else ById()
+    updater = {"firsts": Firsts, "forgets": Forgets, "persist": ById}[update.how]()
     updater.keys = "k" if update.declares_keys else None
     out = "k string, n bigint" if update.how == "firsts" else None
     if update.hints_stream:

@@ -67,8 +67,8 @@ def test_everything_is_drawn():
 def _traits(things):
     for thing in things:
         match thing:
-            case Source(kind, files):
-                yield "files" if files else f"{kind} spout"
+            case Source(kind, form):
+                yield f"{kind} {form}"
             case Step(name):
                 yield name
             case Ask(state=state):
