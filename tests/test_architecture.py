@@ -22,8 +22,8 @@ MODULES = sorted(ROOT.rglob("*.py"))
 
 # A part of the library may import itself and what stands before it.
 ORDER = (
-    *("errors", "_safe_repr", "_tuples", "_schema", "_arrow", "_backoff", "_config", "_serde"),
-    *("_letters", "faults", "_addresses", "_own_files", "_connections"),
+    *("errors", "_safe_repr", "_tuples", "_schema", "_fitting", "_arrow", "_backoff", "_config"),
+    *("_serde", "_letters", "faults", "_addresses", "_own_files", "_connections"),
     *("topology", "acking", "waves"),
     "transactional",
     "state",

@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from waterspout._fitting import exact_array
 from waterspout._schema import Schema, split_top
 from waterspout.errors import NumberTooLargeError, ResultError, TopologyError
 
@@ -29,7 +30,6 @@ _SIMPLE: dict[str, pa.DataType] = {
     "timestamp_ntz": pa.timestamp("us"),
     "void": pa.null(),
 }
-_WHOLE = {int, type(None)}
 
 
 def arrow_type(ddl: str) -> pa.DataType:
@@ -78,7 +78,7 @@ def make_array(
     `combined`: the values are what an aggregator made of many; a sum may have outgrown its type.
     """
     try:
-        return _exact_array(values, kind)
+        return exact_array(values, kind)
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
         bad = next((v for v in values if not _fits(v, kind)), None)
         if combined and _is_too_large(bad, kind):
@@ -101,19 +101,9 @@ def table_of_rows(schema: Schema, rows: Sequence[Sequence[Any]], *, where: str) 
     return pa.Table.from_arrays(arrays, schema=arrow)
 
 
-def _exact_array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    """Return an array of the values; pyarrow alone would cut 1.5 down to the integer 1."""
-    array = pa.array(values, kind)
-    if pa.types.is_integer(kind) and not _WHOLE.issuperset(map(type, values)):
-        for value in values:
-            if value is not None and value % 1 != 0:
-                raise pa.ArrowInvalid(f"{value!r} is no whole number")
-    return array
-
-
 def _fits(value: Any, kind: pa.DataType) -> bool:
     try:
-        _exact_array([value], kind)
+        exact_array([value], kind)
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
         return False
     return True

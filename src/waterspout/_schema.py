@@ -18,6 +18,7 @@ from waterspout.errors import TopologyError
 
 __all__ = [
     "TYPE_OF_CLASS",
+    "WHOLE",
     "FieldNames",
     "Schema",
     "check_topology_id",
@@ -38,6 +39,9 @@ TYPE_OF_CLASS: dict[object, str] = {
     Decimal: "decimal(38,18)",
 }
 """The types that Python's own classes become."""
+
+WHOLE = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
+"""The types of integers, with their bits."""
 
 _TOPOLOGY_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

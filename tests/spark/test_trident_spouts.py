@@ -84,20 +84,16 @@ class NumbersEmitter(BatchEmitter):
 
 
 class Stumbles:
-    """Raises as often as Spark tries a task, so that one attempt at a batch fails, and no other."""
-
-    TRIES = 4
+    """Raises once: one attempt at a batch fails, though Spark tries the task again."""
 
     def __init__(self, folder):
-        self.folder = str(folder)
-        for number in range(self.TRIES):
-            (folder / f"stumble-{number}").touch()
+        self.token = str(folder / "stumble")
+        (folder / "stumble").touch()
 
     def __call__(self):
-        for name in os.listdir(self.folder):
-            if name.startswith("stumble-"):
-                os.unlink(os.path.join(self.folder, name))
-                raise FailedException("stumbled")
+        if os.path.exists(self.token):
+            os.unlink(self.token)
+            raise FailedException("stumbled")
 
 
 class Stumble(Filter):

@@ -11,6 +11,7 @@ from waterspout.state.sqlite import SQLiteState
 from waterspout.testing import FixedBatchSpout
 from waterspout.trident import (
     Aggregator,
+    Average,
     Count,
     FilterNull,
     Function,
@@ -280,6 +281,16 @@ def test_sum_refuses_what_is_no_number(topology, kind):
 
     with pytest.raises(TopologyError, match="Sum cannot add up a field of type"):
         stream.aggregate("x", Sum(), out="total")
+
+
+@pytest.mark.parametrize(
+    ("aggregator", "out", "own"),
+    [(Sum(), "total double", "bigint"), (Average(), "mean bigint", "double")],
+    ids=["sum", "average"],
+)
+def test_a_type_that_does_not_hold_what_a_built_in_gives_is_refused(stream, aggregator, out, own):
+    with pytest.raises(TopologyError, match=f"gives {own}, but .* does not hold every {own}"):
+        stream.aggregate("n", aggregator, out=out)
 
 
 def test_sum_takes_one_field(stream):

@@ -35,6 +35,9 @@ from waterspout.trident.operations.contracts import OperationContext, TridentCol
 from waterspout.trident.runtime.rows import RowStep, as_tuples, rows_to_batch, run_steps
 
 HERE = OperationContext(0, 1)
+UTC_NOON = dt.datetime(2024, 2, 29, 12, tzinfo=dt.UTC)
+NOON = UTC_NOON.replace(tzinfo=None)
+EAST_NOON = UTC_NOON.replace(tzinfo=dt.timezone(dt.timedelta(hours=2)))
 WORDS = pa.record_batch({"word": ["the", "", None, "cow"], "n": [1, 2, 3, 4]})
 
 
@@ -253,14 +256,21 @@ def test_a_value_that_is_not_in_a_tuple_is_refused_with_the_remedy(emitted):
         (5, "array<string>"),
         ("1.5", "decimal(10,2)"),
         ("2024-01-01", "date"),
+        (1e300, "float"),
+        (NOON, "date"),
+        (5, "date"),
+        (5, "timestamp"),
+        (EAST_NOON, "timestamp_ntz"),
+        (pd.Timestamp(1), "timestamp"),
+        ([1.5], "array<bigint>"),
+        ({"a": 1.5}, "struct<a:bigint>"),
+        ({"a": 1, "b": 2}, "struct<a:bigint>"),
+        ({"a": [NOON]}, "map<string,array<date>>"),
     ],
 )
 def test_a_value_of_the_wrong_type_is_named_with_its_field(value, kind):
     with pytest.raises(TypeError, match=r"each\(it\) gave .* for field 'x', which is declared as"):
         each(PlainFunction(lambda word: value, 1), f"x {kind}")
-
-
-UTC_NOON = dt.datetime(2024, 2, 29, 12, tzinfo=dt.UTC)
 
 
 @pytest.mark.parametrize(
@@ -431,6 +441,49 @@ def test_a_column_of_another_length_is_named_with_the_remedy():
 def test_a_column_of_the_wrong_type_is_named_with_its_field(operation):
     with pytest.raises(TypeError, match=r"each\(it\) gave .*'x'"):
         each(operation, "x bigint", fields=("word", "n"))
+
+
+@pytest.mark.parametrize(
+    ("column", "kind"),
+    [
+        (pa.array(["5"] * 3), "bigint"),
+        (pa.array([5] * 3), "string"),
+        (pa.array([True] * 3), "int"),
+        (pa.array([1e300] * 3), "float"),
+        (pa.array([0.1] * 3), "decimal(10,3)"),
+        (pa.array([NOON] * 3), "date"),
+        (pa.array([EAST_NOON] * 3), "timestamp_ntz"),
+        (pa.array([{"a": 1, "b": 2}] * 3), "struct<a:bigint>"),
+        (pa.array([[1.5]] * 3), "array<bigint>"),
+        (pd.Series([1.7, 1, None], dtype=object), "bigint"),
+        (pd.Series([1.7, 1, None]), "bigint"),
+        (pd.Series([2**40] * 3), "int"),
+    ],
+    ids=str,
+)
+def test_a_column_is_not_cut_parsed_or_wrapped_to_fit(column, kind):
+    with pytest.raises(TypeError, match=r"each\(it\) gave values for field 'x' that do not fit"):
+        each(arrow_function(lambda batch: column), f"x {kind}", batch=WORDS.slice(0, 3))
+
+
+@pytest.mark.parametrize(
+    ("column", "kind", "values"),
+    [
+        (pa.array([1, None, 3], pa.uint8()), "bigint", [1, None, 3]),
+        (pa.array([1.0, 2.0, 3.0]), "int", [1, 2, 3]),
+        (pa.array(["a", None, "a"]).dictionary_encode(), "string", ["a", None, "a"]),
+        (pa.array([1, 2, 3], pa.int16()), "decimal(10,2)", [Decimal(1), Decimal(2), Decimal(3)]),
+        (pa.array([0.5, None, math.inf]), "float", [0.5, None, math.inf]),
+        (pa.nulls(3), "date", [None] * 3),
+        (pd.Series([1.0, None, 3.0]), "bigint", [1, None, 3]),
+        (pd.Series([[1], None, []]), "array<bigint>", [[1], None, []]),
+    ],
+    ids=str,
+)
+def test_a_column_of_another_type_fits_where_no_value_changes(column, kind, values):
+    made = each(arrow_function(lambda batch: column), f"x {kind}", batch=WORDS.slice(0, 3))
+
+    assert [row["x"] for row in made] == values
 
 
 def test_a_missing_column_is_named_with_those_that_came():

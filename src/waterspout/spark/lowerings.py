@@ -11,7 +11,10 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from waterspout._arrow import arrow_type
 from waterspout._config import Config
+from waterspout._fitting import widens
+from waterspout._schema import Schema
 from waterspout.errors import TopologyError
 from waterspout.spark.native import native_columns
 from waterspout.spark.spreading import everywhere, never_empty, repartitioned
@@ -21,6 +24,7 @@ from waterspout.transactional._attempt import TransactionAttempt
 from waterspout.trident.isolation.letters import ASIDE
 from waterspout.trident.isolation.running import isolated_steps, run_isolated
 from waterspout.trident.operations.adapters import SqlExpression
+from waterspout.trident.operations.coercion import is_expression
 from waterspout.trident.operations.functions import Split
 from waterspout.trident.plan.exchange import Deal, Exchange
 from waterspout.trident.plan.lowering import Lowerings
@@ -102,12 +106,7 @@ def _native(node: Each | Mapped, parents: Sequence[DataFrame], building: Buildin
     else:
         made = [_column(c).alias(n) for c, n in zip(node.operations, out.names, strict=True)]
         frame = parent.select(*rest, *made, *beside)
-    if node not in building.casts:
-        found = {f.name: f.dataType.simpleString() for f in frame.schema.fields}
-        building.casts[node] = tuple(n for n, kind in out if found[n] != kind)
-    for name in building.casts[node]:
-        frame = frame.withColumn(name, F.col(name).cast(str(out.type_of(name))))
-    return frame
+    return _fitted(node, frame, out, building)
 
 
 @lowers(Keep)
@@ -136,8 +135,44 @@ def _transformed(node: Transform, parents: Sequence[DataFrame], building: Buildi
             f"{node.title} is declared to give {node.schema}, but {', '.join(missing)} is missing "
             f'(it gave {", ".join(frame.columns)}); write out="..." as it really is'
         )
-    wanted = [F.col(name).cast(str(kind)).alias(name) for name, kind in node.schema]
+    # Each time: what the function makes may depend on what it finds.
+    widened = _widened(node, frame, node.schema)
+    wanted = [
+        F.col(name).cast(str(kind)).alias(name) if name in widened else F.col(name)
+        for name, kind in node.schema
+    ]
     return frame.select(*wanted)
+
+
+def _fitted(node: Node, frame: DataFrame, out: Schema, building: Building) -> DataFrame:
+    """Return a frame whose columns have the types that the stream says; looked at once."""
+    if node not in building.casts:
+        building.casts[node] = _widened(node, frame, out)
+    for name in building.casts[node]:
+        frame = frame.withColumn(name, F.col(name).cast(str(out.type_of(name))))
+    return frame
+
+
+def _widened(node: Node, frame: DataFrame, out: Schema) -> tuple[str, ...]:
+    """Return the columns that need another type; refuse one that could lose something by it."""
+    found = {field.name: field.dataType.simpleString() for field in frame.schema.fields}
+    other = tuple(name for name, kind in out if found[name] != kind)
+    for name in other:
+        given, declared = found[name], str(out.type_of(name))
+        if not _fits(given, declared):
+            raise TopologyError(
+                f"{node.title} gives {name} as {given}, but it is declared as {declared}, which "
+                f'does not hold every {given}; write out="{name} {given}", or cast it yourself '
+                f"where it is made"
+            )
+    return other
+
+
+def _fits(given: str, declared: str) -> bool:
+    try:
+        return widens(arrow_type(given), arrow_type(declared))
+    except TopologyError:  # a type that only Spark knows
+        return False
 
 
 @lowers(Repartition)
@@ -160,6 +195,8 @@ def _aggregated(node: Aggregate, parents: Sequence[DataFrame], building: Buildin
     if node.is_native:
         grouped = parent.groupBy(*node.group) if node.group is not None else parent
         frame = grouped.agg(*native_columns(node))
+        given = [f for one in node.aggregations if is_expression(one.aggregator) for f in one.out]
+        frame = _fitted(node, frame, Schema(tuple(given)), building) if given else frame
         if exchange is None or exchange.deal is not Deal.BY_STATE:
             return frame
         # Spark finds that its own shuffle has done this already: there is only one.

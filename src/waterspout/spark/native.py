@@ -8,7 +8,7 @@ from typing import Any
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from waterspout._schema import Schema
+from waterspout._schema import WHOLE, Schema
 from waterspout.errors import NumberTooLargeError
 from waterspout.spark.failures import TOO_LARGE
 from waterspout.trident.operations.adapters import SqlExpression
@@ -22,20 +22,36 @@ __all__ = ["native_aggregate", "native_aggregates", "native_columns", "native_fi
 
 
 def native_columns(node: Aggregate) -> list[Column]:
-    """Return the aggregates of a node that has a native form, named and of the right types."""
+    """Return the aggregates of a node that has a native form, named.
+
+    Those of ours have the right types; whether an expression has, its node must see.
+    """
     columns: list[Column] = []
+    fields = node.schema.fields[len(node.group or ()) :]
     for one in node.aggregations:
         if is_expression(one.aggregator):
             given = one.aggregator
-            columns.append(F.expr(given.text) if isinstance(given, SqlExpression) else given)
+            column = F.expr(given.text) if isinstance(given, SqlExpression) else given
+            columns.append(column.alias(fields[len(columns)][0]))
             continue
         values = native_aggregates(one.aggregator, one.inputs)
         assert values is not None, one
         if node.finished:
             values = _finished(one.aggregator, values)
-        columns += values
-    fields = node.schema.fields[len(node.group or ()) :]
-    return [c.cast(str(kind)).alias(n) for c, (n, kind) in zip(columns, fields, strict=True)]
+        own = fields[len(columns) : len(columns) + len(values)]
+        columns += [_of_type(v, str(kind), n) for v, (n, kind) in zip(values, own, strict=True)]
+    return columns
+
+
+def _of_type(value: Column, kind: str, name: str) -> Column:
+    """Return a value in the type of its field; an integer that is too large for it is an error."""
+    bits = WHOLE.get(kind, 64)
+    if bits < 64:  # whatever the session is set to: Spark may wrap it
+        declared = f"{TOO_LARGE}field {name!r} is declared as {kind}, and cannot hold "
+        said = F.concat(F.lit(declared), value)
+        fits = value.between(-(1 << (bits - 1)), (1 << (bits - 1)) - 1)
+        value = F.when(fits | value.isNull(), value).otherwise(F.raise_error(said))
+    return value.cast(kind).alias(name)
 
 
 def _finished(aggregator: Any, values: list[Column]) -> list[Column]:

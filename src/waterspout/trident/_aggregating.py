@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from waterspout._schema import FieldNames, Schema, field_names
+from waterspout._arrow import arrow_type
+from waterspout._fitting import widens
+from waterspout._schema import WHOLE, FieldNames, Schema, field_names
 from waterspout.errors import TopologyError
 from waterspout.trident.operations.coercion import as_aggregator, is_expression, typed
 from waterspout.trident.operations.contracts import Aggregator, CombinerAggregator, describe
 from waterspout.trident.operations.extremes import MaxBy, MinBy
+from waterspout.trident.operations.native_forms import has_native_form
 from waterspout.trident.plan.nodes import Aggregation
 
 __all__ = ["arguments", "make_aggregation", "value_schema"]
@@ -63,12 +66,30 @@ def _output(aggregator: Any, output: Schema, inputs: Schema, where: str) -> Sche
     known = aggregator.output_types(inputs.types)
     if known is not None and len(known) == len(output):
         output = output.fill_types(known)
+        if has_native_form(aggregator, inputs):
+            _refuse_narrower(output, known, where)
     if not isinstance(aggregator, Aggregator):
         width = len(getattr(aggregator, "output_names", ("value",)))
         if len(output) != width:
             gives = "one value" if width == 1 else f"{width} values"
             raise TopologyError(f"{where} gives {gives}, but out has {len(output)} fields")
     return typed(aggregator, output, inputs, where)
+
+
+def _refuse_narrower(output: Schema, known: Sequence[str | None], where: str) -> None:
+    """Refuse a type in `out` that does not hold what the aggregator gives: Spark would cut it.
+
+    A smaller integer will do: one that is too large for it is an error then.
+    """
+    for (name, kind), own in zip(output, known, strict=True):
+        both_whole = kind in WHOLE and own in WHOLE
+        if both_whole or kind == own:
+            continue
+        if not widens(arrow_type(own or "?"), arrow_type(kind or "?")):
+            raise TopologyError(
+                f"{where} gives {own}, but {name} is declared as {kind}, which does not hold "
+                f'every {own}; write out="{name}"'
+            )
 
 
 def value_schema(aggregation: Aggregation) -> Schema:

@@ -212,3 +212,15 @@ def test_a_sum_of_decimals_has_all_its_digits_in_python_as_in_the_jvm(digits):
     run_in_process(topology)
 
     assert total.rows == [(Decimal("1" + "0" * digits),)]
+
+
+def test_a_sum_that_is_too_large_for_its_declared_type_fails_the_batch(spark):
+    topology, numbers = stream_of("n bigint", [2**31 - 1, 1])
+    capture(numbers.aggregate("n", Sum(), out="total int"))
+    wraps = spark.conf.get("spark.sql.ansi.enabled")
+    spark.conf.set("spark.sql.ansi.enabled", "false")
+    try:
+        with pytest.raises(RunFailedError, match="declared as int, and cannot hold 2147483648"):
+            finish(topology, spark, Config(max_retries=0))
+    finally:
+        spark.conf.set("spark.sql.ansi.enabled", wraps)

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from waterspout._arrow import arrow_type, make_array
 from waterspout._config import Config
+from waterspout._fitting import exact_array, exact_cast
 from waterspout._schema import Schema
 from waterspout._tuples import TridentTuple, field_index
 from waterspout.errors import EmitError, ResultError
@@ -329,15 +330,24 @@ def _column(column: Any, kind: pa.DataType, name: str, where: str) -> pa.Array:
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks()
     try:
+        if hasattr(column, "to_numpy") and not isinstance(column, pa.Array):
+            column = _from_pandas(column, kind)
         if isinstance(column, pa.Array):
-            return column if column.type == kind else column.cast(kind)
-        if hasattr(column, "to_numpy"):
-            return pa.Array.from_pandas(column, type=kind)
+            return exact_cast(column, kind)
         return make_array(list(column), kind, field=name, where=where)
     except pa.ArrowException as error:
         raise ResultError(
             f"{where} gave values for field {name!r} that do not fit {kind}: {error}"
         ) from error
+
+
+def _from_pandas(column: Any, kind: pa.DataType) -> pa.Array:
+    """Return a series as an array, of its own type if it has one; what is missing is null."""
+    if str(column.dtype) != "object":
+        return pa.Array.from_pandas(column)
+    return exact_array(
+        [None if gone else v for v, gone in zip(column, column.isna(), strict=True)], kind
+    )
 
 
 def _mask(result: Any, rows: int, where: str) -> pa.Array:
