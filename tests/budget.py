@@ -52,6 +52,7 @@ BUDGETS_S: dict[str, float] = {
     "tests/contracts/test_cassandra.py": 20,
     "tests/contracts/test_redis.py": 20,
     "tests/semantics/test_simulation.py": 20,
+    "tests/test_tls.py": 20,
     "tests/state/test_postgres_faults.py": 20,
     "tests/state/test_redis_combining.py": 20,
     "tests/trident/test_windows_crashes.py": 20,

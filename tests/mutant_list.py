@@ -30,6 +30,20 @@ DRAWN = ("tests/semantics/test_drawn_topologies.py",)
 
 MUTANTS = (
     Mutant(
+        "security: any certificate will do",
+        "_tls.py",
+        "            context.check_hostname = self.check_hostname",
+        "            context.check_hostname, context.verify_mode = False, ssl.CERT_NONE",
+        ("tests/test_tls.py",),
+    ),
+    Mutant(
+        "security: the ACL of the configuration is not used",
+        "coordination/zookeeper_session.py",
+        "self._acl = self._root_acl = [*mine, *given] or",
+        "self._acl = self._root_acl = mine or",
+        ("tests/test_tls.py",),
+    ),
+    Mutant(
         "security: a Connect server that is not there is waited for as Spark likes",
         "spark/connect.py",
         "            _await_answer(address, timeout_secs)",

@@ -49,6 +49,11 @@ DEFAULTS = {
     "zookeeper_servers": ("transactional.zookeeper.servers", None),
     "zookeeper_port": ("transactional.zookeeper.port", 2181),
     "zookeeper_root": ("transactional.zookeeper.root", "/transactional"),
+    "zookeeper_acl": ("waterspout.zookeeper.acl", None),
+    "zookeeper_tls": ("waterspout.zookeeper.tls", False),
+    "zookeeper_tls_ca": ("waterspout.zookeeper.tls.ca", None),
+    "zookeeper_tls_cert": ("waterspout.zookeeper.tls.cert", None),
+    "zookeeper_tls_key": ("waterspout.zookeeper.tls.key", None),
 }
 KEYS = dict(DEFAULTS.values())
 
@@ -87,6 +92,11 @@ GOOD = {
     "zookeeper_servers": [None, ("zk1",), ("zk1", "zk2")],
     "zookeeper_port": [1, 65535],
     "zookeeper_root": ["/", "/a/b"],
+    "zookeeper_acl": [None, ("world:anyone:r", "x509:CN=a:b:cdrwa")],
+    "zookeeper_tls": [True, False],
+    "zookeeper_tls_ca": [None, "/a/ca.pem"],
+    "zookeeper_tls_cert": [None, "/a/me.pem"],
+    "zookeeper_tls_key": [None, "/a/me.key"],
 }
 BAD = {
     "ackers": [-1, True, 1.0, "1", None],
@@ -123,6 +133,11 @@ BAD = {
     "zookeeper_servers": ["zk1", [], [""], [1], {"zk1"}],
     "zookeeper_port": [0, 65536, "2181", True],
     "zookeeper_root": ["", "transactional", None],
+    "zookeeper_acl": [(), "world:anyone:r", ("world:anyone",), ("world:anyone:x",), (1,)],
+    "zookeeper_tls": ["yes", None],
+    "zookeeper_tls_ca": ["", 1],
+    "zookeeper_tls_cert": ["", 1],
+    "zookeeper_tls_key": ["", 1],
 }
 
 
@@ -153,6 +168,7 @@ def test_every_quantity_has_a_unit():
     without = {row.name for row in Config.describe() if not row.unit}
 
     switches = {"enable_message_timeouts", "strict", "commit_in", "bolt_errors", "on_error"}
+    switches |= {"zookeeper_tls"}
     assert without == switches
 
 

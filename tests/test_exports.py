@@ -21,7 +21,7 @@ SURFACE = {
     module: names.split()
     for module, names in {
         "waterspout": """
-            BasicBolt Bolt Config DeadLetter Direct FailedException Fields Run Spout
+            BasicBolt Bolt Config DeadLetter Direct FailedException Fields Run Spout TLS
             TopologyBuilder Tuple runs submit
         """,
         "waterspout.events": """

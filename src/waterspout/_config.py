@@ -10,6 +10,7 @@ import dataclasses
 import difflib
 import math
 import os
+import re
 import reprlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -70,6 +71,11 @@ _SHARE = _Rule("a number from 0 to 1", lambda v: _is_number(v) and 0 <= v <= 1)
 _TEXT = _Rule("a non-empty string", _is_text)
 _NODE = _Rule('a string that starts with "/"', lambda v: _is_text(v) and v.startswith("/"))
 _NAMES = _Rule("a non-empty list of non-empty strings", _is_names)
+
+_ACL = _Rule(
+    'a list of "scheme:id:permissions", the permissions of c d r w a, such as "world:anyone:r"',
+    lambda v: _is_names(v) and all(re.fullmatch(r"[a-z0-9]+:.*:[cdrwa]+", e) for e in v),  # type: ignore[attr-defined]
+)
 
 
 def _one_of(*choices: str) -> _Rule:
@@ -268,6 +274,24 @@ class Config:
         "Node under which everything is kept.",
         unit="path",
         key="transactional.zookeeper.root",
+    )
+    zookeeper_acl: tuple[str, ...] | None = _option(
+        None,
+        _ACL,
+        "Who may use what is created there, beside the user that creates it, such as sasl:bob:r.",
+        unit="scheme:id:permissions",
+    )
+    zookeeper_tls: bool = _option(
+        False, _SWITCH, "Encrypt, and check the servers' certificates; so does any file of these."
+    )
+    zookeeper_tls_ca: str | None = _option(
+        None, _TEXT, "Certificates of who signs servers; None: those of the system.", unit="path"
+    )
+    zookeeper_tls_cert: str | None = _option(
+        None, _TEXT, "Our own certificate, for servers that ask for one.", unit="path"
+    )
+    zookeeper_tls_key: str | None = _option(
+        None, _TEXT, "Its key, if it is not in the same file.", unit="path"
     )
 
     def __new__(cls, **options: object) -> Config:

@@ -7,6 +7,7 @@ import threading
 from pathlib import Path
 
 from waterspout._config import Config
+from waterspout._tls import TLS
 from waterspout.coordination.embedded import EmbeddedStore
 from waterspout.coordination.store import CoordinationStore, MemoryCoordinationStore, SharedMemory
 from waterspout.coordination.zookeeper import ZooKeeperStore
@@ -37,10 +38,17 @@ def coordination_store(name: str, conf: Config, folder: Path | None = None) -> C
         port=conf.zookeeper_port,
         root=conf.zookeeper_root,
         auth=f"${{{ZOOKEEPER_AUTH}}}" if ZOOKEEPER_AUTH in os.environ else None,
+        tls=_zookeeper_tls(conf),
+        acl=conf.zookeeper_acl or (),
         session_s=conf.lease_secs,
         connect_s=conf.connect_timeout_secs,
         folder=folder,
     )
+
+
+def _zookeeper_tls(conf: Config) -> TLS | None:
+    files = conf.zookeeper_tls_ca, conf.zookeeper_tls_cert, conf.zookeeper_tls_key
+    return TLS(*files) if conf.zookeeper_tls or any(files) else None
 
 
 def volatile_store(name: str, locations: tuple[str, ...]) -> CoordinationStore:

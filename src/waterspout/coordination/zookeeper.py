@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from waterspout._schema import check_topology_id
+from waterspout._tls import TLS
 from waterspout.coordination.lease import this_process
 from waterspout.coordination.store import CoordinationStore, refuse_changed_graph
 from waterspout.coordination.zookeeper_records import (
@@ -67,6 +68,8 @@ class ZooKeeperStore(CoordinationStore):
         root: The node under which topologies are kept; it is created where it is not there.
         auth: `user:password` of ZooKeeper's digest scheme, best as `${NAME}` from the
             environment. What is created is then for this user alone. None: for anyone.
+        tls: Encrypt, and check the servers' certificates; None: neither.
+        acl: Who else may use what is created, as `scheme:id:permissions` of zkCli.
         session_s: How long a driver that is not heard of keeps its lease. The server may bind
             it: by default to between 2 and 20 of its ticks, 4 to 40 s.
         connect_s: How long a first connection may take.
@@ -83,6 +86,8 @@ class ZooKeeperStore(CoordinationStore):
         port: int = 2181,
         root: str = "/transactional",
         auth: str | None = None,
+        tls: TLS | None = None,
+        acl: Sequence[str] = (),
         session_s: float = 10.0,
         connect_s: float = 10.0,
         operation_s: float = 30.0,
@@ -91,7 +96,8 @@ class ZooKeeperStore(CoordinationStore):
         require_library()
         self._topology = check_topology_id(topology)
         self._path = check_root(root, topology)
-        self._address = Address(servers, port, session_s, connect_s, operation_s, auth)
+        waits = session_s, connect_s, operation_s
+        self._address = Address(servers, port, *waits, auth, tls, acl)
         self._home = None if folder is None else Home(folder)
         self._session: Session | None = None
         self._held: _Held | None = None

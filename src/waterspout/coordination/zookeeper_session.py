@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, NoReturn
 
 from waterspout._addresses import resolved, shown
+from waterspout._tls import TLS
 from waterspout.errors import ConfigError, MissingDependencyError, StoreError
 
 __all__ = ["Address", "Session", "StoredNode", "Unanswered", "check_root", "require_library"]
@@ -58,6 +59,8 @@ class Address:
     connect_s: float = 10.0
     operation_s: float = 30.0
     auth: str | None = field(default=None, repr=False)
+    tls: TLS | None = None
+    acl: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         if isinstance(self.servers, str) or not self.servers:
@@ -70,6 +73,13 @@ class Address:
                     f"{shown(server)[:80]!r} is not the host name of a ZooKeeper server (host, or "
                     "host:port); a path is given as the root"
                 )
+        whole = [entry for entry in self.acl if set(entry.rpartition(":")[2]) == set("cdrwa")]
+        if self.acl and not whole and self.auth is None:
+            raise ConfigError(
+                "zookeeper_acl lets nobody do everything (cdrwa), so that not even this driver "
+                "could use what it creates. Add an entry for it, or give it a user with "
+                "WATERSPOUT_ZOOKEEPER_AUTH."
+            )
         for name in ("session_s", "connect_s", "operation_s"):
             if not getattr(self, name) > 0:
                 raise ConfigError(f"{name} is {getattr(self, name)}; expected a number > 0")
@@ -113,12 +123,13 @@ class Session:
         self._address = address
         credentials = address.credentials()
         security = kazoo.security
-        self._acl = self._root_acl = security.OPEN_ACL_UNSAFE
-        if credentials is not None:
-            self._acl = [security.make_digest_acl(*credentials, all=True)]
+        mine = [] if credentials is None else [security.make_digest_acl(*credentials, all=True)]
+        given = [_permissions(security, entry) for entry in address.acl]
+        self._acl = self._root_acl = [*mine, *given] or security.OPEN_ACL_UNSAFE
+        if mine and not given:
             # The root is for topologies of others too: they may add to it, and no more.
             others = security.make_acl("world", "anyone", read=True, create=True)
-            self._root_acl = [*self._acl, others]
+            self._root_acl = [*mine, others]
         forever = {"max_tries": -1, "delay": 0.05, "max_delay": 1.0}
         self._client = kazoo.client.KazooClient(
             hosts=address.hosts,
@@ -127,6 +138,7 @@ class Session:
             default_acl=self._acl,
             connection_retry=kazoo.retry.KazooRetry(**forever),
             logger=_quiet(),
+            **_tls_options(address.tls),
         )
         self._lost = (
             kazoo.exceptions.ConnectionLoss,
@@ -147,9 +159,10 @@ class Session:
         try:
             self._client.start(timeout=address.connect_s)
         except (self._timeout, kazoo.exceptions.KazooException) as error:
+            tls = " with these certificates" if address.tls is not None else ""
             raise StoreError(
-                f"no ZooKeeper answers at {address.hosts} within {address.connect_s:g} s. Start "
-                "it, or set transactional.zookeeper.servers to where it is."
+                f"no ZooKeeper answers at {address.hosts}{tls} within {address.connect_s:g} s. "
+                "Start it, or set transactional.zookeeper.servers to where it is."
             ) from error
 
     @property
@@ -257,6 +270,23 @@ class Session:
         raise StoreError(
             f"ZooKeeper at {self._address.hosts} refused what was asked about {path}: {error!r}"
         ) from error
+
+
+def _permissions(security: Any, entry: str) -> Any:
+    """Return an entry as the client takes it, from zkCli's `scheme:id:permissions`."""
+    who, _, letters = entry.rpartition(":")
+    scheme, _, name = who.partition(":")
+    names = {"c": "create", "d": "delete", "r": "read", "w": "write", "a": "admin"}
+    return security.make_acl(scheme, name, **{names[letter]: True for letter in letters})
+
+
+def _tls_options(tls: TLS | None) -> dict[str, Any]:
+    if tls is None:
+        return {}
+    tls.context()  # which says what is wrong with the files; the client would only try again
+    files = {"ca": tls.ca, "certfile": tls.cert, "keyfile": tls.key or tls.cert}
+    plain = {name: None if file is None else resolved(file) for name, file in files.items()}
+    return {"use_ssl": True, "check_hostname": tls.check_hostname, **plain}
 
 
 def _quiet() -> logging.Logger:

@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from waterspout._addresses import Secrets, check_url, masked, resolved, shown
+from waterspout._tls import TLS
 from waterspout.errors import SourceError, TopologyError
 from waterspout.spouts._amqp import Link, QueueConsumer, require_pika
 from waterspout.spouts._deliveries import Deliveries
@@ -31,7 +32,7 @@ _QUIET_S, _COMES_BACK_S = 1.0, 10.0
 _PENDING_KEY = "topology.max.spout.pending"
 
 # What was given to the constructor, as attributes.
-_RECIPE = ("output_fields", "_url", "_decode", "_consumer", "_raises")
+_RECIPE = ("output_fields", "_url", "_tls", "_decode", "_consumer", "_raises")
 
 _PROPERTIES = (
     *("message_id", "content_type", "content_encoding", "correlation_id", "reply_to", "type"),
@@ -76,6 +77,7 @@ class RabbitMQSpout(Spout):
         on_bad_message: What to do with a message that `decode` raises for, or makes another number
             of values of: "reject" it, so that the queue's dead-letter exchange gets it (without
             one RabbitMQ drops it); or "raise", which ends the run and leaves it in the queue.
+        tls: The certificates of an `amqps://` connection; None: those of the system, no own one.
     """
 
     def __init__(
@@ -90,6 +92,7 @@ class RabbitMQSpout(Spout):
         durable: bool = True,
         arguments: Mapping[str, Any] | None = None,
         on_bad_message: str = "reject",
+        tls: TLS | None = None,
     ) -> None:
         require_pika()
         check_url(url, "URL of a RabbitMQSpout")
@@ -110,7 +113,10 @@ class RabbitMQSpout(Spout):
             raise TopologyError("arguments are for a queue that is declared: add declare=True")
         self.output_fields = (fields,) if isinstance(fields, str) else tuple(fields)
         self.declared_streams()  # refuses bad names at once
+        if tls is not None and url.startswith("amqp://"):
+            raise TopologyError("tls is for an encrypted connection: write amqps:// in the URL")
         self._url = url
+        self._tls = tls
         self._decode = decode
         self._consumer = QueueConsumer(queue, prefetch, declare, durable, arguments)
         self._raises = on_bad_message == "raise"
@@ -161,7 +167,7 @@ class RabbitMQSpout(Spout):
         self._pending_max = conf.get(_PENDING_KEY) or _PREFETCH_MAX
         self._collector = collector
         name = f"waterspout {context.topology_name} {context.this_component_id}"
-        self._parameters = _parameters(self._url, f"{name} {context.this_task_id}")
+        self._parameters = _parameters(self._url, f"{name} {context.this_task_id}", self._tls)
         link = self._link = Link(self._parameters, self._consumer)
         if not link.wait(lambda: link.ready, _OPEN_TIMEOUT_S):
             self._link = None
@@ -353,7 +359,7 @@ def _check_url(url: str) -> None:
         )
 
 
-def _parameters(url: str, connection_name: str) -> Any:
+def _parameters(url: str, connection_name: str, tls: TLS | None) -> Any:
     pika = require_pika()
     plain = resolved(url)
     check_url(plain, "URL of a RabbitMQSpout")
@@ -365,6 +371,8 @@ def _parameters(url: str, connection_name: str) -> Any:
             f"RabbitMQSpout: an option in the query of its URL cannot be read by pika "
             f"({type(error).__name__}), at {shown(url)}"
         ) from None
+    if tls is not None:
+        parameters.ssl_options = pika.SSLOptions(tls.context(), parameters.host)
     parameters.client_properties = {"connection_name": connection_name}
     return parameters
 

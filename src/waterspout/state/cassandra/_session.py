@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from waterspout._addresses import Secrets, resolved
 from waterspout._connections import Connections
+from waterspout._tls import TLS
 from waterspout.errors import StoreError, WaterspoutError
 
 __all__ = ["Answer", "CassandraAddress", "CassandraClient", "Statement", "close_all"]
@@ -30,6 +31,7 @@ class CassandraAddress:
     local_dc: str | None = None
     timeout_secs: float = 10.0
     connect_timeout_secs: float = 5.0
+    tls: TLS | None = None
 
     @property
     def shown(self) -> str:
@@ -90,6 +92,7 @@ class _Live:
         self.cluster = Cluster(
             [(resolved(host), port) for host, port in address.contact_points],
             auth_provider=_credentials(address),
+            ssl_context=None if address.tls is None else address.tls.context(),
             execution_profiles={EXEC_PROFILE_DEFAULT: profile},
             connect_timeout=address.connect_timeout_secs,
             control_connection_timeout=address.timeout_secs,

@@ -19,6 +19,7 @@ from typing import Any
 
 from waterspout._addresses import addresses
 from waterspout._serde import decode_value, encode_key, encode_value
+from waterspout._tls import TLS
 from waterspout.errors import (
     ConfigError,
     DamagedStoreError,
@@ -340,6 +341,7 @@ class CassandraState(StoreState):
         local_dc: The data centre to talk to; by default that of the contact points.
         timeout_secs: How long to wait for an answer.
         connect_timeout_secs: How long to wait for a connection.
+        tls: Encrypt, and check the servers' certificates; None: neither.
     """
 
     contact_points: str | tuple[str, int] | Sequence[str | tuple[str, int]]
@@ -352,6 +354,7 @@ class CassandraState(StoreState):
     local_dc: str | None = None
     timeout_secs: float = 10.0
     connect_timeout_secs: float = 5.0
+    tls: TLS | None = None
 
     backend = "cassandra"
     fenced = True
@@ -416,6 +419,7 @@ class CassandraState(StoreState):
             self.local_dc,
             self.timeout_secs,
             self.connect_timeout_secs,
+            self.tls,
         )
 
 

@@ -16,11 +16,12 @@ import time
 import uuid
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from waterspout._addresses import addresses
 from waterspout._serde import decode_value, encode_key, encode_value
+from waterspout._tls import TLS
 from waterspout.errors import (
     ConfigError,
     DamagedStoreError,
@@ -345,6 +346,10 @@ class MemcachedState(StoreState):
         expire_secs: Forget a key that was not written for so long; 0 for never.
         timeout_secs: How long to wait for an answer before the server counts as down.
         connect_timeout_secs: How long to wait for a connection.
+        username: Who logs in, if the servers have a file of users (`memcached -Y`); `${NAME}` is
+            taken from the environment. SASL, which needs the binary protocol, is not supported.
+        password: Likewise. It is never shown.
+        tls: Encrypt, and check the servers' certificates; None: neither.
     """
 
     servers: str | tuple[str, int] | Sequence[str | tuple[str, int]]
@@ -352,6 +357,9 @@ class MemcachedState(StoreState):
     expire_secs: int = 0
     timeout_secs: float = 10.0
     connect_timeout_secs: float = 5.0
+    username: str | None = None
+    password: str | None = field(default=None, repr=False)
+    tls: TLS | None = None
 
     backend = "memcached"
     fenced = True
@@ -383,7 +391,10 @@ class MemcachedState(StoreState):
 
     def backing(self) -> MemcachedMap:
         timeouts = self.connect_timeout_secs, self.timeout_secs
-        servers = [Server(host, port, *timeouts) for host, port in _addresses(self.servers)]
+        servers = [
+            Server(host, port, *timeouts, self.username, self.password, self.tls)
+            for host, port in _addresses(self.servers)
+        ]
         layout = self.columns.describe()
         return MemcachedMap(servers, self.prefix, self.kind, layout, self.expire_secs)
 

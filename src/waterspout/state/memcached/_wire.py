@@ -9,10 +9,12 @@ import random
 import socket
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, BinaryIO, NamedTuple, TypeVar
 
+from waterspout._addresses import Secrets, resolved
 from waterspout._connections import Connections
+from waterspout._tls import TLS
 from waterspout.errors import StoreError
 
 __all__ = ["Command", "Item", "Server"]
@@ -65,7 +67,9 @@ class _LostError(Exception):
 class _MemcachedLink:
     """One connection; after any error it is closed, never used again."""
 
-    def __init__(self, client: Any) -> None:
+    def __init__(self, client: Any, credentials: tuple[str, str] | None) -> None:
+        if credentials is not None:
+            _log_in(client, *credentials)
         client.version()  # opens the connection, and sees who is there
         self._client = client
         self._sock: socket.socket = client.sock
@@ -95,6 +99,9 @@ class Server:
     port: int
     connect_secs: float
     answer_secs: float
+    username: str | None = None
+    password: str | None = field(default=None, repr=False)
+    tls: TLS | None = None
 
     @property
     def name(self) -> str:
@@ -224,6 +231,9 @@ class Server:
         from pymemcache.client.base import Client
         from pymemcache.exceptions import MemcacheError
 
+        credentials = None
+        if self.username is not None:
+            credentials = resolved(self.username), resolved(self.password or "")
         failure: Exception | None = None
         try:
             # pymemcache would try only the first of the addresses of a name.
@@ -234,9 +244,10 @@ class Server:
                     connect_timeout=self.connect_secs,
                     timeout=self.answer_secs,
                     no_delay=True,
+                    tls_context=None if self.tls is None else _NamedContext(self.tls, self.host),
                 )
                 try:
-                    return _MemcachedLink(client)
+                    return _MemcachedLink(client, credentials)
                 except (OSError, MemcacheError) as error:
                     client.close()
                     failure = error
@@ -245,15 +256,43 @@ class Server:
         raise self._unreachable(failure) from failure
 
     def _unreachable(self, error: Exception | None) -> StoreError:
-        said = str(error) or type(error).__name__
+        said = Secrets.of(words=(self.password,)).hidden(str(error)) or type(error).__name__
         return StoreError(
-            f"memcached server {self.name} cannot be used: {said}. Is it running, and is the "
-            "address right? No other server stands in for it."
+            f"memcached server {self.name} cannot be used: {said}. Is it running, and are the "
+            "address, the password and tls right? No other server stands in for it."
         )
 
     def _refusal(self, answer: bytes, name: bytes) -> StoreError:
         said = answer.decode("ascii", "replace")
         return StoreError(f"memcached server {self.name} refused {_shown(name)}: {said}")
+
+
+class _NamedContext:
+    """A TLS context for a server whose address was looked up: its certificate has its name."""
+
+    def __init__(self, tls: TLS, host: str) -> None:
+        self._context = tls.context()
+        self._host = host
+
+    def wrap_socket(self, sock: socket.socket, server_hostname: str) -> socket.socket:
+        return self._context.wrap_socket(sock, server_hostname=self._host)
+
+
+def _log_in(client: Any, username: str, password: str) -> None:
+    """Say who we are, as a text server (`-Y`) wants it: as the value of the first key that is set.
+
+    What such a server does not like it answers as it does any other command.
+    """
+    from pymemcache.exceptions import MemcacheError
+
+    said = f"{username} {password}"
+    if not said.isascii() or not said.isprintable() or " " in username:
+        raise StoreError("a user name and a password for memcached are printable ASCII")
+    try:
+        client.set("auth", said, noreply=False)
+    except MemcacheError:
+        # Not chained: it may quote what was sent.
+        raise OSError("it does not let us in with this user name and password") from None
 
 
 _idle: Connections[Server, _MemcachedLink] = Connections(
