@@ -125,7 +125,7 @@ INTERNAL_PACKAGES = (
     *("acking", "cli", "coordination", "spark", "waves"),
     *("testing/conformance", "topology/windowing"),
     *("trident/isolation", "trident/operations", "trident/plan", "trident/runtime"),
-    "trident/windowing",
+    *("trident/deduplication", "trident/windowing"),
 )
 
 # Parameters that may be of any type, by name.

@@ -62,6 +62,14 @@ TRIDENT = {
             ("lighthouse", 2, "120.10", "-15.75"), ("lighthouse", 3, "200.00", "-15.75"),
         ],
     },
+    "retried_orders": {
+        "sales.db: SELECT item, orders, revenue FROM sales": [
+            ("lamp", 1, 40), ("rope", 1, 12), ("tea", 2, 8),
+        ],
+        "sales.db: SELECT id, passed_in FROM orders_seen": [
+            ("o-1", 1), ("o-2", 1), ("o-3", 2), ("o-4", 2),
+        ],
+    },
     "sessions": {
         "sessions.db: SELECT user, substr(started, 12, 5), substr(ended, 12, 5), pages"
         " FROM sessions": [

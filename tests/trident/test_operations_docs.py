@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import timedelta
 from pathlib import Path
 
 import pyarrow.compute as pc
@@ -34,6 +35,7 @@ def names() -> dict[str, object]:
         **{name: getattr(waterspout.trident, name) for name in waterspout.trident.__all__},
         "pc": pc, "topology": topology, "stream": stream, "orders": orders, "payments": payments,
         "users": users, "state": MemoryMapState(), "ask_service": len, "score": len,
+        "timedelta": timedelta,
     }  # fmt: skip
 
 

@@ -82,7 +82,10 @@ class BatchClock:
 
 
 def clock_for(
-    windows: Sequence[tuple[int, int]], wall: Callable[[], float] = time.time
+    windows: Sequence[tuple[int, int]] | None, wall: Callable[[], float] = time.time
 ) -> BatchClock | None:
-    """Return the clock that these windows need; None if there are none."""
-    return BatchClock(windows, wall) if windows else None
+    """Return the clock that these windows need; None if nothing goes by time.
+
+    No windows: batches have times, but none is due because of them.
+    """
+    return None if windows is None else BatchClock(windows, wall)

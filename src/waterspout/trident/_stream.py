@@ -14,6 +14,7 @@ from waterspout.topology._grouping import CustomGrouping
 from waterspout.trident._aggregating import arguments, make_aggregation, value_schema
 from waterspout.trident._grouped import ChainedAggregatorDeclarer, GroupedStream
 from waterspout.trident._tridentstate import TridentState
+from waterspout.trident.deduplication.build import add_deduplication
 from waterspout.trident.operations.accepted import (
     AggregateArgument,
     AggregateOperation,
@@ -343,6 +344,19 @@ class Stream:
     ) -> Stream:
         """Aggregate the last `length` tuples, or the last `length` of time, after each `slide`."""
         return self.window(sliding(length, slide), *args, store=store, out=out)
+
+    def deduplicate(
+        self,
+        keys: FieldNames,
+        store: StateFactory | None = None,
+        within: dt.timedelta | None = None,
+    ) -> Stream:
+        """Let the first row of each key pass, once: ever, or `within` a time by batches' clock.
+
+        The keys are kept in an opaque `store`, or in the topology's own. Of several rows of a key
+        in one batch the least passes. What follows runs in the commit phase.
+        """
+        return add_deduplication(self, keys, store, within)
 
     def persistent_aggregate(
         self,

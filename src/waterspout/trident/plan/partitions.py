@@ -57,7 +57,8 @@ def why_in_one(update: Update, kind: StateKind | None) -> str | None:
         return None
     if updating.keys is not None or updating.by_partition:
         return None
-    return f"{describe(updating.operation)} declares no keys"
+    why = getattr(updating.operation, "in_one", "declares no keys")
+    return f"{describe(updating.operation)} {why}"
 
 
 @dataclass(frozen=True)

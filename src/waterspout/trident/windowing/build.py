@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from waterspout._schema import FieldNames
 from waterspout.errors import TopologyError
-from waterspout.state._base import StateFactory, StateKind
+from waterspout.state._base import StateFactory
 from waterspout.trident._aggregating import arguments, make_aggregation
 from waterspout.trident.operations.aggregators import Count
 from waterspout.trident.operations.coercion import is_expression
@@ -16,7 +16,7 @@ from waterspout.trident.plan.nodes import Update, UpdateWith
 from waterspout.trident.plan.plan import Plan, Shape
 from waterspout.trident.windowing.buffer import KEYS, VALUES
 from waterspout.trident.windowing.config import WindowConfig
-from waterspout.trident.windowing.store import OwnStore
+from waterspout.trident.windowing.store import OwnStore, require_opaque
 from waterspout.trident.windowing.updater import WindowUpdater
 
 if TYPE_CHECKING:
@@ -52,8 +52,11 @@ def add_window(
         fields = ()  # what it does not look at need not be kept
     aggregation = make_aggregation(stream.schema, "window", [fields, aggregator], out)
     updater = WindowUpdater(config, aggregation.inputs, aggregation.aggregator)
-    own = store is None
-    factory = OwnStore(stream.topology.next_state()) if own else _checked(store, where)
+    factory: StateFactory
+    if store is None:
+        factory = OwnStore(stream.topology.next_state())
+    else:
+        factory = require_opaque(store, where, "its tuples").bind(KEYS, VALUES)
     updating = UpdateWith(
         aggregation.inputs.names, updater, every_batch=config.by_time, by_partition=True
     )
@@ -65,31 +68,12 @@ def add_window(
     return results
 
 
-def windows_by_time(plan: Plan) -> list[tuple[int, int]]:
+def windows_by_time(plan: Plan) -> list[tuple[int, int]] | None:
     """Return length and slide, in milliseconds, of the windows of a plan that go by time.
 
-    They end whether tuples come or not.
+    They end whether tuples come or not. None if nothing in the plan goes by the time of batches.
     """
-    updaters = [
-        node.updating.operation
-        for node in plan.nodes
-        if isinstance(node, Update) and isinstance(node.updating, UpdateWith)
-    ]
-    found = [updater.config for updater in updaters if isinstance(updater, WindowUpdater)]
-    return [(config.span, config.step) for config in found if config.by_time]
-
-
-def _checked(store: Any, where: str) -> StateFactory:
-    if not isinstance(store, StateFactory):
-        raise TopologyError(
-            f"{where} keeps its tuples in a state; give it the recipe of an opaque one, such as "
-            f"SQLiteState.opaque(path, table=...), not {store!r}"
-        )
-    if store.kind is not StateKind.OPAQUE:
-        kind = "of your own kind" if store.kind is None else store.kind.value
-        raise TopologyError(
-            f"{where} needs an opaque store, and this one is {kind}. A batch that is replayed "
-            "must find the window as the batch before it left it, and only an opaque state still "
-            "has that. Use .opaque(...), or leave the store out."
-        )
-    return store.bind(KEYS, VALUES)
+    updates = [node.updating for node in plan.nodes if isinstance(node, Update)]
+    timed = [getattr(updating.operation, "ends", None) for updating in updates]
+    found = [ends for ends in timed if ends is not None]
+    return [window for ends in found for window in ends] if found else None

@@ -53,6 +53,8 @@ class WindowUpdater(StateUpdater[MapState[Any]]):
         self._inputs = inputs
         self._aggregator = aggregator
         self._index = field_index(inputs.names)
+        self.ends = ((config.span, config.step),) if config.by_time else None
+        """The windows at whose ends a batch is due, in milliseconds; None: time is not needed."""
         own = getattr(aggregator, "deterministic", True) is not False
         self.deterministic = own and config.by_time
         if own:
