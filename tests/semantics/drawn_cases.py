@@ -297,7 +297,8 @@ class Draw:
     def place(self) -> Place:
         """Return a new place; a table may be in a file that another has."""
         rng = self.rng
-        store = rng.choice(["memory", "memory", "late", "cached", "sqlite", "sqlite", "files"])
+        usual = ["memory", "late", "cached", "three methods", "sqlite", "sqlite", "files"]
+        store = "two methods" if rng.random() < 0.04 else rng.choice(usual)
         number = len(self.things)
         table = f"t{number}"
         if store == "sqlite":
@@ -365,7 +366,7 @@ def _draw(seed: int) -> Case:
         (made.update, 4),
         (made.step, 4),
         (made.query, 3),
-        (made.static_query, 1),
+        (made.static_query, 2),
         (made.new_values, 1),
     )
     actions, weights = zip(*chances, strict=True)
@@ -403,7 +404,7 @@ def _schedule(rng: random.Random, made: Draw) -> Schedule:
         half_write=sometimes(0.1),
         lost_answer=sometimes(0.05),
         outage=sometimes(0.1),
-        change=sometimes(0.2),
+        change=sometimes(0.3),
         zombies=rng.random() < 0.5,
         in_flight=rng.randrange(1, 4),
         strict=rng.random() < 0.1,

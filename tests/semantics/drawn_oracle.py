@@ -12,6 +12,7 @@ from typing import Any
 
 from tests.semantics.drawn_cases import (
     KEYS,
+    LABELS,
     OPAQUE,
     Ask,
     Case,
@@ -34,9 +35,12 @@ FUNCTIONS: dict[str, Callable[[Row, int], list[Row]]] = {
 """Operations on rows, also used by the topology: they are the user's own."""
 
 
-def label_of(number: int | None) -> str:
-    """Return the label that stands for what a state answered."""
-    return f"n{(number or 0) % 3}"
+def labelled(row: Row, answer: str | int | None) -> Row:
+    """Return a row whose key and label say what a state answered."""
+    if isinstance(answer, str):
+        return KEYS[LABELS.index(answer)], answer, row[2]
+    rest = (answer or 0) % 3
+    return KEYS[rest], f"n{rest}", row[2]
 
 
 def grouped(rows: Sequence[Row]) -> dict[str, list[int]]:
@@ -142,7 +146,7 @@ class _Batch:
             if not self.rows(ask.of):
                 return []
             labels = dict(zip(KEYS, self._statics[ask.state], strict=True))
-            return [(k, labels[k], number) for k, _, number in self.rows(ask.of)]
+            return [labelled(row, labels[row[0]]) for row in self.rows(ask.of)]
         # A query sees the batches before its own. Behind the update itself only an opaque state
         # can still tell what was there before it.
         update = self._case.things[ask.state]
@@ -151,8 +155,7 @@ class _Batch:
         content = self.after(ask.state) if behind else self._before[ask.state]
         if ask.keeps_new:
             return [row for row in self.rows(ask.of) if (row[0],) not in content]
-        found = [(row, content.get((row[0],))) for row in self.rows(ask.of)]
-        return [(k, label_of(answer), number) for (k, _, number), answer in found]
+        return [labelled(row, content.get((row[0],))) for row in self.rows(ask.of)]
 
     def _new_values(self, i: int) -> list[Row]:
         update = self._case.things[i]

@@ -24,12 +24,13 @@ from tests.semantics.drawn_cases import (
     Step,
     Update,
 )
-from tests.semantics.drawn_oracle import FUNCTIONS, grouped, is_forgotten, label_of
+from tests.semantics.drawn_oracle import FUNCTIONS, grouped, is_forgotten, labelled
 from tests.semantics.drawn_sources import FIELDS, Feed, feed_of
 from tests.semantics.simulation import Dice, Ids, LateMap, UnreliableMap, UnreliableState
 from waterspout import Config
 from waterspout.coordination.store import MemoryCoordinationStore, SharedMemory
-from waterspout.state import CachedMap, StateFactory, StateKind, ValueUpdater
+from waterspout.errors import StoreError
+from waterspout.state import CachedMap, ComparingMap, StateFactory, StateKind, ValueUpdater
 from waterspout.state._base import BackingMap, State
 from waterspout.state._batched import BatchedMap
 from waterspout.state._head import Head
@@ -131,6 +132,55 @@ class NotingStore(MemoryCoordinationStore):
         self._batches.pop(ledger.current, None)  # it was rolled back
 
 
+class TwoMethods(BackingMap[Any]):
+    """What a store author begins with: no fence."""
+
+    def __init__(self, dice: Dice) -> None:
+        self.below = MemoryMap[Any]("two methods")
+
+    def multi_get(self, keys):
+        return self.below.multi_get(keys)
+
+    def multi_put(self, keys, values):
+        self.below.multi_put(keys, values)
+
+    def scan(self, shard=0, shards=1):
+        return self.below.scan(shard, shards)
+
+
+class Unreachable(StoreError):
+    """Raised by a store where none can be reached for a moment."""
+
+
+class ThreeMethods(TwoMethods, ComparingMap[Any]):
+    """With the third, it has one: the head is among the records."""
+
+    title = "three methods"
+    undoes_lost_attempts = False
+
+    def __init__(self, dice: Dice, kind: StateKind) -> None:
+        super().__init__(dice)
+        self._dice = dice
+        self.kind = kind
+
+    def multi_compare_and_put(self, keys, read, values):
+        if self._dice.hits(self._dice.lost_write):
+            raise Unreachable("not applied")
+        stored = self.below.multi_compare_and_put(keys, read, values)
+        if self._dice.hits(self._dice.lost_answer):
+            raise Unreachable("applied, but the answer was lost")
+        return stored
+
+    def scan(self, shard=0, shards=1):
+        for chunk in super().scan(shard, shards):
+            yield [(key, record) for key, record in chunk if key != self.head_key]
+
+
+@dataclass(frozen=True)
+class UnfencedState(UnreliableState):
+    fenced = False
+
+
 @dataclass(frozen=True)
 class Changing(StateFactory):
     """A static state of which it is noted what it held for which attempt."""
@@ -205,14 +255,24 @@ class World:
             return SQLiteState(self._path(place), place.table, kind=kind)
         if place.store == "files":
             return FileState(self._path(place), kind=kind, snapshot_every=3)
-        return UnreliableState(self._map(place), kind)
+        recipe = UnfencedState if place.store == "two methods" else UnreliableState
+        return recipe(self._map(place, kind), kind)
 
-    def _map(self, place: Place) -> BackingMap[Any]:
+    def _map(self, place: Place, kind: StateKind = StateKind.OPAQUE) -> BackingMap[Any]:
         if place.number not in self.maps:
-            below = (LateMap if place.store == "late" else UnreliableMap)(self.dice)
-            self.maps[place.number] = below
+            self.maps[place.number] = self._new_map(place, kind)
         made = self.maps[place.number]
         return CachedMap(made, 3) if place.store == "cached" else made
+
+    def _new_map(self, place: Place, kind: StateKind) -> BackingMap[Any]:
+        match place.store:
+            case "late":
+                return LateMap(self.dice)
+            case "two methods":
+                return TwoMethods(self.dice)
+            case "three methods":
+                return ThreeMethods(self.dice, kind)
+        return UnreliableMap(self.dice)
 
     def window_map(self, i: int) -> BackingMap[Any]:
         """Return where the windows of a step are kept."""
@@ -264,10 +324,14 @@ class World:
             if path.exists():
                 shutil.copytree(path, made)
             return made
-        map = self.maps[place.number]
-        below = map._store if isinstance(map, LateMap) else map
-        assert isinstance(below, MemoryMap)
+        below = self._memory(place)
         return copy.deepcopy(below._records), below._head
+
+    def _memory(self, place: Place) -> MemoryMap[Any]:
+        match self.maps[place.number]:
+            case LateMap(_store=below) | TwoMethods(below=below) | below:
+                assert isinstance(below, MemoryMap)
+                return below
 
     def put_back(self, place: Place, made: Any) -> None:
         """Put a copy in the place of a store."""
@@ -279,9 +343,7 @@ class World:
             if made.exists():
                 shutil.copytree(made, self._path(place))
         else:
-            map = self.maps[place.number]
-            below = map._store if isinstance(map, LateMap) else map
-            assert isinstance(below, MemoryMap)
+            below = self._memory(place)
             below._records, below._head = copy.deepcopy(made[0]), made[1]
 
 
@@ -345,12 +407,12 @@ def _asked(
 ) -> Stream:
     if isinstance(world.case.things[position], Static):
         found = stream.state_query(state, "k", MapGet(), out="label string")
-        return found.map(lambda k, g, number, label: (k, label, number), FIELDS)
+        return found.map(lambda *row: labelled(row[:3], row[3]), FIELDS)
     found = stream.state_query(state, "k", MapGet(), out="n bigint")
     if keeps_new:
         found = found.filter(["n"], lambda n: n is None)
         return found.project(["k", "g", "id"])
-    return found.map(lambda k, g, number, n: (k, label_of(n), number), FIELDS)
+    return found.map(lambda *row: labelled(row[:3], row[3]), FIELDS)
 
 
 def _updated(stream: Stream, update: Update, factory: StateFactory) -> TridentState:

@@ -153,6 +153,7 @@ class UnreliableState(StateFactory):
     kind: StateKind = StateKind.OPAQUE
     driver_only = True
     volatile = True
+    fenced = True
 
     def make_state(self, conf, partition_index, num_partitions) -> BatchedMap[Any, Any]:
         return make_map(self.kind, self.backing, name="state", partition=partition_index)
