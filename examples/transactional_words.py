@@ -1,27 +1,28 @@
 """Two databases in one transaction: how often each word came, and how many words came how often.
 
     waterspout run examples/transactional_words.py --until-idle
+    waterspout state get examples/transactional_words.py the --state words
 
-Counts of words are kept in one store; the second has, for counts of 0-9, 10-19 and so on, how many
+Counts of words are kept in one state; the second has, for counts of 0-9, 10-19 and so on, how many
 words stand there. When a word moves up a bucket, both change in the same batch, or neither does.
 By default both are SQLite files; WORDS_REDIS=redis://localhost keeps the words in Redis instead.
 """
 
 from __future__ import annotations
 
-import json
 import os
-import sqlite3
 from collections import Counter
 
+from waterspout.state.redis import RedisState
+from waterspout.state.sqlite import SQLiteState
 from waterspout.transactional import (
     BatchBolt,
-    Committer,
     MemoryTransactionalSpout,
     TransactionalTopologyBuilder,
 )
 
 FOLDER = os.environ.get("WORDS_FOLDER", ".")
+REDIS = os.environ.get("WORDS_REDIS")
 BUCKET = 10
 
 LINES = [
@@ -32,86 +33,36 @@ LINES = [
 WORDS = [[[word] for word in (line.split() * 5)] for line in LINES]
 
 
-class SQLiteTable:
-    """Values by key, each with the id of the batch that wrote it and the value before."""
+class Added:
+    """Adds a number to what is stored."""
 
-    def __init__(self, path, table):
-        self.path, self.table = path, table
+    def __init__(self, change):
+        self.change = change
 
-    def update(self, txid, changes):
-        """Apply changes that are not there yet; return, by key, the value before and now."""
-        done = {}
-        with sqlite3.connect(self.path, timeout=30) as db:
-            db.execute(
-                f"CREATE TABLE IF NOT EXISTS {self.table} "
-                "(key TEXT PRIMARY KEY, value INTEGER, before INTEGER, txid INTEGER)"
-            )
-            db.execute("BEGIN IMMEDIATE")
-            for key, change in changes.items():
-                row = db.execute(
-                    f"SELECT value, before, txid FROM {self.table} WHERE key = ?", (key,)
-                ).fetchone()
-                done[key] = _moved(row, txid, change)
-                before, value = done[key]
-                db.execute(
-                    f"INSERT OR REPLACE INTO {self.table} VALUES (?, ?, ?, ?)",
-                    (key, value, before, txid),
-                )
-        return done
+    def update(self, stored):
+        """Return the new value; None is stored before the first."""
+        return (stored or 0) + self.change
 
 
-class RedisTable:
-    """The same in Redis, a JSON text for each key."""
-
-    def __init__(self, url, prefix):
-        self.url, self.prefix = url, prefix
-
-    def update(self, txid, changes):
-        """Apply changes that are not there yet; return, by key, the value before and now."""
-        import redis
-
-        keys = list(changes)
-        with redis.Redis.from_url(self.url) as client:
-            stored = client.mget([self.prefix + key for key in keys])
-            rows = [None if text is None else json.loads(text) for text in stored]
-            done = {
-                key: _moved(row, txid, changes[key]) for key, row in zip(keys, rows, strict=True)
-            }
-            texts = {
-                self.prefix + key: json.dumps([value, before, txid])
-                for key, (before, value) in done.items()
-            }
-            client.mset(texts)
-        return done
-
-
-def _moved(row, txid, change):
-    """Return the value before this batch and after it, whether or not the batch was here before."""
-    value, before, written = row or (None, None, 0)
-    start = before if written == txid else value
-    return start, (start or 0) + change
-
-
-class CountWords(BatchBolt, Committer):
+class CountWords(BatchBolt):
     """Adds the batch's words to their counts; tells what each count was and is."""
 
     output_fields = ("tx", "word", "before", "now")
 
-    def __init__(self, table):
-        self.table = table
-
     def prepare(self, conf, context, collector, id):
         super().prepare(conf, context, collector, id)
+        self.words = context.state("words")
         self.counts = Counter()
 
     def execute(self, tuple):
         self.counts[tuple["word"]] += 1
 
     def finish_batch(self):
-        if self.counts:
-            moved = self.table.update(self.id.transaction_id, self.counts)
-            for word, (before, now) in moved.items():
-                self.collector.emit([self.id, word, before, now])
+        words = list(self.counts)
+        before = self.words.multi_get(words)
+        now = self.words.multi_update(words, [Added(self.counts[word]) for word in words])
+        for row in zip(words, before, now, strict=True):
+            self.collector.emit([self.id, *row])
 
 
 class Buckets(BatchBolt):
@@ -129,41 +80,34 @@ class Buckets(BatchBolt):
         self.collector.emit([self.id, now // BUCKET, +1])
 
 
-class CountBuckets(BatchBolt, Committer):
+class CountBuckets(BatchBolt):
     """Adds the steps of a batch to the buckets."""
 
-    output_fields = ("tx", "bucket", "words")
-
-    def __init__(self, table):
-        self.table = table
+    output_fields = ("tx",)
 
     def prepare(self, conf, context, collector, id):
         super().prepare(conf, context, collector, id)
-        self.changes = Counter()
+        self.buckets = context.state("buckets")
 
     def execute(self, tuple):
-        self.changes[str(tuple["bucket"])] += tuple["change"]
-
-    def finish_batch(self):
-        if self.changes:
-            self.table.update(self.id.transaction_id, self.changes)
+        self.buckets.update(tuple["bucket"], Added(tuple["change"]))
 
 
 def make_topology(words, buckets, data=WORDS, take=7):
-    """Return the topology over two tables."""
+    """Return the topology over two states."""
     spout = MemoryTransactionalSpout(data, "word", take)
     builder = TransactionalTopologyBuilder("transactional-words", "words", spout, parallelism=2)
-    builder.set_bolt("count", CountWords(words), 3).fields_grouping("words", "word")
+    count = builder.set_committer_bolt("count", CountWords(), 3).fields_grouping("words", "word")
+    count.with_state("words", words, keys="word string", values="count bigint")
     builder.set_bolt("move", Buckets(), 2).shuffle_grouping("count")
-    builder.set_bolt("buckets", CountBuckets(buckets), 2).fields_grouping("move", "bucket")
+    moved = builder.set_committer_bolt("buckets", CountBuckets(), 2)
+    moved.fields_grouping("move", "bucket")
+    moved.with_state("buckets", buckets, keys="bucket bigint", values="words bigint")
     return builder.build_topology()
 
 
-def _words_table():
-    url = os.environ.get("WORDS_REDIS")
-    if url is not None:
-        return RedisTable(url, "words:")
-    return SQLiteTable(os.path.join(FOLDER, "words.db"), "words")
-
-
-topology = make_topology(_words_table(), SQLiteTable(os.path.join(FOLDER, "buckets.db"), "buckets"))
+words_state = SQLiteState.opaque(os.path.join(FOLDER, "words.db"), table="words")
+if REDIS is not None:
+    words_state = RedisState.opaque(REDIS, prefix="words")
+buckets_state = SQLiteState.opaque(os.path.join(FOLDER, "buckets.db"), table="buckets")
+topology = make_topology(words_state, buckets_state)

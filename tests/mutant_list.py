@@ -546,6 +546,51 @@ MUTANTS = (
         ("tests/transactional/test_emitters.py",),
     ),
     Mutant(
+        "bolt states: a task writes without saying who it is",
+        "transactional/_runtime.py",
+        "                state.enroll(header.writer)\n",
+        "                pass\n",
+        (
+            "tests/transactional/test_states.py",
+            "tests/semantics/test_transactional_simulation.py",
+        ),
+    ),
+    Mutant(
+        "bolt states: lost attempts are not told apart",
+        "transactional/_runtime.py",
+        "begin_commit(state, header.attempt, header.resolved)",
+        "begin_commit(state, header.attempt, {})",
+        ("tests/semantics/test_transactional_simulation.py",),
+    ),
+    Mutant(
+        "bolt states: a key may be written by two tasks",
+        "transactional/_states.py",
+        "if owner != partition:",
+        "if owner != partition and not key:",
+        ("tests/transactional/test_states.py",),
+    ),
+    Mutant(
+        "bolt states: a transactional state shows its own batch in a replay",
+        "transactional/_states.py",
+        'return getattr(self.factory.kind, "value", None) != "transactional"',
+        "return True",
+        ("tests/transactional/test_states.py",),
+    ),
+    Mutant(
+        "bolt states: what is noted while a bolt executes is lost",
+        "transactional/_runtime.py",
+        "        states.take(notes)\n",
+        "",
+        ("tests/transactional/test_states.py",),
+    ),
+    Mutant(
+        "bolt states: a committer on its own is not told which attempt counts",
+        "coordination/commit_protocol.py",
+        "bool(self._states) and undone and not self._others_write",
+        "bool(self._states) and undone",
+        ("tests/transactional/test_states.py",),
+    ),
+    Mutant(
         "positions: a log hears of them before they are stored",
         "coordination/spout_tasks.py",
         '            store.save(self._ledger)\n            faults.point("positions.after")\n'

@@ -36,8 +36,9 @@ SURFACE = {
             TopologyContext Tuple TupleWindow Tuples WindowedBolt
         """,
         "waterspout.transactional": """
-            BatchBolt BatchCollector BatchContext BatchCoordinator BatchEmitter Committer
-            MemoryTransactionalSpout OpaqueEmitter OpaqueMemoryTransactionalSpout
+            AttemptState BatchBolt BatchBoltDeclarer BatchCollector BatchContext
+            BatchCoordinator BatchEmitter Committer MemoryTransactionalSpout
+            OpaqueEmitter OpaqueMemoryTransactionalSpout
             OpaquePartitionedTransactionalSpout PartitionCoordinator PartitionEmitter
             PartitionedTransactionalSpout TransactionAttempt TransactionalSpout
             TransactionalTopology TransactionalTopologyBuilder
@@ -105,7 +106,8 @@ SURFACE = {
             DeadLettersFullError EmitError FailedException FencedError ForeignStoreError
             JavaError LeaseHeldError LeaseLostError MissingDependencyError NewerFormatError
             NotPicklableError NumberTooLargeError OutsideError ResultError RunFailedError
-            SerdeError SourceError SpoutCrash StaleBatchError StateMismatchError StoreError
+            SerdeError SourceError SpoutCrash StaleBatchError StateMismatchError
+            StateUseError StoreError
             TooManyBadRowsError TopologyError UserCodeError WaterspoutError WorkerLostError
         """,
         "waterspout.faults": """

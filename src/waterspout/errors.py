@@ -14,6 +14,7 @@
     │   │   └── NumberTooLargeError    a sum has outgrown the type of its field
     │   ├── EmitError                a tuple that does not fit its stream
     │   ├── AckError                 an ack or fail of a tuple that is not open
+    │   ├── StateUseError            a bolt uses its state as it may not
     │   ├── DeadLettersFullError     no room for a message that cannot be processed
     │   └── TooManyBadRowsError      a batch has more bad rows than max_bad_ratio allows
     ├── UserCodeError              code that was given to the library failed; the text says where
@@ -65,6 +66,7 @@ __all__ = [
     "SpoutCrash",
     "StaleBatchError",
     "StateMismatchError",
+    "StateUseError",
     "StoreError",
     "TooManyBadRowsError",
     "TopologyError",
@@ -164,6 +166,10 @@ class EmitError(BatchError, ValueError, TypeError):
 
 class AckError(BatchError, ValueError):
     """Raised in a bolt that acks or fails a tuple twice, or one that is not its own."""
+
+
+class StateUseError(BatchError, ValueError):
+    """Raised in a bolt that reads or changes a state as it may not."""
 
 
 class DeadLettersFullError(BatchError):

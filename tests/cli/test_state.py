@@ -13,7 +13,7 @@ from tests.cli.conftest import WORD_COUNT
 from waterspout import Config
 from waterspout.cli.loading import load_topology
 from waterspout.coordination.embedded import EmbeddedStore
-from waterspout.testing import LocalRun
+from waterspout.testing import LocalBatches, LocalRun
 
 TWO_STATES = """
 from waterspout.testing import FixedBatchSpout
@@ -29,6 +29,83 @@ sales.group_by(["city", "day"]).persistent_aggregate(
 )
 sales.persistent_aggregate(SQLiteState.opaque("sales.db", table="total"), Count(), out="n")
 """
+
+
+BOLTS = """
+from waterspout.state.sqlite import SQLiteState
+from waterspout.transactional import *
+
+class Count(BatchBolt):
+    output_fields = ("tx",)
+
+    def prepare(self, conf, context, collector, id):
+        super().prepare(conf, context, collector, id)
+        self.states = context.state("words"), context.state("total")
+
+    def execute(self, tuple):
+        words, total = self.states
+        words.update(tuple["word"], lambda old: (old or 0) + 1)
+        total.update((), lambda old: (old or 0) + 1)
+
+spout = MemoryTransactionalSpout([["a", "b", "a", "c"]], "word", 2)
+builder = TransactionalTopologyBuilder("bolts", "spout", spout)
+count = builder.set_committer_bolt("count", Count()).global_grouping("spout")
+count.with_state("words", SQLiteState.opaque("bolts.db", table="words"),
+                 keys="word string", values="n bigint")
+count.with_state("total", SQLiteState.opaque("bolts.db", table="total"))
+topology = builder.build_topology()
+"""
+
+
+@pytest.fixture
+def bolts(write, cli, place):
+    """A transactional topology that has run to its end: two batches, two states of one bolt."""
+    file = write(BOLTS, "bolts.py")
+    store = EmbeddedStore(place / "home", "bolts")
+    run = LocalBatches(load_topology(file), Config(), store=store)
+    run.finish()
+    run.close()
+    sys.modules.pop("bolts", None)
+    return file
+
+
+def test_states_of_bolts_are_seen_as_those_of_streams(cli, bolts):
+    assert cli("state", "get", bolts, "a", "--state", "words").out == "2\n"
+    assert cli("state", "get", bolts, "--state", "total").out == "4\n"
+    told = cli("state", "explain", bolts, "a", "--state", "words").out.splitlines()
+    assert told[1:5] == [
+        'key       ["a"]',
+        "value     2",
+        "written   by batch 2, attempt 0 (committed)",
+        "before    1",
+    ]
+    assert told[6] == "from      spout spout: [[[0, 2], [2, 2]]]"
+    audited = cli("state", "audit", bolts).out.splitlines()
+    assert [line.split("): ")[1] for line in audited] == [
+        "not audited, what bolt 'count' does to it is your own code"
+    ] * 2
+    checked = cli("check", bolts).out
+    assert checked.count(": exactly-once: spout 'spout' is transactional, the state is opaque") == 2
+
+
+def test_the_states_of_bolts_are_rolled_back_together(cli, bolts):
+    rolled = cli("state", "rollback", bolts, "--yes")
+
+    assert rolled.out == "bolts: batch 2 was taken back; the next run emits it again\n"
+    assert cli("state", "get", bolts, "a", "--state", "words").out == "1\n"
+    assert cli("state", "get", bolts, "--state", "total").out == "2\n"
+
+
+def test_a_committer_on_its_own_cannot_be_rolled_back_nor_looked_into(cli, write):
+    alone = BOLTS.replace("topology = ", "builder.set_committer_bolt('alone', Count())"
+                          ".global_grouping('spout')\ntopology = ")  # fmt: skip
+    none = "\n".join(line for line in BOLTS.splitlines() if "with_state" not in line)
+    none = none.replace('                 keys="word string", values="n bigint")', "")
+
+    refused = cli("state", "rollback", write(alone, "alone.py"), "--yes")
+    assert "what committer 'alone' writes is a state of your own" in refused.err
+    refused = cli("state", "get", write(none, "none.py"), "a")
+    assert "is a transactional topology without states" in refused.err
 
 
 @pytest.fixture

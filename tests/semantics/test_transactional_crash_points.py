@@ -10,11 +10,14 @@ from tests.semantics.transactional_simulation import (
     DRIVER_POINTS,
     Dice,
     KeepByTxid,
+    KeepInState,
+    KeepInTransactionalState,
     KeepOpaquely,
     World,
     a_b_c_d,
     run_schedule,
 )
+from tests.soaking import soaked
 from waterspout.faults import BATCH_POINTS
 from waterspout.testing import SimulatedCrash
 from waterspout.testing._batch_bolts import LostWorker
@@ -46,8 +49,8 @@ class Step(Dice):
             raise self.action(name)
 
 
-def run(dice, opaque, pending=2):
-    committer = KeepOpaquely if opaque else KeepByTxid
+def run(dice, committer, pending=2):
+    opaque = committer in (KeepOpaquely, KeepInState)
     return run_schedule(World(0, dice, opaque, a_b_c_d, ROWS, pending, 0, committer))
 
 
@@ -58,43 +61,48 @@ def _quiet():
     logging.disable(logging.NOTSET)
 
 
-KINDS = pytest.mark.parametrize("opaque", [False, True], ids=["transactional", "opaque"])
+ON_THEIR_OWN = (KeepByTxid, KeepOpaquely)
+WITH_STATES = (KeepInTransactionalState, KeepInState)
+KINDS = pytest.mark.parametrize(
+    "committer", [*ON_THEIR_OWN, *WITH_STATES], ids=lambda kind: kind.__name__
+)
 
 
 @KINDS
-def test_the_run_passes_every_point_that_it_has(opaque):
+def test_the_run_passes_every_point_that_it_has(committer):
     dice = Step()
 
-    world = run(dice, opaque)
+    world = run(dice, committer)
 
     assert world.wrong == []
     of_states = {"head.before", "head.after", "settle.before", "settle.after"}
-    assert set(dice.passed) == set(BATCH_POINTS) - of_states
-    assert world.marks == ([1, 2] if opaque else [1, 2, 3])
+    without = of_states if committer in ON_THEIR_OWN else set()
+    assert set(dice.passed) == set(BATCH_POINTS) - without
+    assert world.marks == ([1, 2] if world.opaque else [1, 2, 3])
 
 
 @KINDS
-@pytest.mark.parametrize("pending", [1, 2])
+@pytest.mark.parametrize("pending", [soaked(1), 2])
 @pytest.mark.parametrize("action", [SimulatedCrash, LostWorker])
-def test_a_death_at_any_point_changes_nothing(opaque, pending, action):
+def test_a_death_at_any_point_changes_nothing(committer, pending, action):
     dice = Step()
-    run(dice, opaque, pending)
+    run(dice, committer, pending)
     points = dice.passed
 
     for step, point in enumerate(points):
         if action is LostWorker and point in DRIVER_POINTS:
             continue
-        world = run(Step(step, action=action), opaque, pending)
+        world = run(Step(step, action=action), committer, pending)
         assert (point, world.wrong) == (point, [])
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(600)
 @KINDS
-def test_a_second_crash_during_the_recovery_changes_nothing_either(opaque):
+def test_a_second_crash_during_the_recovery_changes_nothing_either(committer):
     dice = Step()
-    run(dice, opaque)
+    run(dice, committer)
 
     for first in range(len(dice.passed)):
         for second in range(first + 1, first + 30):
-            assert (first, second, run(Step(first, second), opaque).wrong) == (first, second, [])
+            assert (first, second, run(Step(first, second), committer).wrong) == (first, second, [])

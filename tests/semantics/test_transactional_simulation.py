@@ -8,7 +8,10 @@ import pytest
 
 from tests.semantics.transactional_simulation import (
     SHAPES,
+    HalfWriting,
     KeepByTxid,
+    KeepInState,
+    KeepInTransactionalState,
     KeepOpaquely,
     make_world,
     run_schedule,
@@ -61,6 +64,39 @@ def test_state_equals_the_recount_under_every_schedule(opaque, shape):
 @KINDS
 def test_state_equals_the_recount_under_very_many_schedules(opaque):
     assert wrong_schedules(10_000, first=1000, opaque=opaque) == []
+
+
+WITH_STATES = pytest.mark.parametrize(
+    ("opaque", "committer"),
+    [(False, KeepInTransactionalState), (False, KeepInState), (True, KeepInState)],
+    ids=["transactional", "opaque state", "opaque"],
+)
+
+
+@WITH_STATES
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.__name__)
+def test_states_of_committers_equal_the_recount_under_every_schedule(opaque, committer, shape):
+    assert wrong_schedules(12, opaque=opaque, committer=committer, shape=shape) == []
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1800)
+@WITH_STATES
+def test_states_of_committers_equal_the_recount_under_very_many_schedules(opaque, committer):
+    assert wrong_schedules(5_000, first=1000, opaque=opaque, committer=committer) == []
+
+
+def test_a_transactional_state_of_a_committer_over_an_opaque_spout_is_found_wrong():
+    assert is_found_out(200, opaque=True, committer=KeepInTransactionalState)
+
+
+def test_committers_without_a_fence_are_found_out(monkeypatch):
+    def unfenced(self, stamp, keys, values, read=None):
+        self.multi_put(keys, values)
+
+    monkeypatch.setattr(HalfWriting, "fenced_put", unfenced)
+
+    assert is_found_out(400, opaque=True, committer=KeepInState)
 
 
 @KINDS

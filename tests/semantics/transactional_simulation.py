@@ -18,8 +18,10 @@ from typing import Any
 from waterspout import BasicBolt, Config, FailedException, faults
 from waterspout.coordination.events import BatchCommitted, BatchEmitted, Event
 from waterspout.coordination.store import MemoryCoordinationStore, SharedMemory
-from waterspout.state import OpaqueMap, OpaqueValue
-from waterspout.state._base import BackingMap, ValueUpdater
+from waterspout.state import OpaqueMap, OpaqueValue, TransactionalValue
+from waterspout.state._base import BackingMap, StateFactory, StateKind, ValueUpdater
+from waterspout.state._kinds import make_map
+from waterspout.state._memory import MemoryMap
 from waterspout.testing import SimulatedCrash
 from waterspout.testing._batch_bolts import InProcessBatchBolts, LocalBatches, LostWorker
 from waterspout.transactional import (
@@ -36,6 +38,7 @@ SPOUT = "rows"
 DRIVER_POINTS = {
     "metadata.before", "metadata.after", "processed", "commit.before_record",
     "commit.after_record", "mark.before", "mark.after", "cleanup",
+    "head.before", "head.after", "settle.before", "settle.after",
 }  # fmt: skip
 
 _worlds: dict[int, World] = {}
@@ -197,6 +200,57 @@ class KeepOpaquely(Keep):
         state.commit(self.id.txid)
 
 
+class KeepInState(Keep):
+    """No recipe at all: the bolt has a state of ours, which it changes while it executes."""
+
+    kind = StateKind.OPAQUE
+
+    def execute(self, tuple):
+        super().execute(tuple)
+        self.context.state(self.store).update(tuple["key"], _Append([tuple["id"]]))
+
+    def write(self, store, ids):
+        """Also here: changes of both phases go into one record."""
+        state = self.context.state(self.store)
+        state.multi_update(list(ids), [_Same() for _ in ids])
+
+
+class KeepInTransactionalState(KeepInState):
+    kind = StateKind.TRANSACTIONAL
+
+
+class _Same(ValueUpdater[list[int]]):
+    def update(self, stored):
+        return stored
+
+
+class HalfWriting(MemoryMap[Any]):
+    """A store with a head, which now and then applies a write in part."""
+
+    def __init__(self, dice: Dice) -> None:
+        super().__init__("the simulated state")
+        self._dice = dice
+
+    def _store(self, keys, values):
+        for key, value in zip(keys, values, strict=True):
+            if self._dice.hits("half_write"):
+                raise ConnectionError("applied in part")
+            super()._store([key], [value])
+
+
+@dataclass(frozen=True)
+class SimulatedState(StateFactory):
+    """The recipe of a state in a world."""
+
+    world: int
+    name: str
+    kind: StateKind
+
+    def make_state(self, conf, partition_index, num_partitions):
+        backing = _worlds[self.world].maps[self.name]
+        return make_map(self.kind, backing, name=self.name, partition=partition_index)
+
+
 class Fickle(OpaqueMemoryTransactionalSpout):
     """How much a batch has of a partition is another number each time."""
 
@@ -212,32 +266,31 @@ class Fickle(OpaqueMemoryTransactionalSpout):
 
 def global_list(builder, world):
     builder.set_bolt("tag", Tag(world.number), 2).shuffle_grouping(SPOUT)
-    builder.set_bolt("keep", world.committer("one")).global_grouping("tag")
+    world.keep(builder, "keep", "one").global_grouping("tag")
     return {"one": 1}
 
 
 def keyed(builder, world):
     builder.set_bolt("gather", Gather(world.number), 3).none_grouping(SPOUT)
     for name in ("one", "two"):
-        keep = world.committer(name)
-        builder.set_bolt(f"keep {name}", keep, 2).fields_grouping("gather", "key")
+        world.keep(builder, f"keep {name}", name, 2).fields_grouping("gather", "key")
     return {"one": 1, "two": 1}
 
 
 def a_b_c_d(builder, world):
     builder.set_bolt("a", Gather(world.number), 2).shuffle_grouping(SPOUT)
-    builder.set_bolt("b", world.committer("b"), 2).fields_grouping("a", "key")
+    world.keep(builder, "b", "b", 2).fields_grouping("a", "key")
     c = builder.set_bolt("c", Gather(world.number), 2)
     c.shuffle_grouping("a").shuffle_grouping("b")
-    builder.set_bolt("d", world.committer("d"), 2).fields_grouping("c", "key")
+    world.keep(builder, "d", "d", 2).fields_grouping("c", "key")
     return {"b": 1, "d": 2}
 
 
 def two_stores(builder, world):
     """The second committer goes by what the first has written."""
-    builder.set_bolt("first", world.committer("one"), 2).fields_grouping(SPOUT, "key")
+    world.keep(builder, "first", "one", 2).fields_grouping(SPOUT, "key")
     builder.set_bolt("tag", Tag(world.number), 2).shuffle_grouping("first")
-    builder.set_bolt("second", world.committer("two"), 2).fields_grouping("tag", "key")
+    world.keep(builder, "second", "two", 2).fields_grouping("tag", "key")
     return {"one": 1, "two": 1}
 
 
@@ -257,6 +310,7 @@ class World:
     collapse: int
     committer_class: type[Keep]
     stores: dict[str, Store] = field(default_factory=dict)
+    maps: dict[str, HalfWriting] = field(default_factory=dict)
     ledger: SharedMemory = field(default_factory=SharedMemory)
     marks: list[int] = field(default_factory=list)
     attempts: list[tuple[int, int]] = field(default_factory=list)
@@ -280,9 +334,16 @@ class World:
     def spout(self) -> Any:
         return self.topology.components[SPOUT].component
 
-    def committer(self, store: str) -> Keep:
+    def keep(self, builder, id: str, store: str, tasks: int = 1) -> Any:
+        """Add a committer, with a state of ours if its class has one."""
         self.stores[store] = Store(self.dice)
-        return self.committer_class(self.number, store)
+        bolt = self.committer_class(self.number, store)
+        declarer = builder.set_bolt(id, bolt, tasks)
+        if isinstance(bolt, KeepInState):
+            self.maps[store] = HalfWriting(self.dice)
+            state = SimulatedState(self.number, store, bolt.kind)
+            declarer.with_state(store, state, keys="key string", values="ids array<bigint>")
+        return declarer
 
     def stored(self) -> dict[str, Any]:
         assert self.ledger.document is not None
@@ -308,9 +369,13 @@ class World:
     def view(self, store: Store, current: int, resolved: Mapping[int, int]) -> dict[str, list[int]]:
         """What is stored, as the batch `current` finds it."""
         found = {}
-        for key, record in store.records.items():
-            opaque = isinstance(record, OpaqueValue)
-            value = record.before(current, resolved) if opaque else record[1]
+        kept = self.maps.get(next(name for name, s in self.stores.items() if s is store))
+        records = store.records if kept is None else {key[0]: r for key, r in kept.items()}
+        for key, record in records.items():
+            if isinstance(record, OpaqueValue):
+                value = record.before(current, resolved)
+            else:
+                value = record.value if isinstance(record, TransactionalValue) else record[1]
             if value:
                 found[key] = value
         return found

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from tests.transactional.spark_components import a_b_c_d, build
 from waterspout import Config
+from waterspout.coordination.transactions import explain
 from waterspout.transactional import (
     BatchBolt,
     MemoryTransactionalSpout,
     TransactionalTopologyBuilder,
 )
-from waterspout.transactional._explain import explain
 
 ROWS = [[("a", 1)]]
 

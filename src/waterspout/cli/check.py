@@ -12,10 +12,11 @@ import typer
 from waterspout._config import Config
 from waterspout.cli.loading import load_topology
 from waterspout.cli.options import ConfigFile, Settings, Target, read_config
+from waterspout.coordination.transactions import explain as explain_transactions
+from waterspout.coordination.transactions import prepare_batches
 from waterspout.errors import ConfigError, TopologyError
 from waterspout.topology._graph import Topology
 from waterspout.transactional._builder import TransactionalTopology
-from waterspout.transactional._explain import explain as explain_transactions
 from waterspout.trident._topology import TridentTopology
 from waterspout.trident.plan.explain import explain_as
 from waterspout.waves.explain import explain as explain_waves
@@ -69,12 +70,13 @@ def explained(topology: Topology | TridentTopology, conf: Config, form: str = "t
             "--graph draws Trident topologies; this is one of spouts and bolts, of which check "
             "prints the stages. Leave --graph out."
         )
-    store, _ = prepare_bolts(topology, conf)
-    store.release()
     # The embedded Spark has as many workers; another one tells when it is there.
     workers = os.cpu_count() or 2
     if isinstance(topology, TransactionalTopology):
-        return explain_transactions(topology, conf, workers)
+        with closing(prepare_batches(topology, conf)) as batches:
+            return explain_transactions(batches.topology, conf, workers)
+    store, _ = prepare_bolts(topology, conf)
+    store.release()
     return explain_waves(topology, conf, workers)
 
 

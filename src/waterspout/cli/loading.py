@@ -15,9 +15,10 @@ from typing import Any
 from waterspout.errors import TopologyError, WaterspoutError
 from waterspout.topology._builder import TopologyBuilder
 from waterspout.topology._graph import Topology
+from waterspout.transactional._builder import TransactionalTopology
 from waterspout.trident._topology import TridentTopology
 
-__all__ = ["load_topology", "load_trident", "names_a_file"]
+__all__ = ["load_stateful", "load_topology", "names_a_file"]
 
 _DEFAULT_NAME = "topology"
 
@@ -37,9 +38,16 @@ def load_topology(target: str) -> Topology | TridentTopology:
     return found
 
 
-def load_trident(target: str) -> TridentTopology:
-    """Load a topology that must have states, which one of spouts and bolts has not."""
+def load_stateful(target: str) -> TridentTopology | TransactionalTopology:
+    """Load a topology that must have states: of Trident, or of bolts that were given some."""
     found = load_topology(target)
+    if isinstance(found, TransactionalTopology) and found.states:
+        return found
+    if isinstance(found, TransactionalTopology):
+        raise TopologyError(
+            f"{found.name!r} is a transactional topology without states: what its committers write "
+            "only they know. set_committer_bolt(...).with_state(...) gives them one."
+        )
     if isinstance(found, Topology):
         raise TopologyError(
             f"{found.name!r} is a topology of spouts and bolts: it has no states. What its bolts "

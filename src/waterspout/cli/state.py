@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -14,14 +15,21 @@ from typing import Annotated, Any
 import typer
 
 from waterspout._config import Config
-from waterspout.cli.loading import load_trident
+from waterspout._schema import Schema
+from waterspout.cli.loading import load_stateful
 from waterspout.cli.options import ConfigFile, Settings, Target, read_config
 from waterspout.coordination.batch_clock import CLOCK
+from waterspout.coordination.preflight import Prepared, prepare
+from waterspout.coordination.transactions import PreparedBatches, prepare_batches
 from waterspout.errors import ConfigError
+from waterspout.state._base import StateKind
 from waterspout.state._batched import BatchedMap
 from waterspout.state._kinds import OpaqueValue
-from waterspout.trident.plan.plan import Plan
-from waterspout.trident.runtime.states import open_state
+from waterspout.transactional._builder import TransactionalTopology
+from waterspout.transactional._states import BoltStateSpec
+from waterspout.trident._topology import TridentTopology
+from waterspout.trident.plan.nodes import Update
+from waterspout.trident.plan.plan import Plan, StateSpec
 
 __all__ = ["state"]
 
@@ -55,11 +63,11 @@ def get(
     setting: Settings = None,
 ) -> None:
     """Print the committed value of a key."""
-    topology, conf = load_trident(target), read_config(config, setting)
-    plan = topology.plan(conf)
-    chosen = _choose(plan, name)
-    with _open(plan, chosen, conf) as found:
-        (value,) = found.multi_get([_parse_key(plan, chosen, key)])
+    topology, conf = load_stateful(target), read_config(config, setting)
+    states = _States.of(topology.plan(conf) if isinstance(topology, TridentTopology) else topology)
+    chosen = states.choose(name)
+    with states.opened(chosen, conf) as found:
+        (value,) = found.multi_get([_parse_key(chosen, states.keys[chosen], key)])
     if value is None:
         typer.echo("no value", err=True)
         raise typer.Exit(1)
@@ -75,18 +83,16 @@ def explain(
     setting: Settings = None,
 ) -> None:
     """Say what a key holds, which batch and attempt wrote it, and from which source ranges."""
-    from waterspout.coordination.preflight import prepare
-
-    topology, conf = load_trident(target), read_config(config, setting)
-    with closing(prepare(topology, conf)) as prepared:
-        plan = prepared.plan
-        chosen = _choose(plan, name)
-        wanted = _parse_key(plan, chosen, key)
-        with _open(plan, chosen, conf) as found:
+    conf = read_config(config, setting)
+    with closing(_prepared(load_stateful(target), conf)) as prepared:
+        states = _States.of(_described(prepared))
+        chosen = states.choose(name)
+        wanted = _parse_key(chosen, states.keys[chosen], key)
+        with states.opened(chosen, conf) as found:
             head = found.read_head()
             (value,) = found.multi_get([wanted])
             (record,) = found.records([wanted])
-        typer.echo(f"state     {chosen} ({plan.states[chosen].factory.location()})")
+        typer.echo(f"state     {chosen} ({states.specs[chosen].factory.location()})")
         typer.echo(f"key       {json.dumps(list(wanted), default=str)}")
         typer.echo(f"value     {_shown(value)}")
         txid = getattr(record, "txid", None)
@@ -121,19 +127,19 @@ def rollback(
 
     Only for a stopped topology whose states are all opaque. The next run emits the batch again.
     """
-    from waterspout.coordination.preflight import prepare
     from waterspout.coordination.rollback import roll_back
 
     conf = read_config(config, setting)
-    with closing(prepare(load_trident(target), conf)) as prepared:
-        plan = prepared.plan
-        updated = {spec.name: spec.factory.kind for spec in plan.states.values() if not spec.static}
+    with closing(_prepared(load_stateful(target), conf)) as prepared:
+        described = _described(prepared)
+        name, graph = described.name, described.fingerprint()
+        updated = _States.of(described, hidden=True).kinds
         if not yes:
             ledger = prepared.store.peek()
             last = 0 if ledger is None else ledger.current - 1
-            typer.confirm(f"Take batch {last} of {plan.name} back?", abort=True)
-        txid = roll_back(plan.name, plan.fingerprint(), prepared.store, prepared.states, updated)
-    typer.echo(f"{plan.name}: batch {txid} was taken back; the next run emits it again")
+            typer.confirm(f"Take batch {last} of {name} back?", abort=True)
+        txid = roll_back(name, graph, prepared.store, prepared.states, updated)
+    typer.echo(f"{name}: batch {txid} was taken back; the next run emits it again")
 
 
 @state.command()
@@ -145,12 +151,16 @@ def audit(
     most: Annotated[int, typer.Option(help="How many differing keys to print per state.")] = 20,
 ) -> None:
     """Count everything again from the source, and print the keys that differ."""
-    from waterspout.coordination.preflight import prepare
     from waterspout.spark.audit import audit as run_audit
     from waterspout.spark.starting import open_session
 
-    topology, conf = load_trident(target), read_config(config, setting)
-    prepare(topology, conf).close()  # before a JVM is started
+    topology, conf = load_stateful(target), read_config(config, setting)
+    _prepared(topology, conf).close()  # before a JVM is started
+    if isinstance(topology, TransactionalTopology):
+        for name, spec in topology.states.items():
+            why = f"what bolt {spec.component!r} does to it is your own code"
+            typer.echo(f"{name} ({spec.factory.location()}): not audited, {why}")
+        return
     log = Path(tempfile.mkdtemp(prefix="waterspout-")) / "audit.log"
     session = open_session(log, master=master)
     try:
@@ -177,32 +187,80 @@ def audit(
         raise typer.Exit(1)
 
 
-def _choose(plan: Plan, name: str | None) -> str:
-    """Return the state that is meant: by name, by location, or the only one."""
-    chosen = {n: s.factory for n, s in plan.states.items() if not (s.static or s.hidden)}
-    locations = {n: str(factory.location()) for n, factory in chosen.items()}
-    if name is None and len(locations) == 1:
-        return next(iter(locations))
-    matching = [n for n, at in locations.items() if name in (n, at) or at.endswith(f"#{name}")]
-    if len(matching) == 1:
-        return matching[0]
-    listed = "; ".join(f"{n} ({location})" for n, location in locations.items())
-    what = "has several states" if name is None else f"has no single state {name!r}"
-    raise ConfigError(f"topology {plan.name!r} {what}; choose one with --state: {listed}")
+@dataclass(frozen=True)
+class _States:
+    """The states of a topology of either kind, and the fields of their keys (None: any JSON)."""
+
+    topology: str
+    specs: Mapping[str, StateSpec | BoltStateSpec]
+    keys: Mapping[str, Schema | None]
+    on_their_own: Sequence[str] = ()
+
+    @classmethod
+    def of(cls, described: Plan | TransactionalTopology, *, hidden: bool = False) -> _States:
+        if isinstance(described, TransactionalTopology):
+            specs = described.states
+            keys = {name: spec.keys for name, spec in specs.items()}
+            return cls(described.name, specs, keys, described.on_their_own)
+        updated = {
+            name: spec
+            for name, spec in described.states.items()
+            if not spec.static and (hidden or not spec.hidden)
+        }
+        fields = {name: _key_fields(described.updates[name]) for name in updated}
+        return cls(described.name, updated, fields)
+
+    @property
+    def kinds(self) -> dict[str, StateKind | None]:
+        """The kind of everything that is written; None of what is the user's own affair."""
+        kinds = {name: spec.factory.kind for name, spec in self.specs.items()}
+        return kinds | {f"what committer {id!r} writes": None for id in self.on_their_own}
+
+    def choose(self, name: str | None) -> str:
+        """Return the state that is meant: by name, by location, or the only one."""
+        locations = {n: str(spec.factory.location()) for n, spec in self.specs.items()}
+        if name is None and len(locations) == 1:
+            return next(iter(locations))
+        matching = [n for n, at in locations.items() if name in (n, at) or at.endswith(f"#{name}")]
+        if len(matching) == 1:
+            return matching[0]
+        listed = "; ".join(f"{n} ({location})" for n, location in locations.items())
+        what = "has several states" if name is None else f"has no single state {name!r}"
+        raise ConfigError(f"topology {self.topology!r} {what}; choose one with --state: {listed}")
+
+    @contextmanager
+    def opened(self, name: str, conf: Config) -> Iterator[BatchedMap[Any, Any]]:
+        """Open a state to look into it."""
+        spec = self.specs[name]
+        with closing(spec.factory.make_state(conf, 0, spec.partitions)) as found:
+            if not isinstance(found, BatchedMap):
+                raise ConfigError(
+                    f"{name} is not one of waterspout's maps; it cannot be asked by key"
+                )
+            yield found
 
 
-@contextmanager
-def _open(plan: Plan, name: str, conf: Config) -> Iterator[BatchedMap[Any, Any]]:
-    with closing(open_state(plan.states[name], conf, 0, None)) as found:
-        if not isinstance(found, BatchedMap):
-            raise ConfigError(f"{name} is not one of waterspout's maps; it cannot be asked by key")
-        yield found
+def _prepared(
+    topology: TridentTopology | TransactionalTopology, conf: Config
+) -> Prepared | PreparedBatches:
+    if isinstance(topology, TransactionalTopology):
+        return prepare_batches(topology, conf)
+    return prepare(topology, conf)
 
 
-def _parse_key(plan: Plan, name: str, text: str | None) -> tuple[Any, ...]:
-    update = plan.updates[name]
+def _described(prepared: Prepared | PreparedBatches) -> Plan | TransactionalTopology:
+    return prepared.topology if isinstance(prepared, PreparedBatches) else prepared.plan
+
+
+def _key_fields(update: Update) -> Schema:
     names: tuple[str, ...] = getattr(update.updating, "keys", ())
-    types = [update.schema.type_of(field) for field in names]
+    return Schema(tuple((name, update.schema.type_of(name)) for name in names))
+
+
+def _parse_key(name: str, fields: Schema | None, text: str | None) -> tuple[Any, ...]:
+    if fields is None:
+        return _any_key(text)
+    names, types = fields.names, fields.types
     if not names:
         if text is not None:
             raise ConfigError(f"{name} is a global state; it has no keys")
@@ -219,6 +277,17 @@ def _parse_key(plan: Plan, name: str, text: str | None) -> tuple[Any, ...]:
     if not isinstance(values, list) or len(values) != len(names):
         raise ConfigError(f"{text!r} is not a key of {wanted}; give a JSON list of its values")
     return tuple(_typed(value, kind, text) for value, kind in zip(values, types, strict=True))
+
+
+def _any_key(text: str | None) -> tuple[Any, ...]:
+    """Return a key of a state that does not say of what fields its keys are."""
+    if text is None:
+        return ()
+    try:
+        given = json.loads(text)
+    except json.JSONDecodeError:
+        given = text
+    return tuple(given) if isinstance(given, list) else (given,)
 
 
 def _typed(value: Any, kind: str | None, text: str) -> Any:

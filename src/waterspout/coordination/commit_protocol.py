@@ -90,11 +90,19 @@ class CommitProtocol:
     States are given by the names that their topology, or sink, has for them: a head keeps its
     state's. `commit` takes all steps of one attempt. Where other things happen in between (the loop
     hears of the writes by an event, a test stops half-way), the steps are called one by one.
+    `others_write`: user code writes as well, without a state of ours.
     """
 
-    def __init__(self, states: Mapping[str, BatchedMap[Any, Any]], keeper: MarkKeeper) -> None:
+    def __init__(
+        self,
+        states: Mapping[str, BatchedMap[Any, Any]],
+        keeper: MarkKeeper,
+        *,
+        others_write: bool = False,
+    ) -> None:
         self._states = states
         self._keeper = keeper
+        self._others_write = others_write
         self._writer: Writer | None = None
 
     def commit(self, attempt: TransactionAttempt, write: Callable[[Claim], object]) -> None:
@@ -154,11 +162,11 @@ class CommitProtocol:
 
     def mark(self, attempt: TransactionAttempt) -> None:
         """Record durably that the attempt has committed its batch."""
-        # A topology without states of ours has committers of its own, which may tell attempts
-        # apart by what is kept here.
+        # Whoever writes without a state of ours may tell attempts apart by what is kept here.
         undone = all(state.undoes_lost_attempts for state in self._states.values())
+        undone = bool(self._states) and undone and not self._others_write
         faults.point("mark.before", txid=attempt.txid)
-        self._keeper.mark(attempt, keep_resolved=not (self._states and undone))
+        self._keeper.mark(attempt, keep_resolved=not undone)
         faults.point("mark.after", txid=attempt.txid)
 
     def settle(self) -> None:

@@ -89,20 +89,30 @@ class BatchSetup:
     engine: BatchEngine
     config: Config
     clock: BatchClock | None = None
+    others_write: bool = False
+    """Whether user code writes as well, without a state of ours."""
 
     @classmethod
     def of_bolts(
         cls,
         topology: TransactionalTopology,
         spout: EmittedSpout,
+        states: Mapping[str, BatchedMap[Any, Any]],
         store: CoordinationStore,
         engine: BatchEngine,
         config: Config,
     ) -> BatchSetup:
-        """Return that of a transactional topology: one spout, no states of ours."""
-        spouts = {topology.spout_id: spout}
-        graph = topology.fingerprint()
-        return cls(topology.name, graph, spouts, {}, store, engine, config)
+        """Return that of a transactional topology, which has one spout."""
+        return cls(
+            topology=topology.name,
+            fingerprint=topology.fingerprint(),
+            spouts={topology.spout_id: spout},
+            states=states,
+            store=store,
+            engine=engine,
+            config=config,
+            others_write=bool(topology.on_their_own),
+        )
 
 
 class BatchLoop(DrivenLoop):
@@ -135,7 +145,8 @@ class BatchLoop(DrivenLoop):
             ledger = setup.store.load()
             verify_topology(setup.states, ledger, setup.topology, setup.fingerprint)
             self._keeper = LedgerKeeper(ledger, setup.store.save)
-            self._commits = CommitProtocol(setup.states, self._keeper)
+            others = setup.others_write
+            self._commits = CommitProtocol(setup.states, self._keeper, others_write=others)
             self.writer = Writer(setup.topology, epoch, ledger.history, uuid.uuid4().hex)
             self._commits.enroll(self.writer)
             self._commits.recover()

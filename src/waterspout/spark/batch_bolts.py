@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 
 from waterspout._config import Config
 from waterspout.coordination.engine import Committed, Processed
+from waterspout.coordination.transactions import commits_in_driver
 from waterspout.spark.phases import PhaseEngine, Work
 from waterspout.spark.session import SparkRuntime
 from waterspout.spark.supersteps import Stages, rows_of, table_of
@@ -28,7 +29,9 @@ from waterspout.transactional._runtime import (
     executed,
     first_rows,
     raise_failed,
+    run_here,
 )
+from waterspout.waves.bolts import Worker
 from waterspout.waves.shards import DRIVER, FAILED, Row
 
 __all__ = ["BatchBoltEngine"]
@@ -47,7 +50,8 @@ class BatchBoltEngine(PhaseEngine):
         super().__init__(runtime, topology.name, conf)
         self._spout = spout
         self._phases = Phases(topology, conf, runtime.cores or 2)
-        self._stages = Stages("attempt", "commit", "metadata", "resolved")
+        self._stages = Stages("attempt", "commit", "metadata", "resolved", "writer")
+        self._in_driver = commits_in_driver(topology, conf)
 
     def process(self, attempt: TransactionAttempt, metadata: Metadata, work: Work) -> Processed:
         """Emit the batch and execute it; leave what is half-done on the executors."""
@@ -77,16 +81,22 @@ class BatchBoltEngine(PhaseEngine):
         return Processed(attempt, processing_s=took, executed_tuples=count)
 
     def commit(self, claim: Claim, move_heads: Callable[[], None], work: Work) -> Committed:
-        """Let committers finish, and what is behind them."""
+        """Let committers finish, and what is behind them: in tasks, or here.
+
+        Here where a state is reached by the driver alone.
+        """
         began = time.monotonic()
         move_heads()
         staged, processing = work.results["staged"]
-        phase = self._phases.commit(processing, claim.resolved)
+        phase = self._phases.commit(processing, claim.resolved, claim.writer)
         rows: list[Row] = []
         if phase.stages:
             frame = staged.where(F.col("stage") >= 0)
-            frame = self._through(frame, phase, phase.shape.stages[-1].shards)
+            if not self._in_driver:
+                frame = self._through(frame, phase, phase.shape.stages[-1].shards)
             rows = list(rows_of(frame.toArrow().to_batches()))
+            if self._in_driver:
+                rows = run_here(phase, rows, Worker())
             raise_failed(rows)
         took = time.monotonic() - began
         return Committed(claim.attempt, commit_s=took, committed_tuples=executed(rows))

@@ -24,6 +24,8 @@ from waterspout.coordination.progress import BatchTotals, WaveTotals
 from waterspout.coordination.recording import Recorder
 from waterspout.coordination.run import Run
 from waterspout.coordination.store import CoordinationStore, refuse_changed_graph
+from waterspout.coordination.transactions import explain as explain_transactions
+from waterspout.coordination.transactions import prepare_batches
 from waterspout.coordination.wave_loop import WaveLoop, WaveSetup
 from waterspout.errors import TopologyError
 from waterspout.spark.batch_bolts import BatchBoltEngine
@@ -35,7 +37,6 @@ from waterspout.spark.supersteps import SparkWaves
 from waterspout.spouts._emitters import EmittedSpout
 from waterspout.topology._graph import Topology
 from waterspout.transactional._builder import TransactionalTopology
-from waterspout.transactional._explain import explain as explain_transactions
 from waterspout.trident._topology import TridentTopology
 from waterspout.trident.isolation.rewriting import letters_of
 from waterspout.trident.plan.explain import explain as explain_plan
@@ -131,13 +132,15 @@ def _transactional(
     pending = spec.configuration.get(_PENDING)
     if pending is not None:
         conf = conf.replace(max_spout_pending=pending)
-    store, _ = prepare_bolts(topology, conf)
-    opened.callback(store.release)
+    prepared = prepare_batches(topology, conf)
+    opened.callback(prepared.close)
+    topology = prepared.topology
     runtime = session()
     spout = EmittedSpout.of(topology)
     engine = BatchBoltEngine(runtime, topology, spout, conf)
     opened.callback(engine.close)
-    setup = BatchSetup.of_bolts(topology, spout, store, engine, conf)
+    states, store = prepared.states, prepared.store
+    setup = BatchSetup.of_bolts(topology, spout, states, store, engine, conf)
     loop = BatchLoop(setup, time.monotonic)
     explain = partial(explain_transactions, topology, conf, runtime.cores or 2)
     return _launch(loop, setup, opened, explain)

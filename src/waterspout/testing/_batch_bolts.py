@@ -13,6 +13,7 @@ from waterspout.coordination.engine import Committed, Processed
 from waterspout.coordination.events import Listener
 from waterspout.coordination.loop import BatchLoop, BatchSetup
 from waterspout.coordination.store import CoordinationStore, MemoryCoordinationStore
+from waterspout.coordination.transactions import checked_topology, open_states
 from waterspout.spouts._emitters import EmittedSpout
 from waterspout.state._head import Claim
 from waterspout.testing._capture import CapturedRun
@@ -85,7 +86,7 @@ class InProcessBatchBolts(SteppedEngine[tuple[PhasePlan, list[Row]]]):
     ) -> Steps:
         yield
         move_heads()
-        phase = self._phases.commit(processing, claim.resolved)
+        phase = self._phases.commit(processing, claim.resolved, claim.writer)
         rows = yield from self._through(phase, staged)
         yield
         return Committed(claim.attempt, committed_tuples=executed(rows))
@@ -161,19 +162,25 @@ class LocalBatches(CapturedRun):
         keep_emitted: bool = True,
     ) -> None:
         conf = config or Config()
+        topology = checked_topology(topology, conf)
         super().__init__(topology.name)
         shown = topology
         if keep_emitted:
             caught = self._capturing(topology)
             shown = TransactionalTopology(
-                caught.name, caught.components, topology.spout_id, topology.committers
+                caught.name,
+                caught.components,
+                topology.spout_id,
+                topology.committers,
+                topology.states,
             )
         spout = EmittedSpout.of(topology)
         self.engine = InProcessBatchBolts(
             shown, spout, conf, workers=workers, loses_result=loses_result
         )
         store = store or MemoryCoordinationStore(topology.name)
-        setup = BatchSetup.of_bolts(topology, spout, store, self.engine, conf)
+        self._states = open_states(topology, conf)
+        setup = BatchSetup.of_bolts(topology, spout, self._states, store, self.engine, conf)
         self.loop = BatchLoop(setup, clock or (lambda: self._now), listener)
         self.loop.start()
 
@@ -193,6 +200,8 @@ class LocalBatches(CapturedRun):
         raise TimeoutError(f"{self.name} was not done after {max_steps} steps")
 
     def close(self) -> None:
-        """Give up the lease."""
+        """Give up the lease, and close the states."""
         self.loop.close()
+        for state in self._states.values():
+            state.close()
         self._release_bolt()

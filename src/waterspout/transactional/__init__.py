@@ -2,7 +2,11 @@
 
 from waterspout.transactional._attempt import TransactionAttempt
 from waterspout.transactional._bolts import BatchBolt, BatchCollector, BatchContext, Committer
-from waterspout.transactional._builder import TransactionalTopology, TransactionalTopologyBuilder
+from waterspout.transactional._builder import (
+    BatchBoltDeclarer,
+    TransactionalTopology,
+    TransactionalTopologyBuilder,
+)
 from waterspout.transactional._memory import (
     MemoryTransactionalSpout,
     OpaqueMemoryTransactionalSpout,
@@ -17,9 +21,12 @@ from waterspout.transactional._spouts import (
     PartitionEmitter,
     TransactionalSpout,
 )
+from waterspout.transactional._states import AttemptState
 
 __all__ = [
+    "AttemptState",
     "BatchBolt",
+    "BatchBoltDeclarer",
     "BatchCollector",
     "BatchContext",
     "BatchCoordinator",

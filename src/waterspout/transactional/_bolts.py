@@ -8,12 +8,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from waterspout._tuples import Tuple
-from waterspout.errors import EmitError
+from waterspout.errors import EmitError, StateUseError
 from waterspout.topology._collector import Emitter, restored_context
 from waterspout.topology._component import Component
 from waterspout.topology._context import TopologyContext
 from waterspout.topology._ports import UNANCHORED, Outlet, Port
 from waterspout.transactional._attempt import TransactionAttempt
+from waterspout.transactional._states import AttemptState
 from waterspout.waves.frames import pack, unpack
 
 __all__ = ["BatchBolt", "BatchCollector", "BatchContext", "Committer", "TakenTuples"]
@@ -112,10 +113,26 @@ class BatchContext(TopologyContext):
 
     `resolved` is there in the commit phase: for each txid that more than one attempt had begun to
     commit, the attempt that did. A record written by another attempt of such a txid is void; the
-    maps of `waterspout.state` take it as an argument of `begin_commit`.
+    maps of `waterspout.state` take it as an argument of `begin_commit`. The states that were
+    declared for the bolt have it already.
     """
 
     resolved: Mapping[int, int] = field(default_factory=dict)
+    states: Mapping[str, AttemptState] = field(default_factory=dict)
+
+    def state(self, name: str) -> AttemptState:
+        """Return a state that was declared for this bolt, as this attempt has it.
+
+        May be asked for at any time, and kept. Changes are written when `finish_batch` of the
+        commit phase has returned, all or nothing, and only if this attempt may still write.
+        """
+        if name not in self.states:
+            known = ", ".join(map(repr, self.states)) or "none"
+            raise StateUseError(
+                f"bolt {self.this_component_id!r} has no state {name!r}; it has {known}. Declare "
+                f"it where the bolt is set: .with_state({name!r}, SQLiteState.opaque(...))"
+            )
+        return self.states[name]
 
     def __reduce__(self) -> tuple[object, ...]:
         return (restored_context, ())
@@ -147,9 +164,10 @@ class BatchBolt(Component, ABC):
         """All tuples of the batch were executed here; called once, tuples or not.
 
         In a committer, and behind one, it runs in the commit phase: batches in txid order, one at
-        a time. It is called again if its worker is lost: store the txid with what you write, and
-        skip what this txid has written already. An attempt that was given up may still run
-        somewhere: do not let it write over a later one.
+        a time. It is called again if its worker is lost. What it changes in its states
+        (`context.state(name)`) counts once. If it writes somewhere else: store the txid with what
+        you write, and skip what this txid has written already; an attempt that was given up may
+        still run somewhere, so do not let it write over a later one.
         """
 
 

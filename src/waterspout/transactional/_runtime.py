@@ -27,6 +27,7 @@ from waterspout.transactional._attempt import TransactionAttempt
 from waterspout.transactional._bolts import BatchCollector, BatchContext, TakenTuples
 from waterspout.transactional._builder import TransactionalTopology
 from waterspout.transactional._spouts import TransactionalSpout
+from waterspout.transactional._states import BoltStateSpec, TaskStates, begin_commit
 from waterspout.waves.bolts import Worker
 from waterspout.waves.frames import Frame, pack, unpack
 from waterspout.waves.intake import Intake
@@ -41,6 +42,7 @@ from waterspout.waves.shards import (
     ShardHeader,
     ShardInput,
     TaskState,
+    run_stage,
 )
 
 __all__ = [
@@ -52,6 +54,7 @@ __all__ = [
     "executed",
     "first_rows",
     "raise_failed",
+    "run_here",
 ]
 
 _NO_IDS = generator((0,))  # no tuple of a batch is anchored: none is drawn
@@ -67,6 +70,11 @@ class BatchHeader(ShardHeader):
     late: frozenset[str]
     metadata: Any = None
     resolved: Mapping[int, int] = field(default_factory=dict)
+    states: Mapping[str, Sequence[BoltStateSpec]] = field(default_factory=dict)
+    """By bolt."""
+
+    writer: Any = None
+    """Who commits, for the heads of the states; in the commit phase."""
 
     def life_cycle(self, shard: Shard, worker: Worker) -> LifeCycle:
         return _PerAttempt(shard, self)
@@ -96,6 +104,9 @@ class Phases:
             spec.id: require_picklable(spec.component, f"component {spec.id!r}")
             for spec in topology.components.values()
         }
+        self._states: dict[str, list[BoltStateSpec]] = {}
+        for state in topology.states.values():
+            self._states.setdefault(state.component, []).append(state)
 
     def processing(self, attempt: TransactionAttempt, metadata: Mapping[str, Any]) -> PhasePlan:
         small = self._largest is not None and self._largest <= self._collapse_tuples
@@ -108,6 +119,7 @@ class Phases:
             spout_id=self._spout_id,
             late=self._late,
             metadata=metadata[self._spout_id],
+            states=self._states,
         )
         return PhasePlan(shape, header, range(len(shape.stages)))
 
@@ -115,9 +127,11 @@ class Phases:
         """Learn from a processing phase how large batches are now."""
         self._largest = max(tuples, (self._largest or 0) * 3 // 4)
 
-    def commit(self, processing: PhasePlan, resolved: Mapping[int, int]) -> PhasePlan:
+    def commit(self, processing: PhasePlan, resolved: Mapping[int, int], writer: Any) -> PhasePlan:
         """Return the commit phase that follows on a processing phase, in the same shape."""
-        header = replace(processing.header, commit=True, metadata=None, resolved=resolved)
+        header = replace(
+            processing.header, commit=True, metadata=None, resolved=resolved, writer=writer
+        )
         return PhasePlan(processing.shape, header, commit_stages(processing.shape, self._late))
 
 
@@ -140,6 +154,13 @@ def commit_stages(shape: WaveShape, late: frozenset[str]) -> list[int]:
     return [
         number for number, stage in enumerate(shape.stages) if not late.isdisjoint(stage.components)
     ]
+
+
+def run_here(phase: PhasePlan, rows: Iterable[Row], worker: Worker) -> list[Row]:
+    """Lead rows through the stages of a phase in this process."""
+    for stage in phase.stages:
+        rows = list(run_stage(phase.shape, phase.header, stage, rows, worker))
+    return list(rows)
 
 
 def executed(rows: Iterable[Row]) -> int:
@@ -220,30 +241,74 @@ class _PerAttempt(LifeCycle):
         if not frames and not finishes and half_done is None:
             return
         collector = self._collector(task, component)
-        context = BatchContext(**vars(self._shard.topology.context(task)), resolved=header.resolved)
+        states = self._task_states(task, component)
+        context = BatchContext(
+            **vars(self._shard.topology.context(task)),
+            resolved=header.resolved,
+            states=states.by_name,
+        )
+        with closing(states):
+            bolt = self._bolt(component, collector, context, states, half_done)
+            self._execute(bolt, frames, collector)
+            if finishes:
+                self._finish(bolt, component, states)
+            else:
+                self._half_done[task] = self._pickled(bolt, component, states)
+        self._send(task, collector.port)
+
+    def _bolt(
+        self,
+        component: str,
+        collector: BatchCollector,
+        context: BatchContext,
+        states: TaskStates,
+        half_done: TaskState | None,
+    ) -> Any:
+        """Return the bolt of a task: a new one, or the one that the processing phase has left."""
         if half_done is None:
             bolt = self._shard.make(component)
             conf = self._shard.conf_of(component)
             if isinstance(bolt, BasicBolt):
                 bolt.prepare(conf, context)
             else:
-                bolt.prepare(conf, context, collector, header.attempt)
-        else:
-            with restoring(collector, context):
-                bolt = unpack(half_done.data)
-        self._execute(bolt, frames, collector)
-        if finishes:
-            faults.point("write.before", txid=header.attempt.txid, component=component)
-            if not isinstance(bolt, BasicBolt):
-                bolt.finish_batch()
-            faults.point("write.after", txid=header.attempt.txid, component=component)
-        else:
-            try:
-                pickled = pack(bolt)
-            except Exception:  # this way is slower, and able to pickle functions by value
-                pickled = require_picklable(bolt, f"bolt {component!r} between the phases")
-            self._half_done[task] = TaskState(str(header.attempt), pickled)
-        self._send(task, collector.port)
+                bolt.prepare(conf, context, collector, self._header.attempt)
+            return bolt
+        with restoring(collector, context):
+            bolt, notes = unpack(half_done.data)
+        states.take(notes)
+        return bolt
+
+    def _finish(self, bolt: Any, component: str, states: TaskStates) -> None:
+        txid = self._header.attempt.txid
+        faults.point("write.before", txid=txid, component=component)
+        if not isinstance(bolt, BasicBolt):
+            bolt.finish_batch()
+        states.write(txid)
+        faults.point("write.after", txid=txid, component=component)
+
+    def _pickled(self, bolt: Any, component: str, states: TaskStates) -> TaskState:
+        """Return a half-done bolt, and what it has noted for its states, as it travels."""
+        left = (bolt, states.notes())
+        try:
+            pickled = pack(left)
+        except Exception:  # this way is slower, and able to pickle functions by value
+            pickled = require_picklable(left, f"bolt {component!r} between the phases")
+        return TaskState(str(self._header.attempt), pickled)
+
+    def _task_states(self, task: int, component: str) -> TaskStates:
+        """Return the states of a task; in the commit phase they can be opened."""
+        header = self._header
+        index = self._shard.topology.tasks[component].index(task)
+
+        def opened(spec: BoltStateSpec) -> Any:
+            state = spec.factory.make_state(Config.from_dict(header.conf), index, spec.partitions)
+            if hasattr(state, "enroll"):
+                state.enroll(header.writer)
+            begin_commit(state, header.attempt, header.resolved)
+            return state
+
+        specs = header.states.get(component, ())
+        return TaskStates(specs, index, opened if header.commit else None)
 
     def _execute(self, bolt: Any, frames: Sequence[Frame], collector: BatchCollector) -> None:
         intake = Intake(frames)

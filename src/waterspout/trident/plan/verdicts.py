@@ -23,7 +23,7 @@ from waterspout.trident.plan.nodes import (
 )
 from waterspout.trident.plan.plan import Plan, StateSpec, ancestors
 
-__all__ = ["Verdict", "exactly_once", "verdict_of"]
+__all__ = ["Verdict", "exactly_once", "kind_name", "verdict_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ def verdict_of(plan: Plan, update: Update) -> Verdict:
     spec = plan.states[update.state]
     state = spec.factory.kind
     spout, why = _spout_kind(plan, above)
-    exact, why = exactly_once(spout, state), f"{why}, the state is {_kind_name(state)}"
+    exact, why = exactly_once(spout, state), f"{why}, the state is {kind_name(state)}"
     if exact and spec.risk is not None:
         return Verdict(False, spec.risk.why, spec.risk.remedy)
     return Verdict(exact, why)
@@ -151,5 +151,6 @@ def _updated_at_the_place_of(plan: Plan, static: StateSpec) -> str | None:
     return None
 
 
-def _kind_name(kind: StateKind | None) -> str:
+def kind_name(kind: StateKind | None) -> str:
+    """Return a kind of state in words."""
     return "the user's own, and promises nothing" if kind is None else kind.value

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +17,7 @@ from waterspout.state._base import MapState, Snapshottable, State, ValueUpdater
 from waterspout.state._batched import BatchedMap, CombinerValueUpdater
 from waterspout.state._head import Claim, Writer
 from waterspout.state._kinds import SnapshottableMap
+from waterspout.transactional._states import begin_commit
 from waterspout.trident.operations.contracts import (
     CombinerAggregator,
     OperationContext,
@@ -89,7 +89,7 @@ def run_update(
     if table.num_rows == 0 and not node.every_batch:
         return None
     used = _as_shape(node, spec, state)
-    _begin(used, claim)
+    begin_commit(used, claim.attempt, claim.resolved)
     made: Sequence[Sequence[Any]] | None
     with prepared(node.operations, conf, OperationContext(partition, spec.partitions)):
         match updating:
@@ -119,7 +119,7 @@ def run_query(
     if spec.shape is Shape.SNAPSHOT and isinstance(state, BatchedMap):
         used = SnapshottableMap(state)
     if claim is not None:
-        _begin(used, claim)
+        begin_commit(used, claim.attempt, claim.resolved)
     if spec.finisher is not None:
         used = finishing(used, spec.finisher)
     query = node.query
@@ -231,15 +231,3 @@ def _as_shape(node: Update, spec: StateSpec, state: State) -> State:
             f"{node.title} needs a {wanted.__name__}; its factory made a {type(state).__name__}"
         )
     return state
-
-
-def _begin(state: State, claim: Claim) -> None:
-    """Call `begin_commit` with as much as the state wants to know."""
-    begin: Any = state.begin_commit
-    known = inspect.signature(begin).parameters
-    extra: dict[str, Any] = {}
-    if "attempt" in known:
-        extra["attempt"] = claim.attempt.attempt_id
-    if "resolved" in known:
-        extra["resolved"] = claim.resolved
-    begin(claim.attempt.txid, **extra)

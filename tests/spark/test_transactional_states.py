@@ -1,0 +1,113 @@
+"""States of committers on Spark: in the driver and by tasks, through deaths of either."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.spark.bolt_states_child import WORDS, Once, words_topology
+from waterspout import Config, faults, submit
+from waterspout.errors import TopologyError
+from waterspout.faults import ENVIRONMENT_VARIABLE, Fault, FaultPlan
+from waterspout.state.redis import RedisState
+from waterspout.state.sqlite import SQLiteState
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+
+ROOT = Path(__file__).parents[2]
+COUNTS = Counter(word for rows in WORDS for word in rows)
+REACHED = Counter(n for count in COUNTS.values() for n in range(1, count + 1))
+"""How many words have reached a count, if a batch has each word once at most."""
+
+
+def finish(topology, spark, config):
+    run = submit(topology, spark, config)
+    try:
+        run.process_all_available(timeout=150)
+    finally:
+        run.stop()
+    return run
+
+
+def stored(state, keys):
+    found = state.factory.make_state(Config(), 0, state.partitions)
+    try:
+        return dict(zip(keys, found.multi_get([(key,) for key in keys]), strict=True))
+    finally:
+        found.close()
+
+
+def assert_exact(topology):
+    assert stored(topology.states["words"], COUNTS) == COUNTS
+    assert stored(topology.states["reached"], REACHED) == REACHED
+
+
+def test_states_that_only_the_driver_reaches_are_written_there_once(spark, tmp_path):
+    words = SQLiteState.opaque(tmp_path / "words.db", table="words")
+    reached = SQLiteState.opaque(tmp_path / "words.db", table="reached")
+    topology = words_topology(words, reached, fail=Once(tmp_path / "failed"))
+
+    run = finish(topology, spark, Config(max_spout_pending=3, retry_backoff_millis=1))
+
+    assert (tmp_path / "failed").exists()
+    assert run.last_progress["failures"] == 1
+    assert_exact(topology)
+    text = run.explain()
+    assert "commit: in the driver, " in text
+    place = topology.states["words"].factory.location()
+    assert f"  words ({place}): exactly-once: spout 'words' is transactional" in text
+    with pytest.raises(TopologyError, match="commit_in='tasks' is not possible with words"):
+        submit(topology, spark, Config(commit_in="tasks"))
+
+
+@pytest.mark.soak
+@pytest.mark.services
+@pytest.mark.parametrize("point", ["write.before", "write.after"])
+@pytest.mark.parametrize("component", ["count", "reach"])
+def test_states_on_a_server_are_written_by_tasks_through_killed_workers(
+    spark, redis_server, tmp_path, point, component
+):
+    name = f"{point}-{component}".replace(".", "-")
+    words = RedisState.opaque(redis_server.url, prefix=f"{name}-words")
+    reached = RedisState.opaque(redis_server.url, prefix=f"{name}-reached")
+    topology = words_topology(words, reached, fail=Once(tmp_path / "failed"))
+    token = tmp_path / "killed"
+    where = {"component": component, "txid": 2}
+    faults.install(FaultPlan([Fault(point, "kill", where=where, token=str(token))]))
+
+    run = finish(topology, spark, Config(max_spout_pending=3, wave_collapse_tuples=0))
+
+    assert token.exists()
+    assert_exact(topology)
+    assert "commit: 1 job, " in run.explain()
+
+
+POINTS = (
+    "commit.after_record", "head.before", "head.after", "write.before", "write.after",
+    "mark.before", "mark.after", "settle.before", "settle.after", "cleanup",
+)  # fmt: skip
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(("point", "opaque"), [(p, n % 2 == 0) for n, p in enumerate(POINTS)])
+def test_a_driver_that_is_killed_leaves_states_that_the_next_one_completes(tmp_path, point, opaque):
+    fault = {"point": point, "action": "kill", "where": {"txid": 2}, "token": str(tmp_path / "x")}
+    command = [sys.executable, "-m", "tests.spark.bolt_states_child", str(tmp_path), str(opaque)]
+    for life in range(2):
+        env = {**os.environ, ENVIRONMENT_VARIABLE: json.dumps([fault])}
+        with open(tmp_path / f"{life}.log", "wb") as out:
+            code = subprocess.run(
+                command, env=env, stdout=out, stderr=out, cwd=ROOT, timeout=300, check=False
+            ).returncode
+        assert (code == 0) == (life == 1), (tmp_path / f"{life}.log").read_text()
+
+    words = SQLiteState.opaque(tmp_path / "words.db", table="words")
+    reached = SQLiteState.opaque(tmp_path / "words.db", table="reached")
+    assert_exact(words_topology(words, reached))
