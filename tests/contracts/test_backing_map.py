@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from itertools import count
 
 import pytest
@@ -24,6 +25,10 @@ class TestMemoryMap(StateConformance):
     def make_recipe(self, kind):
         return MemoryMapState(kind)
 
+    def lose_records(self, backing):
+        backing._records.clear()
+        return True
+
 
 class TestSQLiteMap(StateConformance):
     @pytest.fixture(autouse=True)
@@ -35,6 +40,11 @@ class TestSQLiteMap(StateConformance):
 
     def make_recipe(self, kind):
         return SQLiteState(self.path, f"state{next(self.tables)}", kind=kind)
+
+    def lose_records(self, backing):
+        with sqlite3.connect(self.path) as db:
+            db.execute(f"DELETE FROM {backing._table}")
+        return True
 
     def make_int_backing(self, kind):
         state = self.make_recipe(kind)
@@ -58,6 +68,9 @@ class TestCachedSQLiteMap(TestSQLiteMap):
 
     def make_int_backing(self, kind):
         return None
+
+    def lose_records(self, backing):
+        return super().lose_records(backing.uncached)
 
     def reopen(self, backing):
         # One cache for all clients of a process, as `cache_at` has it.

@@ -17,6 +17,7 @@ from waterspout.testing.conformance.losses import LossSuite
 from waterspout.testing.conformance.network import NetworkSuite
 from waterspout.testing.conformance.outside import OutsideSuite
 from waterspout.testing.conformance.semantics import SemanticsSuite
+from waterspout.testing.conformance.witnesses import WitnessSuite
 from waterspout.testing.conformance.zombies import ZombieSuite
 
 pytestmark = pytest.mark.usefixtures("cassandra_sessions")
@@ -58,6 +59,11 @@ class Cassandra(StoreHooks):
         options = {"keyspace": self.keyspace, "mode": self.mode, "kind": kind}
         return CassandraState(self.address, table=table, **options)
 
+    def lose_records(self, backing):
+        table = f'"{backing._keyspace}"."{backing._table}"'
+        backing._client.run(Statement(f"TRUNCATE {table}"))
+        return True
+
     def reopen(self, backing):
         other = backing.recipe.backing()
         other.recipe = backing.recipe
@@ -78,7 +84,7 @@ def empty(backing):
     client.run(backing._cql.insert_head, (*backing._header.row(None), uuid.uuid4(), table))
 
 
-class TestCassandra(Cassandra, SemanticsSuite, ZombieSuite):
+class TestCassandra(Cassandra, SemanticsSuite, ZombieSuite, WitnessSuite):
     pass
 
 

@@ -9,6 +9,7 @@ import pytest
 from tests.services.servers import MemcachedServer
 from waterspout.state._cache import CachedMap
 from waterspout.state.memcached import MemcachedState
+from waterspout.state.memcached._wire import Command
 from waterspout.testing._proxy import FaultProxy
 from waterspout.testing.conformance import StateConformance
 from waterspout.testing.conformance.hooks import StoreHooks
@@ -39,6 +40,13 @@ class Memcached(StoreHooks):
 
     def make_recipe(self, kind):
         return MemcachedState(self.addresses, f"state{next(NUMBERS)}", kind=kind, timeout_secs=5)
+
+    def lose_records(self, backing):
+        backing = backing.uncached
+        lost = {backing._slot((key,)) for key in "xy"}
+        for slot in lost:
+            backing._servers[slot.server].store([Command("set", slot.name, b"", b"", -1)])
+        return True
 
     def reopen(self, backing):
         other = backing.recipe.backing()

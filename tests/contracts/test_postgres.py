@@ -50,6 +50,11 @@ class Postgres(StoreHooks):
     def make_recipe(self, kind):
         return PostgresState(self.dsn, f"state{next(NUMBERS)}", kind=kind, **self.options)
 
+    def lose_records(self, backing):
+        with psycopg.connect(self.direct, autocommit=True) as connection:
+            connection.execute(f"TRUNCATE {backing.uncached.recipe.table}")
+        return True
+
     def opened(self, recipe):
         backing = recipe.backing()
         backing.recipe = recipe

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 from uuid import uuid4
 
 import pytest
+import redis
 
 from waterspout._schema import Schema
 from waterspout.errors import StaleBatchError
@@ -38,6 +39,13 @@ class _Redis(StoreHooks):
     def make_int_backing(self, kind):
         state = self.make_recipe(kind)
         return self._made(state.bind(WORDS, NUMBERS))
+
+    def lose_records(self, backing):
+        with redis.Redis.from_url(self.url, protocol=2) as client:
+            prefix = backing.recipe.prefix
+            keys = [k for k in client.scan_iter(f"{{{prefix}:*") if not k.endswith(b":head")]
+            client.delete(*keys)
+        return True
 
     def reopen(self, backing):
         return replace(backing.recipe).backing()

@@ -14,8 +14,10 @@ from tests.soaking import soaked
 from tests.trident.support import capture, finish
 from waterspout import Config, faults
 from waterspout._schema import Schema
+from waterspout.errors import StateMismatchError
 from waterspout.faults import Fault, FaultPlan
 from waterspout.state import MemoryMapState, State, StateFactory
+from waterspout.state._head import Head
 from waterspout.state.sqlite import SQLiteState
 from waterspout.testing import FixedBatchSpout
 from waterspout.trident import (
@@ -417,3 +419,28 @@ def test_a_key_of_several_typed_fields_is_read_back_with_them(spark, path):
 
     assert state.get(("x", 1, True)) == 1
     assert state.multi_get([("x", 1, False), ["x", 1, True], ("x", 2, True)]) == [1, 1, None]
+
+
+@pytest.mark.parametrize("reads_on", [False, True], ids=["", "its new values are read"])
+def test_a_table_that_tasks_wrote_and_somebody_emptied_stops_the_next_run(spark, path, reads_on):
+    def topology(lines):
+        topology, stream = stream_of("line string", lines, 2)
+        words = stream.each("line", Split(), out="word").group_by("word")
+        counts = words.persistent_aggregate(sqlite(path, "counts", "tasks"), Count(), out="count")
+        counts.parallelism_hint(2)
+        if reads_on:
+            sums = sqlite(path, "sums", "tasks")
+            counts.new_values_stream().persistent_aggregate(sums, "count", Sum(), out="total")
+        return topology
+
+    config = conf("tasks")
+    finish(topology(SENTENCES[:2]), spark, config)
+    ((head,),) = rows_of(path, "SELECT head FROM _waterspout_heads WHERE name = 'counts'")
+    with sqlite3.connect(path) as db:
+        db.execute("DELETE FROM counts")
+
+    with pytest.raises(StateMismatchError, match="holds no record of key"):
+        finish(topology(SENTENCES), spark, config)
+
+    assert len(Head.from_text(head).witnesses) == 1
+    assert rows_of(path, "SELECT * FROM counts") == []

@@ -3,7 +3,8 @@
 A name in `[brackets]` is a kill point (`waterspout.faults`): tests stop the process at each.
 
     verify   read the head of every state; refuse, before anything is written, a state that does
-             not fit: wiped, restored from an old copy, somebody else's
+             not fit: wiped, restored from an old copy, somebody else's, or one that has lost
+             records which its head names (`state/_witnesses.py`)
     begin    record the attempt durably; from now on it may have written
              [commit.before_record] [commit.after_record]
     claim    move the head of every state to the attempt; no write of another attempt now counts
@@ -104,6 +105,7 @@ class CommitProtocol:
         self._keeper = keeper
         self._others_write = others_write
         self._writer: Writer | None = None
+        self._begun: Claim | None = None
 
     def commit(self, attempt: TransactionAttempt, write: Callable[[Claim], object]) -> None:
         """Commit a batch of verified states; `write` applies the updates."""
@@ -121,13 +123,18 @@ class CommitProtocol:
         self.mark(claim.attempt)
         self.settle()
 
-    def verify(self) -> None:
-        """Compare every state with what the keeper of the mark knows. Writes nothing."""
+    def verify(self, *, records: bool = True) -> None:
+        """Compare every state with what the keeper of the mark knows. Writes nothing.
+
+        `records=False` leaves out what takes reading some: for who has looked before.
+        """
         for name, state in self._states.items():
             if state.is_fenced:
                 self._keeper.verify(
                     name, state.read_head(), state=state.title, joins_late=state.joins_late
                 )
+                if records:
+                    state.refuse_lost_records()
 
     def enroll(self, writer: Writer) -> None:
         """Say who writes, before the first attempt."""
@@ -148,7 +155,7 @@ class CommitProtocol:
     def begin(self, attempt: TransactionAttempt) -> Claim:
         """Record durably that the attempt is about to write."""
         faults.point("commit.before_record", txid=attempt.txid)
-        claim = replace(self._keeper.begin(attempt), writer=self._writer)
+        claim = self._begun = replace(self._keeper.begin(attempt), writer=self._writer)
         faults.point("commit.after_record", txid=attempt.txid)
         return claim
 
@@ -179,10 +186,12 @@ class CommitProtocol:
         if last is None:
             return
         first: OutsideError | None = None
+        claim = self._begun if self._begun is not None and self._begun.attempt == last else None
         for name, state in self._states.items():
             faults.point("settle.before", txid=last.txid, state=name)
+            written = None if claim is None else claim.written.get(name)
             try:
-                state.settle(last.txid, last.attempt_id)
+                state.settle(last.txid, last.attempt_id, written)
             except OutsideError as error:
                 log.warning("%s was not told that batch %s committed: %s", name, last.txid, error)
                 first = first or error

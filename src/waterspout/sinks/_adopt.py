@@ -23,6 +23,7 @@ from waterspout.state._foreach_batch import check_adoptable, handed_over
 from waterspout.state._head import Head, Writer, refuse_other_name
 from waterspout.state._kinds import OpaqueMap
 from waterspout.state._store import StoreState
+from waterspout.state._witnesses import Written
 from waterspout.transactional._attempt import TransactionAttempt
 from waterspout.transactional._ledger import Ledger
 from waterspout.trident._topology import TridentTopology
@@ -123,7 +124,7 @@ class _AdoptedState(OpaqueMap[object]):
     Only its head is used, and that is the same for all kinds.
     """
 
-    def settle(self, txid: int, attempt: int) -> None:
+    def settle(self, txid: int, attempt: int, written: Written | None = None) -> None:
         fence, stamp = self._backing.fence, self._require_stamp(txid, attempt)
         assert fence is not None
         head = fence.read_head()

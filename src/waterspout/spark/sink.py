@@ -118,7 +118,7 @@ class _LiveTarget:
         """
         keeper = HeadKeeper(who, batch_id)
         commits = CommitProtocol({self._known_as: self._state}, keeper)
-        commits.verify()
+        commits.verify(records=self._writer is None)
         claim = keeper.claim
         if claim is None:
             log.info("%s has batch %s already; it is not counted again", self.title, batch_id)
@@ -138,9 +138,14 @@ class _LiveTarget:
         batch = BatchRows(claim.attempt, Staging([]), rows={self._plan.sources["batch"]: frame})
         try:
             self._steps.process(batch, small=False)
-            commits.finish(claim, lambda claim: self._steps.commit(batch, claim))
+            commits.finish(claim, lambda claim: self._write(batch, claim))
         finally:
             batch.staging.release(self._runtime)
+
+    def _write(self, batch: BatchRows, claim: Claim) -> None:
+        self._steps.commit(batch, claim)
+        # The small plan has a name of its own for the state.
+        claim.written[self._known_as] = claim.writing(self._update.state)
 
 
 class _GivenBatches(BatchSpout):

@@ -42,6 +42,8 @@ class Kept:
     rows: int
     marked: int | None = None
     """How many of them have a mark that was asked for; None: nobody has counted."""
+    told: tuple[str | None, ...] = ()
+    """The greatest and the least text of a column that was asked for."""
 
 
 class Placement:
@@ -91,22 +93,26 @@ def keep(
     *,
     partitions: int | None = None,
     mark: Column | None = None,
+    told: str | None = None,
 ) -> Kept:
     """Compute a frame now, exactly once, and leave its rows on the executors.
 
-    `mark`: rows for which this holds are counted as well.
+    `mark`: rows for which this holds are counted as well. `told`: a column of texts to look at.
     """
     if partitions is not None:
         frame = frame.repartitionById(partitions, F.col(PARTITION))
     observed = Observation()
     marked = F.count(F.lit(1) if mark is None else F.when(mark, 1)).alias("marked")
-    counted = frame.observe(observed, F.count(F.lit(1)).alias("rows"), marked)
-    kept = counted.localCheckpoint(eager=True)
+    looks = [F.count(F.lit(1)).alias("rows"), marked]
+    if told is not None:
+        looks += [F.max(told).alias("most"), F.min(told).alias("least")]
+    kept = frame.observe(observed, *looks).localCheckpoint(eager=True)
     staging.frames.append(kept)
     seen = observed.get
-    if "rows" not in seen:  # Spark Connect does not observe a checkpoint; counting it is quick
-        return Kept(kept, kept.count())
-    return Kept(kept, int(seen["rows"]), int(seen["marked"]))
+    if "rows" not in seen:  # Spark Connect does not observe a checkpoint; a look at it is quick
+        seen = kept.agg(*looks).collect()[0].asDict()
+    texts = (seen.get("most"), seen.get("least"))
+    return Kept(kept, int(seen["rows"]), int(seen["marked"]), texts)
 
 
 def chunks_of(kept: Kept, cap: int, keys: Sequence[str]) -> Iterator[pa.Table]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -20,14 +20,15 @@ from waterspout.spark.lowerings import asked_by_tasks
 from waterspout.spark.session import SparkRuntime
 from waterspout.spark.spreading import batches_by_partition
 from waterspout.spark.staging import Collected, Kept, Placement, Staging, chunks_of, keep
-from waterspout.spark.tasks import REAL, UpdateTask, real_rows
+from waterspout.spark.tasks import REAL, WRITTEN, UpdateTask, real_rows
 from waterspout.spouts._reads import Read
 from waterspout.state._base import State
 from waterspout.state._head import Claim
+from waterspout.state._witnesses import Written
 from waterspout.transactional._attempt import TransactionAttempt
 from waterspout.trident.isolation.letters import ASIDE, LETTER_MARK
 from waterspout.trident.plan.exchange import Deal, Exchange
-from waterspout.trident.plan.nodes import Node, Query, Source, Update
+from waterspout.trident.plan.nodes import Node, Query, Source, Update, UpdateWith
 from waterspout.trident.plan.plan import Plan, StateSpec
 from waterspout.trident.plan.schedule import (
     AskState,
@@ -240,15 +241,24 @@ class StepRunner:
             zeros = pa.repeat(pa.scalar(0, pa.int32()), table.num_rows)
             self._prepared(node, Collected(table.append_column(PARTITION, zeros)), batch)
         claim, wanted = batch.claim, bool(self._plan.children[node])
+        writing = claim.writing(node.state)
         found = batch.inputs[node]
         if isinstance(found, Kept) and step.by is By.TASKS:
             setting = self._compiler.building(batch.attempt).setting()
             task = UpdateTask(setting, node.alone(), spec, claim, wanted)
             written = found.frame.mapInArrow(task, task.schema.ddl())
             # Computed here, once: whoever reads the new values must not write again.
-            batch.rows[node] = (
-                keep(written, batch.staging) if wanted else Collected(written.toArrow())
-            )
+            if wanted:
+                kept = keep(written, batch.staging, told=WRITTEN)
+                texts, batch.rows[node] = kept.told, replace(kept, frame=kept.frame.drop(WRITTEN))
+            else:
+                texts = written.toArrow().column(WRITTEN).to_pylist()
+                batch.rows[node] = Collected(_nothing(node))
+            if wanted and isinstance(node.updating, UpdateWith):
+                # It may have written where it gave nothing, and so told nothing.
+                claim.written.pop(node.state)
+            else:
+                writing.add(Written.from_texts(texts))
             return
         tables = (
             [found.table]

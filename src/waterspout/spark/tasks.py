@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from pyspark import TaskContext
 
 from waterspout import faults
+from waterspout._arrow import arrow_schema
 from waterspout._config import Config
 from waterspout._schema import Schema
 from waterspout.spark.tries import one_try
@@ -25,6 +26,7 @@ from waterspout.trident.runtime.states import open_state, run_query, run_update
 
 __all__ = [
     "REAL",
+    "WRITTEN",
     "PartitionTask",
     "TaskSetting",
     "UpdateTask",
@@ -34,6 +36,9 @@ __all__ = [
     "real_rows",
     "route",
 ]
+
+WRITTEN = "_waterspout_written"
+"""What a task has written, as text, beside the first of the new values that it gives."""
 
 REAL = "_waterspout_real"
 """False in the one row that keeps a partition from being empty."""
@@ -152,20 +157,28 @@ class UpdateTask:
                 # As a rule there is one; adaptive execution may give a task several small ones.
                 for partition in sorted(pc.unique(table.column(PARTITION)).to_pylist()):
                     rows = real_rows(table.filter(pc.equal(table.column(PARTITION), partition)))
-                    new = self._write(partition, rows)
-                    yield from [] if new is None else new.to_batches()
+                    yield from self._write(partition, rows).to_batches()
 
-    def _write(self, partition: int, rows: pa.Table) -> pa.Table | None:
-        spec, claim, conf = self.spec, self.claim, self.setting.conf
+    def _write(self, partition: int, rows: pa.Table) -> pa.Table:
+        spec, conf = self.spec, self.setting.conf
+        claim = replace(self.claim, written={})
         with closing(open_state(spec, conf, partition, claim.writer)) as state:
-            return run_update(
+            new = run_update(
                 self.node, spec, state, rows, claim, conf, partition, want_new=self.want_new
             )
+        text = claim.writing(self.node.state).to_text()
+        if not self.want_new:
+            return pa.table({WRITTEN: pa.array([text], pa.string())})
+        if new is None:
+            new = arrow_schema(self.node.schema).empty_table()
+        texts = [text, *[None] * (new.num_rows - 1)][: new.num_rows]
+        return new.append_column(WRITTEN, pa.array(texts, pa.string()))
 
     @property
     def schema(self) -> Schema:
-        """The new values; one column that stays empty where nobody wants them."""
-        return self.node.schema if self.want_new else Schema((("nothing", "boolean"),))
+        """The new values, if anyone wants them, and what was written."""
+        new = self.node.schema.fields if self.want_new else ()
+        return Schema((*new, (WRITTEN, "string")))
 
 
 def _whole(batches: Iterable[pa.RecordBatch]) -> list[pa.RecordBatch]:

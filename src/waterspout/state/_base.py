@@ -158,6 +158,11 @@ class BackingMap(ABC, Generic[V]):
         """The map that reads the store itself; a cache in front of it says which."""
         return self
 
+    @property
+    def forgets(self) -> bool:
+        """Whether a record may be gone because it was asked to expire."""
+        return False
+
     @abstractmethod
     def multi_get(self, keys: Keys) -> list[V | None]:
         """Return one record per key, in order; None where there is none."""
@@ -261,6 +266,10 @@ class LayeredMap(FencedMap[V]):
     def undoes_lost_attempts(self) -> bool:
         below = self._backing.fence
         return below is not None and below.undoes_lost_attempts
+
+    @property
+    def forgets(self) -> bool:
+        return self._backing.forgets
 
     def read_head(self) -> Head | None:
         return self._below.read_head()

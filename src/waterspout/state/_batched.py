@@ -11,8 +11,15 @@ from decimal import Decimal
 from typing import Any, ClassVar, Generic, TypeVar
 
 from waterspout import faults
-from waterspout._serde import encode_key
-from waterspout.errors import ConfigError, FencedError, ResultError, SerdeError, StoreError
+from waterspout._serde import decode_key, encode_key
+from waterspout.errors import (
+    ConfigError,
+    FencedError,
+    ResultError,
+    SerdeError,
+    StateMismatchError,
+    StoreError,
+)
 from waterspout.state._base import (
     BackingMap,
     Combiner,
@@ -33,6 +40,7 @@ from waterspout.state._head import (
     claimed,
     settled,
 )
+from waterspout.state._witnesses import Written, find_lost
 from waterspout.transactional._attempt import TransactionAttempt
 
 __all__ = ["BatchedMap", "CombinerValueUpdater"]
@@ -148,6 +156,8 @@ class BatchedMap(MapState[V], Generic[V, R]):
         self._entries: dict[str, _Entry[R]] = {}
         self._combined = False
         self._owned: _Owned | None = None
+        self.written = Written()
+        """What the last batch has written here."""
 
     @abstractmethod
     def _open(self, record: R | None, batch: Claim, key: Key) -> tuple[Any, bool]:
@@ -178,6 +188,7 @@ class BatchedMap(MapState[V], Generic[V, R]):
         self._entries = {}
         self._combined = False
         self._owned = None
+        self.written = Written()
 
     def confine(self, keys: Keys, width: int, who: str) -> None:
         """Refuse, in this batch, keys that are not among these or (if opaque) begin with one.
@@ -202,6 +213,8 @@ class BatchedMap(MapState[V], Generic[V, R]):
             fence.fenced_put(stamp, keys, records, [entry.record for entry in changed])
         else:
             self._backing.multi_put(keys, records)
+        full = [entry.key for entry in changed if entry.value is not None]
+        self.written.note(full, batch.attempt.txid, removes=len(full) < len(keys))
         self._pass_point("write.after", batch.attempt)
 
     def multi_get(self, keys: Keys) -> list[V | None]:
@@ -261,6 +274,7 @@ class BatchedMap(MapState[V], Generic[V, R]):
         self._combined = True
         self._pass_point("write.before", batch.attempt)
         fence.fenced_combine(stamp, keys, values, combiner)
+        self.written.note(keys, batch.attempt.txid)
         self._pass_point("write.after", batch.attempt)
         if not want_new:
             return None
@@ -440,13 +454,32 @@ class BatchedMap(MapState[V], Generic[V, R]):
         )
         return head, new
 
-    def settle(self, txid: int, attempt: int) -> None:
-        """Note in the head that the batch was marked. Called by the driver, after the mark."""
+    def refuse_lost_records(self) -> None:
+        """Refuse a state that has not all the records which its head says it must have."""
+        head = self.read_head()
+        if head is None or not head.witnesses or self._backing.forgets:
+            return
+        keys = [decode_key(key) for _, key in head.witnesses]
+        lost = find_lost(head.witnesses, self._backing.uncached.multi_get(keys))
+        if lost is not None:
+            raise StateMismatchError(
+                f"{self._name} holds {lost}. Its records were emptied, evicted, deleted, or "
+                "restored from another copy than its head; counting would go on from what is left. "
+                "Restore records and head of one moment (and the waterspout home with them), or "
+                "start over: empty both, and remove the topology's folder under that home."
+            )
+
+    def settle(self, txid: int, attempt: int, written: Written | None = None) -> None:
+        """Note in the head that the batch was marked. Called by the driver, after the mark.
+
+        `written` is what the batch has written; None if that is not known.
+        """
         fence = self._backing.fence
         if fence is None:
             return
         head = fence.read_head()
-        new = settled(head, self._require_stamp(txid, attempt), state=self._name)
+        stamp = self._require_stamp(txid, attempt)
+        new = settled(head, stamp, state=self._name, written=written)
         if new != head:
             fence.move_head(head, new)
 

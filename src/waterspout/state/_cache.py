@@ -87,7 +87,7 @@ class CachedMap(LayeredMap[V]):
             read = self._backing.multi_get(list(missing.values()))
             found |= dict(zip(missing, read, strict=True))
         records = [found[name] for name in names]
-        self._cache.keep(names, records)
+        self._keep(names, records)
         return records
 
     def multi_put(self, keys: Keys, values: Sequence[V]) -> None:
@@ -126,7 +126,15 @@ class CachedMap(LayeredMap[V]):
         except BaseException:
             self._cache.drop(names)
             raise
-        self._cache.keep(names, values)
+        self._keep(names, values)
+
+    def _keep(self, names: Sequence[str], records: Sequence[V | None]) -> None:
+        # Not a record without a value: the store lets go of it when a later batch claims.
+        gone = {n for n, r in zip(names, records, strict=True) if getattr(r, "value", r) is None}
+        absent = {n for n, r in zip(names, records, strict=True) if r is None}
+        self._cache.drop(gone - absent)
+        kept = [(n, r) for n, r in zip(names, records, strict=True) if n not in gone - absent]
+        self._cache.keep([n for n, _ in kept], [r for _, r in kept])
 
 
 def _goes_on(expected: Head, new: Head) -> bool:

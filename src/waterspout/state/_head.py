@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from waterspout._serde import decode_value, encode_value
 from waterspout.errors import ConfigError, FencedError, ForeignStoreError, StateMismatchError
+from waterspout.state._witnesses import Witness, Written, witnessed
 from waterspout.transactional._attempt import TransactionAttempt
 
 __all__ = [
@@ -70,6 +71,7 @@ class Claim:
     batch that were ever recorded as begun. `writer` is who writes, where that is known.
     `batch_time` is when the batch was planned, in seconds since 1970, for windows by time.
     `starts_at` is the number that the state's first batch has in Spark, under `foreachBatch`.
+    `written` says, by state, what those who write with this very object have written.
     """
 
     attempt: TransactionAttempt
@@ -79,6 +81,11 @@ class Claim:
     writer: Writer | None = None
     batch_time: float | None = None
     starts_at: int | None = None
+    written: dict[str, Written] = field(default_factory=dict, compare=False)
+
+    def writing(self, state: str) -> Written:
+        """Return what is known to be written to a state, to be added to."""
+        return self.written.setdefault(state, Written())
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +96,7 @@ class Head:
     the writer's topology or sink calls the state, so that two of its states on one table are
     found out, however the table's address is spelled; "" in a head of an older version.
     `starts_at` as in the claim: without it nobody could tell a later batch from one that the
-    state has.
+    state has. `witnesses` are keys that must have a record (`state/_witnesses.py`).
 
     What is optional is left out of the text where it is unset, and stays as it is when the head
     moves, unless whoever moves it says otherwise.
@@ -100,6 +107,7 @@ class Head:
     resolved: Mapping[int, int] = field(default_factory=dict)
     name: str = ""
     starts_at: int | None = None
+    witnesses: tuple[Witness, ...] = ()
 
     def holds(self, txid: int, attempt: int) -> bool:
         """Whether a reader outside of any batch may see a record of this batch and attempt."""
@@ -121,6 +129,7 @@ class Head:
                 "resolved": [[txid, attempt] for txid, attempt in sorted(self.resolved.items())],
                 **({"name": self.name} if self.name else {}),
                 **({} if self.starts_at is None else {"starts_at": self.starts_at}),
+                **({"witnesses": [list(w) for w in self.witnesses]} if self.witnesses else {}),
             }
         )
 
@@ -133,7 +142,8 @@ class Head:
         stamp = Stamp(writer, fields["txid"], fields["attempt"])
         resolved = dict(fields["resolved"])
         optional = {name: fields[name] for name in ("name", "starts_at") if name in fields}
-        return cls(stamp, fields["committed"], resolved, **optional)
+        witnesses = tuple((txid, key) for txid, key in fields.get("witnesses", ()))
+        return cls(stamp, fields["committed"], resolved, **optional, witnesses=witnesses)
 
 
 def claimed(
@@ -189,21 +199,25 @@ def claimed(
         joins_late=joins_late,
     )
     before = head or Head(stamp)
+    # Of an attempt that is replaced, rolled back or not, no record may be asked for; and nobody
+    # knows what a batch has removed that was marked and never settled.
+    unsettled = not before.committed and before.stamp.txid < stamp.txid
     return replace(
         before,
         stamp=stamp,
         committed=False,
+        witnesses=() if unsettled else tuple(w for w in before.witnesses if w[0] < stamp.txid),
         resolved=dict(claim.resolved),
         name=name or before.name,
         starts_at=claim.starts_at,
     )
 
 
-def settled(head: Head | None, stamp: Stamp, *, state: str) -> Head:
+def settled(head: Head | None, stamp: Stamp, *, state: str, written: Written | None = None) -> Head:
     """Return the head after the batch of `stamp` was marked as committed; or refuse.
 
     A later driver of the topology may settle what an earlier one has claimed; the head then
-    names the later one.
+    names the later one, who does not know what was written.
     """
     _refuse_other_owner(head, stamp.writer.owner, state)
     _refuse_other_lease(head, stamp, state)
@@ -214,7 +228,10 @@ def settled(head: Head | None, stamp: Stamp, *, state: str) -> Head:
         or head.stamp.writer.history != stamp.writer.history
     ):
         raise FencedError(_refusal(state, stamp, head))
-    return replace(head, stamp=stamp, committed=True)
+    if head.committed:
+        return replace(head, stamp=stamp)
+    witnesses = witnessed(head.witnesses, stamp.txid, written)
+    return replace(head, stamp=stamp, committed=True, witnesses=witnesses)
 
 
 def replaces_attempt(expected: Head | None, new: Head) -> bool:

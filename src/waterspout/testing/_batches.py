@@ -11,7 +11,7 @@ from waterspout.coordination.commit_protocol import CommitProtocol, LedgerKeeper
 from waterspout.errors import OutsideError
 from waterspout.state._base import Combiner, Key, ValueUpdater
 from waterspout.state._batched import BatchedMap
-from waterspout.state._head import NOTHING, Writer
+from waterspout.state._head import NOTHING, Claim, Writer
 from waterspout.transactional._attempt import TransactionAttempt
 from waterspout.transactional._ledger import Ledger
 
@@ -91,6 +91,7 @@ class Batches:
         self._keeper = LedgerKeeper(self.ledger, self.save)
         self._commits = CommitProtocol({self.name: self.state}, self._keeper)
         self._commits.enroll(self.writer)
+        self._claim: Claim | None = None
 
     @property
     def writer(self) -> Writer:
@@ -109,12 +110,27 @@ class Batches:
         committed_by = self.ledger.committed_metadata or {}
         try:
             self._keeper.emit(attempt, {**committed_by, str(self.txid): self.attempt})
-            self._commits.claim(self._commits.begin(attempt))
+            self._claim = self._commits.begin(attempt)
+            self._commits.claim(self._claim)
         finally:
             self.ledger = self._keeper.ledger
         return self.attempt
 
-    def write(self, updates: Mapping[Any, Any]) -> None:
+    def verify(self) -> None:
+        """Look whether the state fits, as a driver does before it begins."""
+        self._commits.verify()
+
+    def recover(self) -> None:
+        """Settle what an earlier driver has marked, as a driver does that begins."""
+        self._commits.recover()
+
+    def take_back(self) -> None:
+        """Take the mark of the last batch back."""
+        self._keeper.take_back()
+        self.ledger = self._keeper.ledger
+        self.attempt = self.ledger.begun[-1]
+
+    def write(self, updates: Mapping[Any, Any], removes: Iterable[Any] = ()) -> None:
         """Write the updates of the current attempt, as a commit task does."""
         keys, amounts = keys_of(updates), list(updates.values())
         self.state.begin_commit(self.txid, self.attempt, self.ledger.resolved)
@@ -122,7 +138,10 @@ class Batches:
             self.state.multi_combine(keys, amounts, self.combine, want_new=False)
         else:
             self.state.multi_update(keys, [Add(n) for n in amounts])
+            self.state.multi_remove(keys_of(removes))
         self.state.commit(self.txid)
+        if self._claim is not None:
+            self._claim.writing(self.name).add(self.state.written)
 
     def mark(self) -> None:
         """Record in the ledger that the current attempt has committed the batch."""

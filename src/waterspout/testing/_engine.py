@@ -124,6 +124,7 @@ class InProcessEngine(SteppedEngine[_Tables]):
     def _write(self, node: Update, table: pa.Table, claim: Claim) -> Iterator[pa.Table | None]:
         spec = self._plan.states[node.state]
         wanted = bool(self._plan.children[node])
+        claim.writing(node.state)
         for partition, rows in _by_partition(node, table, spec.partitions):
             with closing(open_state(spec, self._conf, partition, claim.writer)) as state:
                 yield run_update(

@@ -85,6 +85,10 @@ class MemcachedMap(ComparingMap[Any]):
         # What `multi_get` saw: a write that follows need not ask again.
         self._seen: dict[bytes, Item] = {}
 
+    @property
+    def forgets(self) -> bool:
+        return self._expire_secs > 0
+
     def multi_get(self, keys: Keys) -> list[Any | None]:
         slots = [self._slot(key) for key in keys]
         found = self._fetch(slots)

@@ -105,6 +105,10 @@ class RedisMap(FencedMap[Any]):
         header = StoreHeader(self._name, "prefix", self._kind.value, what, SUMMED)
         self._headers = Headers(header, self._prefix)
 
+    @property
+    def forgets(self) -> bool:
+        return self._expires
+
     def multi_get(self, keys: Keys) -> list[Any | None]:
         found: list[Any | None] = [None] * len(keys)
         chunks = self._chunks(names_of(keys))

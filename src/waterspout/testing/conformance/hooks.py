@@ -105,6 +105,10 @@ class StoreHooks:
         """Return the recipe of a new state, to be bound to keys and values, if there is one."""
         return None
 
+    def lose_records(self, backing: BackingMap[Any]) -> bool:
+        """Remove all records of a store but not its head, past our back; False if it cannot be."""
+        return False
+
     @pytest.fixture(autouse=True)
     def _close_stores(self) -> Iterator[None]:
         self._opened: list[BackingMap[Any]] = []

@@ -11,6 +11,7 @@ from waterspout.testing.conformance.outside import OutsideSuite
 from waterspout.testing.conformance.scanning import ScanSuite
 from waterspout.testing.conformance.semantics import SemanticsSuite
 from waterspout.testing.conformance.typing import TypesSuite
+from waterspout.testing.conformance.witnesses import WitnessSuite
 from waterspout.testing.conformance.zombies import ZombieSuite
 
 __all__ = ["StateConformance"]
@@ -26,13 +27,14 @@ class StateConformance(
     ScanSuite,
     CombineSuite,
     TypesSuite,
+    WitnessSuite,
     NetworkSuite,
 ):
     """Everything that a store must do, and that a store with a fence must refuse.
 
     `make_backing` returns a new, empty store each time it is called. Everything else may be
-    left as it is (see `StoreHooks`): `reopen`, `make_int_backing`, `make_recipe`, `proxy`,
-    `commit_request`, `many`, `odd_keys`, `keeps_removed`, `is_durable`. What a test needs
+    left as it is (see `StoreHooks`): `reopen`, `make_int_backing`, `make_recipe`, `lose_records`,
+    `proxy`, `commit_request`, `many`, `odd_keys`, `keeps_removed`, `is_durable`. What a test needs
     beside that, such as a server, comes from a fixture:
 
             @pytest.fixture(autouse=True)

@@ -85,7 +85,7 @@ def run_update(
 
     No rows, no call, unless every batch is wanted.
     """
-    updating = node.updating
+    updating, written = node.updating, claim.writing(node.state)
     if table.num_rows == 0 and not node.every_batch:
         return None
     used = _as_shape(node, spec, state)
@@ -100,6 +100,8 @@ def run_update(
             case UpdateWith():
                 made = _update_with(node.title, updating, used, table, partition, claim)
     used.commit(claim.attempt.txid)
+    if isinstance(state, BatchedMap):
+        written.add(state.written)
     if not want_new or made is None:
         return None
     return pa.Table.from_batches([rows_to_batch(made, node.schema, node.title)])
