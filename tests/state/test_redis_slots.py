@@ -305,9 +305,10 @@ def test_a_claim_whose_answer_was_lost_is_made_again(url, raw):
     state = counting(url, slots=SLOTS)
     batches = driver(state)
     batches.commit(dict.fromkeys(IN_SLOT, 1))
+    before = batches.state.read_head()
     batches.claim()
 
-    state.backing().move_head(at(1, committed=True), at(2))
+    state.backing().move_head(before, batches.state.read_head())
 
     assert heads_of(state, raw) == [(1, 2, 0, 0)] * SLOTS
 
