@@ -130,7 +130,7 @@ class Batches:
         self.ledger = self._keeper.ledger
         self.attempt = self.ledger.begun[-1]
 
-    def write(self, updates: Mapping[Any, Any], removes: Iterable[Any] = ()) -> None:
+    def write(self, updates: Mapping[Any, Any], removes: Iterable[str] = ()) -> None:
         """Write the updates of the current attempt, as a commit task does."""
         keys, amounts = keys_of(updates), list(updates.values())
         self.state.begin_commit(self.txid, self.attempt, self.ledger.resolved)
