@@ -710,7 +710,7 @@ MUTANTS = (
     Mutant(
         "deduplicate: which row of a batch passes goes by their order",
         "trident/deduplication/updater.py",
-        "if other is None or _order(row) < _order(other):",
+        "if other is None or _comes_before(row, other):",
         "if other is None:",
         ("tests/trident/test_deduplicate.py",),
     ),

@@ -347,3 +347,58 @@ def test_files_of_a_plan_that_another_spout_spoils_are_in_the_next(tmp_path):
     run.close()
 
     assert counts.get(["line"]) == 3
+
+
+def test_a_file_whose_name_is_no_text_is_refused_before_it_is_in_a_batch(tmp_path):
+    world = World(tmp_path)
+    world.put("1", 1)
+    wrong = os.path.join(os.fsencode(world.source), b"2\xff")
+    os.rename(world.source / "1", wrong)
+
+    with pytest.raises(SourceError, match=r"in/2\\xff' is not UTF-8, .* Rename the file"):
+        world.run()
+
+    os.rename(wrong, world.source / "1")
+    assert world.run() == {"all": 1, "1": 1}
+
+
+def files_of(world: World) -> list[str]:
+    return [str(world.source / name) for name in "123"]
+
+
+def test_an_audit_counts_the_files_of_committed_batches_or_says_that_it_cannot(world):
+    spout, ledger = FileSpout(world.source, max_files=1), world.store().peek()
+    last, folder = ledger.committed_metadata["lines"], world.list.parent
+
+    everything = spout.so_far(last, folder, "lines")
+    assert [name for name, _, _ in everything["files"]] == files_of(world)
+
+    world.roll_back()  # its files stay in the list until the next run
+    back = world.store().peek().committed_metadata["lines"]
+    before = spout.so_far(back, folder, "lines")
+    assert [name for name, _, _ in before["files"]] == files_of(world)[:2]
+    world.list.unlink()
+    with pytest.raises(DamagedStoreError, match="2 files were read, and it names 1"):
+        spout.so_far(back, folder, "lines")
+
+
+def test_a_list_that_is_adopted_is_tied_like_any_other(tmp_path):
+    world = World(tmp_path)
+    for age, name in enumerate("321"):
+        world.put(name, age)
+    spout, folder = FileSpout(world.source), tmp_path / "folder"
+    folder.mkdir()
+    given = dict(zip(files_of(world), (4, 4, 5), strict=True))
+    for _ in range(2):  # it may be interrupted, and called again
+        last = spout.adopt(folder, "lines", given)
+
+    def opened() -> BatchPlanner:
+        return spout.open(SpoutContext(Config(), "lines", folder, {5: last}, current=6))
+
+    with closing(opened()) as planner:
+        assert not planner.is_ready(last)
+    with closing(sqlite3.connect(folder / "files-lines.db")) as db, db:
+        db.execute("DELETE FROM seen WHERE txid = 4")
+    world.put("0", 0)
+    with pytest.raises(DamagedStoreError, match="3 files were read, and it names 1"):
+        opened()

@@ -252,11 +252,13 @@ class _FilePlanner(BatchPlanner):
         return self._planned[txid]
 
     def _take_files(self) -> list[list[Any]]:
+        """Take the files of the next batch from those that wait."""
         spout, size, rows, looked_at = self._spout, 0, 0, 0
         files: list[list[Any]] = []
         for _, name, _ in self._waiting:
             if len(files) == spout.max_files:
                 break
+            _refuse_unspeakable(name)
             try:
                 now = os.stat(name)  # it may have grown since it was listed
             except FileNotFoundError:
@@ -321,6 +323,17 @@ def _refuse_changed(metadata: Any) -> None:
                 f"{name} was changed after it was put into a batch ({size_bytes} bytes then, "
                 f"{now.st_size} now). Put the old file back; new rows go into new files."
             )
+
+
+def _refuse_unspeakable(name: str) -> None:
+    """Refuse a file whose name is no text: neither the list nor Spark could name it."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise SourceError(
+            f"the name of {os.fsencode(name)!r} is not UTF-8, so it cannot be kept that the file "
+            "was read. Rename the file; the run goes on then."
+        ) from None
 
 
 def _names(metadata: Any) -> list[str]:

@@ -52,7 +52,7 @@ class _FirstRows(StateUpdater[MapState[Any]]):
             key = tuple(row[name] for name in self.key_fields)
             text = encode_key(key)
             other = firsts.get(text)
-            if other is None or _order(row) < _order(other):
+            if other is None or _comes_before(row, other):
                 keys[text], firsts[text] = key, row
         passing = self._admit(state, keys)
         for text, row in firsts.items():
@@ -102,9 +102,14 @@ class DeduplicateWithin(_FirstRows):
         return recent.admit(list(keys))
 
 
-def _order(row: TridentTuple) -> tuple[Any, ...]:
-    """Return by what rows are compared: field by field, null first, NaN last; then as texts."""
-    return (*map(_comparable, row.values), encode_value(list(row.values)))
+def _comes_before(row: TridentTuple, other: TridentTuple) -> bool:
+    """Compare two rows: field by field, null first, NaN last; then as texts."""
+    for one, two in zip(row.values, other.values, strict=True):
+        left, right = _comparable(one), _comparable(two)
+        if left != right:
+            return left < right
+    # What looks the same may still differ: -0.0 and 0.0.
+    return encode_value(list(row.values)) < encode_value(list(other.values))
 
 
 def _comparable(value: Any) -> tuple[Any, ...]:
