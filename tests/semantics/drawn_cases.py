@@ -17,6 +17,7 @@ Row = tuple[str, str, int]
 
 KEYS = "abcd"
 LABELS = "xyz"
+STATEFUL = ("window", "deduplicate", "within")
 TRANSACTIONAL, OPAQUE, NON_TRANSACTIONAL = "transactional", "opaque", "non-transactional"
 
 
@@ -32,12 +33,28 @@ class Source:
 
 
 @dataclass(frozen=True)
+class Place:
+    """Where a state is kept; those of one number are in one file, or are one store."""
+
+    store: str
+    number: int
+    table: str = ""
+    spelling: str = "plain"
+
+
+@dataclass(frozen=True)
 class Step:
-    """An operation on one stream, or on two."""
+    """An operation on one stream, or on two; some keep a state of their own."""
 
     name: str
     of: tuple[int, ...]
     by: int = 0
+    place: Place | None = None
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """By what rows are the same to it."""
+        return {2: ("k",), 3: ("g",), 4: ("k", "g")}[self.by]
 
 
 @dataclass(frozen=True)
@@ -54,16 +71,6 @@ class Ask:
     of: int
     state: int
     keeps_new: bool = False
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where a state is kept; those of one number are in one file, or are one store."""
-
-    store: str
-    number: int
-    table: str = ""
-    spelling: str = "plain"
 
 
 @dataclass(frozen=True)
@@ -250,7 +257,8 @@ class Draw:
 
     def step(self) -> None:
         rng = self.rng
-        name = rng.choice(["filter", "map", "flat_map", "sums", "merge", "join", "window"])
+        plain = ["filter", "map", "flat_map", "sums", "merge", "join"]
+        name = rng.choice([*plain, *STATEFUL])
         of: tuple[int, ...] = (self.stream(),)
         if name in ("merge", "join"):
             other = rng.choice(self.streams())
@@ -259,7 +267,11 @@ class Draw:
             of = (*of, other)
         if name == "window":
             of = (rng.choice(self.plain_streams()),)
-        self.add(Step(name, of, rng.randrange(2, 5)))
+        place = None
+        if name in STATEFUL:
+            stores = ["memory", "late", "cached", "three methods", "sqlite", "files"]
+            place = Place(rng.choice(stores), len(self.things), f"t{len(self.things)}")
+        self.add(Step(name, of, rng.randrange(2, 5), place))
 
     def static_query(self) -> None:
         labels = tuple("".join(self.rng.choice(LABELS) for _ in KEYS) for _ in range(4))

@@ -14,6 +14,7 @@ from tests.semantics.drawn_cases import (
     KEYS,
     LABELS,
     OPAQUE,
+    STATEFUL,
     Ask,
     Case,
     NewValues,
@@ -43,6 +44,11 @@ def labelled(row: Row, answer: str | int | None) -> Row:
     return KEYS[rest], f"n{rest}", row[2]
 
 
+def within_ms(step: Step) -> int:
+    """Return for how long a key that has passed does not pass again."""
+    return 40 * step.by
+
+
 def grouped(rows: Sequence[Row]) -> dict[str, list[int]]:
     """Return the numbers of each key."""
     found: dict[str, list[int]] = {}
@@ -62,16 +68,18 @@ class Oracle:
     def __init__(self, case: Case) -> None:
         self._case = case
         self.states: dict[int, Content] = {i: {} for i in case.updates}
-        self._windows: dict[int, list[Row]] = {}
+        self._kept: dict[int, Any] = {}
 
-    def count(self, sources: Mapping[int, Sequence[Row]], statics: Mapping[int, str]) -> None:
+    def count(
+        self, sources: Mapping[int, Sequence[Row]], statics: Mapping[int, str], time_ms: int
+    ) -> None:
         """Take in a batch."""
-        batch = _Batch(self._case, self.states, self._windows, sources, statics)
+        batch = _Batch(self._case, self.states, self._kept, sources, statics, time_ms)
         self.states = {i: batch.after(i) for i in self.states}
         for i, thing in enumerate(self._case.things):
-            if isinstance(thing, Step) and thing.name == "window":
+            if isinstance(thing, Step) and thing.name in STATEFUL:
                 batch.rows(i)  # though nobody may read it
-        self._windows = batch.windows
+        self._kept = batch.kept
 
 
 class _Batch:
@@ -79,18 +87,20 @@ class _Batch:
         self,
         case: Case,
         before: Mapping[int, Content],
-        windows: Mapping[int, list[Row]],
+        kept: Mapping[int, Any],
         sources: Mapping[int, Sequence[Row]],
         statics: Mapping[int, str],
+        time_ms: int,
     ) -> None:
         self._case = case
         self._before = before
-        self._old_windows = windows
+        self._kept_before = kept
         self._sources = sources
         self._statics = statics
+        self._time_ms = time_ms
         self._rows: dict[int, list[Row]] = {}
         self._after: dict[int, Content] = {}
-        self.windows: dict[int, list[Row]] = {}
+        self.kept: dict[int, Any] = {}
 
     def rows(self, i: int) -> list[Row]:
         if i not in self._rows:
@@ -125,6 +135,8 @@ class _Batch:
                 ]
             case Step(name="window", of=(parent,), by=by):
                 return self._window(i, parent, by)
+            case Step(name="deduplicate" | "within") as step:
+                return self._passed(i, step)
             case Step(name=name, of=(parent,), by=by):
                 return [new for row in self.rows(parent) for new in FUNCTIONS[name](row, by)]
             case Ask() as ask:
@@ -135,11 +147,24 @@ class _Batch:
                 raise AssertionError(f"{other} has no rows")
 
     def _window(self, i: int, parent: int, by: int) -> list[Row]:
-        waiting = [*self._old_windows.get(i, []), *self.rows(parent)]
+        waiting = [*self._kept_before.get(i, []), *self.rows(parent)]
         full = len(waiting) // by
-        self.windows[i] = waiting[full * by :]
+        self.kept[i] = waiting[full * by :]
         sums = [sum(row[2] for row in waiting[n * by : (n + 1) * by]) for n in range(full)]
         return [("a", "window", total) for total in sums]
+
+    def _passed(self, i: int, step: Step) -> list[Row]:
+        """Return the least row of each key of which none has passed, ever or for a while."""
+        seen: dict[tuple[str, ...], int] = self._kept_before.get(i, {})
+        if step.name == "within":
+            oldest = self._time_ms - within_ms(step)
+            seen = {key: time for key, time in seen.items() if time > oldest}
+        first: dict[tuple[str, ...], Row] = {}
+        for row in self.rows(step.of[0]):
+            key = _key(row, step.keys)
+            first[key] = min(row, first.get(key, row))
+        self.kept[i] = {**dict.fromkeys(first, self._time_ms), **seen}
+        return [row for key, row in first.items() if key not in seen]
 
     def _asked(self, i: int, ask: Ask) -> list[Row]:
         if isinstance(self._case.things[ask.state], Static):
@@ -166,6 +191,10 @@ class _Batch:
         return [(k, "new", self.after(i)[(k,)]) for k in changed]
 
 
+def _key(row: Row, names: Sequence[str]) -> tuple[str, ...]:
+    return tuple(row[("k", "g").index(name)] for name in names)
+
+
 def _updated(before: Content, update: Update, rows: Sequence[Row]) -> Content:
     after = dict(before)
     if update.how == "forgets":
@@ -175,8 +204,7 @@ def _updated(before: Content, update: Update, rows: Sequence[Row]) -> Content:
                 del after[(k,)]
         return after
     for row in rows:
-        named = dict(zip(("k", "g", "id"), row, strict=True))
-        key = tuple(named[name] for name in update.keys)
+        key = _key(row, update.keys)
         match update.how:
             case "count" | "firsts":
                 after[key] = after.get(key, 0) + 1

@@ -36,6 +36,7 @@ from tests.semantics.drawn_sources import Feed
 from tests.semantics.drawn_world import NAME, Unreachable, World, build
 from tests.semantics.simulation import Dice
 from waterspout import Config, faults
+from waterspout.coordination.batch_clock import CLOCK
 from waterspout.coordination.rollback import roll_back
 from waterspout.errors import (
     ConfigError,
@@ -286,7 +287,8 @@ class Runner:
         )
         if world.plan is None:
             world.plan = topology.plan(config)
-        return LocalRun(topology, config, store=world.store(), clock=lambda: world.now)
+        now, wall = (lambda: world.now), (lambda: 1e9 + world.now)
+        return LocalRun(topology, config, store=world.store(), clock=now, wall=wall)
 
     def _one_step(self, run: LocalRun) -> None:
         world, dice = self.world, self.world.dice
@@ -420,7 +422,8 @@ class Runner:
             self.outcome.wrong.append(f"batches are missing: {sorted(world.batches)}")
         for txid, (attempt, held) in sorted(world.batches.items()):
             rows = {i: feed.rows(held[feed.name]) for i, feed in world.feeds.items()}
-            oracle.count(rows, world.static_seen.get((txid, attempt), {}))
+            statics = world.static_seen.get((txid, attempt), {})
+            oracle.count(rows, statics, held.get(CLOCK, {}).get("time", 0))
         if left := self._unread():
             self.outcome.wrong.append(f"not read: {left}")
         for feed in world.feeds.values():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import datetime as dt
 import os
 import shutil
 import sqlite3
@@ -24,7 +25,7 @@ from tests.semantics.drawn_cases import (
     Step,
     Update,
 )
-from tests.semantics.drawn_oracle import FUNCTIONS, grouped, is_forgotten, labelled
+from tests.semantics.drawn_oracle import FUNCTIONS, grouped, is_forgotten, labelled, within_ms
 from tests.semantics.drawn_sources import FIELDS, Feed, feed_of
 from tests.semantics.simulation import Dice, Ids, LateMap, UnreliableMap, UnreliableState
 from waterspout import Config
@@ -248,9 +249,8 @@ class World:
         self.static_seen.setdefault(self.running, {})[i] = content
         return content
 
-    def factory(self, update: Update) -> StateFactory:
+    def recipe(self, place: Place, kind: StateKind) -> StateFactory:
         """Return the recipe of a state."""
-        place, kind = update.place, StateKind(update.kind)
         if place.store == "sqlite":
             return SQLiteState(self._path(place), place.table, kind=kind)
         if place.store == "files":
@@ -273,10 +273,6 @@ class World:
             case "three methods":
                 return ThreeMethods(self.dice, kind)
         return UnreliableMap(self.dice)
-
-    def window_map(self, i: int) -> BackingMap[Any]:
-        """Return where the windows of a step are kept."""
-        return self._map(Place("memory", -i))
 
     def _path(self, place: Place) -> Path:
         name = f"s{place.number}" + (".db" if place.store == "sqlite" else "")
@@ -366,19 +362,18 @@ def _built(world: World, topology: TridentTopology, made: Mapping[int, Any], i: 
                 Changing(world, i), keys="k string", values="label string"
             )
         case Step() as step:
-            return _step(world, topology, i, step, [made[parent] for parent in step.of])
+            return _step(world, topology, step, [made[parent] for parent in step.of])
         case Ask(of=of, state=state, keeps_new=keeps_new):
             return _asked(world, made[of], made[state], keeps_new, state)
         case NewValues(of=of):
             return made[of].new_values_stream().map(lambda k, n: (k, "new", n), FIELDS)
         case Update() as update:
-            return _updated(made[update.of], update, world.factory(update))
+            return _updated(world, made[update.of], update)
 
 
-def _step(
-    world: World, topology: TridentTopology, i: int, step: Step, streams: list[Stream]
-) -> Stream:
+def _step(world: World, topology: TridentTopology, step: Step, streams: list[Stream]) -> Stream:
     stream = streams[0]
+    store = None if step.place is None else world.recipe(step.place, StateKind.OPAQUE)
     match step.name:
         case "filter":
             return stream.filter(["id"], lambda number: bool(number % step.by))
@@ -396,9 +391,12 @@ def _step(
             )
             return both.map(lambda k, g, i, g2, i2: (k, f"{g}{g2}", 100 * i + i2), FIELDS)
         case "window":
-            store = UnreliableState(world.window_map(i))
             sums = stream.tumbling_window(step.by, "id", Sum(), store=store, out="total")
             return sums.map(lambda total: ("a", "window", total), FIELDS)
+        case "deduplicate":
+            return stream.parallelism_hint(step.by).deduplicate(step.keys, store)
+        case "within":
+            return stream.deduplicate(step.keys, store, dt.timedelta(milliseconds=within_ms(step)))
     raise AssertionError(step)
 
 
@@ -415,7 +413,8 @@ def _asked(
     return found.map(lambda *row: labelled(row[:3], row[3]), FIELDS)
 
 
-def _updated(stream: Stream, update: Update, factory: StateFactory) -> TridentState:
+def _updated(world: World, stream: Stream, update: Update) -> TridentState:
+    factory = world.recipe(update.place, StateKind(update.kind))
     if update.is_persist:
         return _persisted(stream, update, factory)
     into = stream.group_by(list(update.keys)) if update.keys else stream
