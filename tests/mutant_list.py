@@ -584,6 +584,13 @@ MUTANTS = (
         ("tests/transactional/test_states.py",),
     ),
     Mutant(
+        "bolt states: a bolt that varies is finished again in the same attempt",
+        "transactional/_runtime.py",
+        "if header.commit and self._tries_before and component in header.varying:",
+        "if header.commit and self._tries_before and not component:",
+        ("tests/transactional/test_states.py",),
+    ),
+    Mutant(
         "bolt states: a committer on its own is not told which attempt counts",
         "coordination/commit_protocol.py",
         "bool(self._states) and undone and not self._others_write",

@@ -18,7 +18,7 @@ from waterspout.transactional import (
 
 WORDS = [["a", "b", "a", "b", "a"], ["c", "d", "c", "a", "e"]]
 
-__all__ = ["WORDS", "Once", "words_topology"]
+__all__ = ["WORDS", "KeepLines", "Once", "words_topology"]
 
 
 def add_one(stored):
@@ -60,6 +60,19 @@ class Reach(BatchBolt):
     def finish_batch(self):
         if self.fail is not None and self.id.transaction_id == 2:
             self.fail("after the words were written")
+
+
+class KeepLines(BatchBolt):
+    """Counts how often each number came."""
+
+    output_fields = ("tx",)
+
+    def prepare(self, conf, context, collector, id):
+        super().prepare(conf, context, collector, id)
+        self.lines = context.state("lines")
+
+    def execute(self, tuple):
+        self.lines.update(tuple["n"], add_one)
 
 
 def words_topology(words, reached, *, opaque=False, fail=None):

@@ -11,12 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.spark.bolt_states_child import WORDS, Once, words_topology
+from tests.spark.bolt_states_child import WORDS, KeepLines, Once, words_topology
+from tests.spark.test_trident_spouts import Lines
 from waterspout import Config, faults, submit
 from waterspout.errors import TopologyError
 from waterspout.faults import ENVIRONMENT_VARIABLE, Fault, FaultPlan
 from waterspout.state.redis import RedisState
 from waterspout.state.sqlite import SQLiteState
+from waterspout.transactional import TransactionalTopologyBuilder
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
@@ -64,6 +66,30 @@ def test_states_that_only_the_driver_reaches_are_written_there_once(spark, tmp_p
     assert f"  words ({place}): exactly-once: spout 'words' is transactional" in text
     with pytest.raises(TopologyError, match="commit_in='tasks' is not possible with words"):
         submit(topology, spark, Config(commit_in="tasks"))
+
+
+class PlainLines(Lines):
+    output_fields = ("tx", "n")
+
+
+@pytest.mark.soak
+def test_all_there_is_now_is_taken_once_for_an_attempt_through_a_lost_worker(spark, tmp_path):
+    """An opaque emitter in Storm's form, over a file that grows whenever somebody asks."""
+    path, token = tmp_path / "lines", tmp_path / "token"
+    path.write_text("0\n1\n2\n")
+    state = SQLiteState.opaque(tmp_path / "lines.db", table="lines")
+    builder = TransactionalTopologyBuilder("growing", "lines", PlainLines(path, 8), 2)
+    keep = builder.set_committer_bolt("keep", KeepLines(), 2).fields_grouping("lines", "n")
+    keep.with_state("lines", state, keys="n bigint", values="times bigint")
+    topology = builder.build_topology()
+    faults.install(FaultPlan([Fault("processing", "kill", where={"txid": 2}, token=str(token))]))
+
+    run = finish(topology, spark, Config(max_spout_pending=2, wave_collapse_tuples=0))
+
+    assert token.exists()
+    assert run.last_progress["failures"] == 0
+    kept = {1: 1, 2: 1, 4: 1, 5: 1, 7: 1, 3: None}  # every third line gives no tuple
+    assert stored(topology.states["lines"], kept) == kept
 
 
 @pytest.mark.soak

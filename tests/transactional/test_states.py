@@ -396,6 +396,39 @@ def test_a_worker_that_dies_after_its_write_writes_the_same_again(kind):
     assert values(words, "a", "b", "c") == [3, 3, 1]
 
 
+TURNS: list[int] = []
+
+
+class Fickle(CountWords):
+    """Writes another key each time that it is asked to."""
+
+    deterministic = False
+
+    def execute(self, tuple):
+        pass
+
+    def finish_batch(self):
+        TURNS.append(len(TURNS))
+        self.counts.update(f"turn {TURNS[-1]}", Adding())
+
+
+def test_a_bolt_that_varies_is_not_finished_twice_in_one_attempt():
+    """What the lost worker has written beside it would stay: both bear the same attempt."""
+    TURNS.clear()
+    words = MemoryMapState()
+    spout = MemoryTransactionalSpout([["a"]], "word", 1)
+    builder = TransactionalTopologyBuilder("t", "spout", spout)
+    builder.set_bolt("fickle", Fickle()).global_grouping("spout").with_state("words", words)
+    after_the_write = iter([True])
+
+    finished(
+        builder.build_topology(), loses_result=lambda: bool(TURNS) and next(after_the_write, False)
+    )
+
+    assert TURNS == [0, 1]
+    assert values(words, "turn 0", "turn 1") == [None, 1]
+
+
 def test_a_state_that_is_wiped_or_new_to_a_topology_is_refused(tmp_path):
     words = SQLiteState.opaque(tmp_path / "words.db", table="words")
     shared = SharedMemory()

@@ -149,9 +149,8 @@ def _verdict(topology: TransactionalTopology, spec: BoltStateSpec) -> Verdict:
             return Verdict(False, why, f"Give {alone} a state: with_state(...)")
     kind = EmittedSpout.of(topology).kind
     why = f"spout {topology.spout_id!r} is {kind.value}"
-    for id in above:
-        if getattr(topology.components[id].component, "deterministic", True) is False:
-            kind, why = SpoutKind.OPAQUE, f"bolt {id!r} is declared not deterministic"
+    for id in sorted(topology.varying & above):
+        kind, why = SpoutKind.OPAQUE, f"bolt {id!r} is declared not deterministic"
     state = spec.factory.kind
     exact = exactly_once(kind, state)
     if exact and spec.risk is not None:

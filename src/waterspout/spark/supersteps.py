@@ -60,7 +60,9 @@ class _StageTask:
         faults.install(None if self.plan is None else plan_of(self.plan))
         shape, header = self._description()
         context = TaskContext.get()
-        worker = Worker(_live, "" if context is None else str(context.taskAttemptId()))
+        worker = Worker(_live)
+        if context is not None:
+            worker = Worker(_live, str(context.taskAttemptId()), context.attemptNumber())
         header = replace(header, **self.changes)
         for row in run_stage(shape, header, self.stage, rows_of(batches), worker):
             yield _batch([row])

@@ -113,8 +113,9 @@ class InProcessBatchBolts(SteppedEngine[tuple[PhasePlan, list[Row]]]):
     ) -> Generator[None, None, list[Row]]:
         """Run one shard, again where its worker dies."""
         for left in reversed(range(_TRIES)):
+            worker = Worker(tries_before=_TRIES - 1 - left)
             try:
-                made = list(run_stage(phase.shape, phase.header, stage, given, Worker()))
+                made = list(run_stage(phase.shape, phase.header, stage, given, worker))
             except LostWorker:
                 if not left:
                     raise

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from waterspout._tuples import Tuple
 from waterspout.errors import EmitError, StateUseError
@@ -144,6 +144,10 @@ class BatchBolt(Component, ABC):
     `FailedException`, from any method, replays the batch and those after it. Between the phases
     the object may be pickled: connections are to be opened where they are used.
     """
+
+    deterministic: ClassVar[bool] = True
+    """False if it may emit or write something else for the same tuples: only opaque states are then
+    exactly-once, behind it too."""
 
     def prepare(
         self,

@@ -55,6 +55,15 @@ class TransactionalTopology(Topology):
         return found
 
     @property
+    def varying(self) -> frozenset[str]:
+        """Components that are declared not deterministic."""
+        return frozenset(
+            id
+            for id, spec in self.components.items()
+            if getattr(spec.component, "deterministic", True) is False
+        )
+
+    @property
     def on_their_own(self) -> list[str]:
         """Committers without a state: what they write, and how, only they know."""
         stateful = {state.component for state in self.states.values()}

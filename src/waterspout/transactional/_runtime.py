@@ -76,8 +76,11 @@ class BatchHeader(ShardHeader):
     writer: Any = None
     """Who commits, for the heads of the states; in the commit phase."""
 
+    varying: frozenset[str] = frozenset()
+    """Bolts that may do something else when they do it again, where that could harm a state."""
+
     def life_cycle(self, shard: Shard, worker: Worker) -> LifeCycle:
-        return _PerAttempt(shard, self)
+        return _PerAttempt(shard, self, worker.tries_before)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +110,7 @@ class Phases:
         self._states: dict[str, list[BoltStateSpec]] = {}
         for state in topology.states.values():
             self._states.setdefault(state.component, []).append(state)
+        self._varying = topology.varying if topology.states else frozenset()
 
     def processing(self, attempt: TransactionAttempt, metadata: Mapping[str, Any]) -> PhasePlan:
         small = self._largest is not None and self._largest <= self._collapse_tuples
@@ -120,6 +124,7 @@ class Phases:
             late=self._late,
             metadata=metadata[self._spout_id],
             states=self._states,
+            varying=self._varying,
         )
         return PhasePlan(shape, header, range(len(shape.stages)))
 
@@ -178,8 +183,9 @@ def raise_failed(rows: Iterable[Row]) -> None:
 class _PerAttempt(LifeCycle):
     """A bolt is new for each task and attempt; between the phases it may be pickled."""
 
-    def __init__(self, shard: Shard, header: BatchHeader) -> None:
+    def __init__(self, shard: Shard, header: BatchHeader, tries_before: int) -> None:
         self._shard, self._header = shard, header
+        self._tries_before = tries_before
         attempt = header.attempt
         # The same for every try at this attempt: a retried task sends its tuples where it did.
         self._turn = attempt.transaction_id + attempt.attempt_id
@@ -193,6 +199,12 @@ class _PerAttempt(LifeCycle):
             if not header.commit:
                 self._emit(task, given.taken)
         elif not header.commit or component in header.late:
+            if header.commit and self._tries_before and component in header.varying:
+                # The first try may have written, and this one would write something else beside it.
+                raise FailedException(
+                    f"bolt {component!r} is declared not deterministic, and its worker was lost in "
+                    "the commit phase: a new attempt takes back what it may have written"
+                )
             self._run_bolt(task, component, frames, given.states.get(task))
 
     def rows(self) -> Iterator[Row]:

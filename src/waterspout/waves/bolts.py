@@ -273,10 +273,11 @@ class LiveTasks:
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """The process that runs a shard: the bolts alive in it, and the name of this try."""
+    """The process that runs a shard: the bolts alive in it, the name of this try, its number."""
 
     live: LiveTasks = field(default_factory=LiveTasks)
     token: str = ""
+    tries_before: int = 0
 
 
 def _chunks(total: int, deadline: float) -> Iterator[tuple[int, int]]:
