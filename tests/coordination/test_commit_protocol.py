@@ -265,11 +265,55 @@ def test_a_store_that_is_away_keeps_none_of_the_others_from_being_settled():
     def away(expected, new):
         raise StoreError("away")
 
+    move = broken.backing().move_head
     broken.backing().move_head = away
     with pytest.raises(StoreError, match="away"):
         commits.settle()
 
     assert [state.read_head().committed for state in states.values()] == [False, True]
+    assert not keeper.ledger.settled
+    commits.verify()  # one that was not told may say so
+
+    broken.backing().move_head = move
+    commits.settle()
+    assert keeper.ledger.settled
+
+
+def test_that_all_have_settled_is_noted_once_and_costs_no_save(factory):
+    saved, noted = [], []
+    keeper = LedgerKeeper(Ledger("t"), saved.append, noted.append)
+    state = live(factory)
+    commits = CommitProtocol({"counts": state}, keeper)
+    commits.enroll(Writer("t", 1))
+    keeper.emit(FIRST, {})
+
+    commits.commit(FIRST, write_one(state))
+    commits.settle()
+    commits.recover()
+
+    assert [ledger.settled for ledger in saved] == [False] * 3
+    assert noted == [saved[-1].settle()]
+    assert commits.begin(emitted(keeper, TransactionAttempt(2, 0))).settled
+    assert saved[-1].settled
+
+
+def emitted(keeper, attempt):
+    keeper.emit(attempt, {})
+    return attempt
+
+
+def test_what_a_recovery_has_settled_is_noted(factory):
+    batches = Batches(live(factory))
+    batches.lose({"a": 1})
+    batches.mark()
+    noted = []
+    keeper = LedgerKeeper(batches.ledger, lambda ledger: None, noted.append)
+    commits = CommitProtocol({"": batches.state}, keeper)
+    commits.enroll(Writer(batches.owner, 2))
+
+    commits.recover()
+
+    assert noted == [batches.ledger.settle()]
 
 
 def test_if_one_state_refuses_a_claim_no_other_is_claimed(factory):

@@ -11,6 +11,7 @@ import shutil
 import sqlite3
 import stat
 import subprocess
+import sys
 import tempfile
 import threading
 from collections import Counter
@@ -1025,3 +1026,117 @@ def test_metadata_of_any_text_comes_back_as_it_was(store):
     store.save(ledger)
 
     assert store.load() == ledger
+
+
+# The note that the last batch is settled.
+
+NOTE = "settled"
+
+
+def marked(store: EmbeddedStore, number: int = 3) -> Ledger:
+    """Take the lease and save a ledger of the store's own, at the mark of a batch."""
+    store.acquire(FINGERPRINT)
+    ledger = replace(ledger_at(number), history=store.load().history)
+    store.save(ledger)
+    return ledger
+
+
+def test_a_note_is_read_with_the_ledger_and_is_for_this_user_alone(store, home):
+    ledger = marked(store)
+    store.note(ledger.settle())
+
+    other = EmbeddedStore(home, TOPOLOGY, durable=False)
+    assert [store.load(), other.peek()] == [ledger.settle()] * 2
+    assert mode(store.folder / NOTE) == 0o600
+
+
+def test_the_next_driver_moves_the_note_into_the_ledger(store, home):
+    ledger = marked(store)
+    store.note(ledger.settle())
+    store.release()
+
+    next_store = EmbeddedStore(home, TOPOLOGY, durable=False)
+    next_store.acquire(FINGERPRINT)
+    next_store.release()
+
+    assert (store.folder / NOTE).read_bytes() == b""
+    assert store.peek() == ledger.settle()
+
+
+def test_a_note_is_about_one_batch_of_one_attempt_of_one_ledger(store):
+    ledger = marked(store)
+    store.note(ledger.settle())
+    others = [
+        replace(ledger, current=ledger.current + 1, emitted={}, begun=()),
+        replace(ledger, committed_attempt=7),
+        replace(ledger, history="another"),
+    ]
+
+    for other in others:
+        store.save(other)
+        assert not store.load().settled
+    store.save(ledger)
+    assert store.load().settled
+
+
+def test_a_note_that_is_damaged_or_cut_says_nothing(store):
+    ledger = marked(store)
+    store.note(ledger.settle())
+    whole = (store.folder / NOTE).read_bytes()
+
+    for content in (b"", whole[:-1], b"x" + whole[1:], whole.replace(b"3", b"4")):
+        (store.folder / NOTE).write_bytes(content)
+        assert store.load() == ledger
+    (store.folder / NOTE).write_bytes(whole + b"the end of a longer one")
+    assert store.load() == ledger.settle()
+
+
+def test_a_driver_that_lost_the_lease_by_releasing_it_notes_nothing(store):
+    ledger = marked(store)
+    store.release()
+
+    with pytest.raises(LeaseLostError):
+        store.note(ledger.settle())
+
+    assert not (store.folder / NOTE).exists()
+
+
+def test_a_note_is_never_written_through_a_link(store, tmp_path):
+    ledger = marked(store)
+    (tmp_path / "victim").write_text("mine")
+    (store.folder / NOTE).symlink_to(tmp_path / "victim")
+
+    with pytest.raises(StoreError):
+        store.note(ledger.settle())
+
+    assert (tmp_path / "victim").read_text() == "mine"
+
+
+@needs_strace
+def test_a_note_waits_for_no_disk(home):
+    script = (
+        "from tests.coordination.test_embedded import *\n"
+        f"store = EmbeddedStore(Path({str(home)!r}), TOPOLOGY)\n"
+        "ledger = marked(store)\n"
+        "import os; os.write(2, b'FROM HERE\\n')\n"
+        "for _ in range(3): store.note(ledger.settle())\n"
+        "os.write(2, b'TO HERE\\n')\n"
+    )
+    calls = subprocess.run(
+        [
+            "strace",
+            "-f",
+            "-e",
+            "trace=fsync,fdatasync,write,pwrite64",
+            sys.executable,
+            "-c",
+            script,
+        ],
+        capture_output=True,
+        text=True,
+        cwd=Path(__file__).parents[2],
+        timeout=120,
+    ).stderr
+    between = calls.split("FROM HERE", 1)[1].split("TO HERE", 1)[0]
+    assert between.count("pwrite64(") == 3
+    assert "sync(" not in between

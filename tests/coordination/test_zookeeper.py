@@ -369,6 +369,29 @@ def test_the_layout_is_three_nodes(store, zk, root):
     assert zk.get_children(node) == ["ledger"]
 
 
+def test_a_note_that_all_have_settled_is_sent_and_read_with_the_ledger(store, new_store):
+    store.acquire(FINGERPRINT)
+    ledger = replace(ledger_at(3), history=store.load().history)
+    store.save(ledger)
+    assert not store.peek().settled
+
+    for _ in range(2):  # the first makes the node
+        store.note(ledger.settle())
+        await_condition(lambda: store.peek() == ledger.settle(), 20)
+
+    store.release()
+    assert new_store().peek() == ledger.settle()
+    later = new_store()
+    later.acquire(FINGERPRINT)
+    later.save(replace(ledger, committed_attempt=7))
+    assert not later.peek().settled
+
+
+def test_a_driver_without_the_lease_notes_nothing(stored):
+    with pytest.raises(LeaseLostError):
+        stored.note(realistic_ledger().settle())
+
+
 def test_a_store_stays_small_over_many_batches(store, zk, root):
     store.acquire(FINGERPRINT)
     ledger, sizes = store.load(), []

@@ -363,6 +363,45 @@ def test_a_state_of_another_name_is_refused_before_the_run(head):
         verify_named(replace(head, name="words"), "lines")
 
 
+@pytest.mark.parametrize("head", [done(4), begun(5), done(5)], ids=["before", "begun", "undone"])
+def test_once_all_have_settled_a_head_is_where_that_left_it_or_further_on(head):
+    verify_settled(head)
+
+
+def test_a_head_that_says_begun_of_a_batch_that_all_have_settled_is_a_copy():
+    with pytest.raises(StateMismatchError) as error:
+        verify_settled(begun(4))
+
+    assert str(error.value) == (
+        "the counts says that batch 4 is being written, though it has already answered that the "
+        "batch is committed. It is a copy from the middle of the batch, or a replica that took "
+        "over without the last writes. Bring back the store that has them, or restore matching "
+        "copies of the state and the waterspout home. If all states of the topology are opaque, "
+        "the batch may be taken back in all of them, and the next run counts it again: waterspout "
+        "state rollback"
+    )
+
+
+def test_a_claim_over_such_a_copy_is_refused():
+    attempt = TransactionAttempt(5, 0)
+
+    with pytest.raises(StateMismatchError, match="has already answered"):
+        claimed(begun(4), stamp(5), Claim(attempt, 0, settled=True), state=STATE)
+    assert claimed(begun(4), stamp(5), Claim(attempt, 0), state=STATE) == begun(5)
+
+
+def verify_settled(head):
+    verify(
+        head,
+        state=STATE,
+        owner=OWNER,
+        current=5,
+        committed_attempt=0,
+        begun=(0,),
+        settled=True,
+    )
+
+
 def verify_named(head, name):
     verify(
         head,

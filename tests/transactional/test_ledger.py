@@ -149,12 +149,15 @@ metadata = st.dictionaries(st.text(), json_values, max_size=3)
 
 @st.composite
 def ledgers(draw) -> Ledger:
-    """Any ledger that the three transitions lead to."""
+    """Any ledger that the transitions lead to."""
     ledger = Ledger(draw(st.text()), draw(metadata))
-    for step in draw(st.lists(st.sampled_from(["emit", "replay", "begin", "commit"]), max_size=30)):
+    known = ["emit", "replay", "begin", "commit", "settle"]
+    for step in draw(st.lists(st.sampled_from(known), max_size=30)):
         current = ledger.emitted.get(ledger.current)
         if step == "emit":
             ledger = ledger.emit(a(ledger.current + len(ledger.emitted)), draw(metadata))
+        elif step == "settle" and ledger.committed_attempt is not None:
+            ledger = ledger.settle()
         elif current is None:
             continue
         elif step == "replay":
@@ -274,6 +277,9 @@ def test_a_missing_member_is_damage_and_named(name):
         ("resolved", [[0, 1]]),
         ("resolved", [[2, 1]]),
         ("resolved", [[1, 0], [1, 1]]),
+        ("settled", None),
+        ("settled", 1),
+        ("settled", "true"),
     ],
     ids=lambda value: json.dumps(value) if not isinstance(value, str) else value,
 )
@@ -285,6 +291,33 @@ def test_an_odd_member_is_damage_never_another_ledger(name, value):
 def test_a_fresh_start_with_the_leftovers_of_a_run_is_damage():
     with pytest.raises(DamagedStoreError):
         Ledger.from_json({**WHOLE, "current": 1, "resolved": []})
+
+
+def test_nothing_is_settled_that_has_not_committed():
+    with pytest.raises(DamagedStoreError, match="what has not committed is settled"):
+        Ledger.from_json({**FRESH.to_json(), "settled": True})
+    with pytest.raises(AssertionError):
+        FRESH.settle()
+
+
+def test_a_settled_batch_is_noted_until_the_next_one_commits():
+    settled = committed_batches(2).settle()
+    going_on = settled.emit(a(3), m(3)).begin(a(3))
+
+    assert settled.to_json() == {**committed_batches(2).to_json(), "settled": True}
+    assert going_on.settled
+    assert not going_on.commit(a(3)).settled
+
+
+def test_a_batch_that_is_taken_back_is_settled_no_more():
+    assert not committed_batches(2).settle().roll_back().settled
+
+
+def test_a_batch_is_taken_back_under_one_that_has_begun_if_no_state_was_claimed_for_it():
+    ledger = committed_batches(2).emit(a(3), m(3)).begin(a(3))
+
+    assert ledger.why_not_roll_back(unclaimed=True) is None
+    assert ledger.roll_back(unclaimed=True) == committed_batches(2).roll_back()
 
 
 def test_reading_changes_nothing_in_the_document():

@@ -130,7 +130,7 @@ def rollback(
     from waterspout.coordination.rollback import roll_back
 
     conf = read_config(config, setting)
-    with closing(_prepared(load_stateful(target), conf)) as prepared:
+    with closing(_prepared(load_stateful(target), conf, taking_back=True)) as prepared:
         described = _described(prepared)
         name, graph = described.name, described.fingerprint()
         updated = _States.of(described, hidden=True).kinds
@@ -241,11 +241,11 @@ class _States:
 
 
 def _prepared(
-    topology: TridentTopology | TransactionalTopology, conf: Config
+    topology: TridentTopology | TransactionalTopology, conf: Config, *, taking_back: bool = False
 ) -> Prepared | PreparedBatches:
     if isinstance(topology, TransactionalTopology):
-        return prepare_batches(topology, conf)
-    return prepare(topology, conf)
+        return prepare_batches(topology, conf, taking_back=taking_back)
+    return prepare(topology, conf, taking_back=taking_back)
 
 
 def _described(prepared: Prepared | PreparedBatches) -> Plan | TransactionalTopology:

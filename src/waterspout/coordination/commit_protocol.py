@@ -14,7 +14,7 @@ A name in `[brackets]` is a kill point (`waterspout.faults`): tests stop the pro
     mark     record durably that this attempt has committed the batch; no crash undoes it
              [mark.before] [mark.after]
     settle   note it in the head of every state; readers outside of a batch see its values
-             [settle.before] [settle.after]
+             [settle.before] [settle.after]; when all have answered, remember that they did
 
 Why each step comes where it does:
 
@@ -26,6 +26,9 @@ Why each step comes where it does:
   attempt with a higher number, which takes back or overrides what this one has written.
 - *settle after the mark*: readers never see a batch that may still be done again. If the driver
   dies in between, the next one settles (`recover`).
+- *remember that all have settled*: a head that says *begun* after that is not what a crash left,
+  but a copy from the middle of the batch, or a replica without the last writes. What is remembered
+  need not be durable at once, only survive the driver: it costs no write of its own.
 
 Who begins and marks is the one thing that differs, so it is passed in, as a `MarkKeeper`. A
 topology has a ledger in its coordination store (`LedgerKeeper`). Under `foreachBatch` Spark has a
@@ -83,6 +86,9 @@ class MarkKeeper(ABC):
     @abstractmethod
     def last_marked(self) -> TransactionAttempt | None:
         """Return the attempt that was marked last: the one that heads are to be told of."""
+
+    def all_settled(self) -> None:  # noqa: B027  (optional hook)
+        """Remember that every state has answered that it knows of the last mark."""
 
 
 class CommitProtocol:
@@ -151,6 +157,7 @@ class CommitProtocol:
             head = state.read_head()
             if head is not None and head.stamp.txid == last.txid:
                 state.settle(last.txid, last.attempt_id)
+        self._keeper.all_settled()
 
     def begin(self, attempt: TransactionAttempt) -> Claim:
         """Record durably that the attempt is about to write."""
@@ -198,18 +205,26 @@ class CommitProtocol:
             faults.point("settle.after", txid=last.txid, state=name)
         if first is not None:
             raise first
+        self._keeper.all_settled()
 
 
 class LedgerKeeper(MarkKeeper):
     """Keeps the mark of a topology in its ledger: one durable record for all its states.
 
-    `save` stores a ledger, and returns only when it is durable. What a batch holds is recorded
-    too, by `emit`, before it is processed: [metadata.before] [metadata.after].
+    `save` stores a ledger, and returns only when it is durable. `note` keeps what became of
+    `settled` until the next `save` stores it. What a batch holds is recorded too, by `emit`, before
+    it is processed: [metadata.before] [metadata.after].
     """
 
-    def __init__(self, ledger: Ledger, save: Callable[[Ledger], None]) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        save: Callable[[Ledger], None],
+        note: Callable[[Ledger], None] = lambda ledger: None,
+    ) -> None:
         self.ledger = ledger
         self._save_durably = save
+        self._note = note
 
     def verify(self, name: str, head: Head | None, *, state: str, joins_late: bool) -> None:
         ledger = self.ledger
@@ -222,6 +237,7 @@ class LedgerKeeper(MarkKeeper):
             current=ledger.current,
             committed_attempt=ledger.committed_attempt,
             begun=ledger.begun,
+            settled=ledger.settled,
             joins_late=joins_late,
         )
 
@@ -240,6 +256,7 @@ class LedgerKeeper(MarkKeeper):
             ledger.resolved,
             ledger.begun,
             batch_time=BatchClock.read(ledger.emitted[attempt.txid].metadata),
+            settled=ledger.settled,
         )
 
     def mark(self, attempt: TransactionAttempt, *, keep_resolved: bool) -> None:
@@ -249,10 +266,19 @@ class LedgerKeeper(MarkKeeper):
         number = self.ledger.committed_attempt
         return None if number is None else TransactionAttempt(self.ledger.current - 1, number)
 
-    def take_back(self) -> None:
-        """Remove the last mark: its attempt is then a lost one, which the next claim overrides."""
+    def all_settled(self) -> None:
+        if not self.ledger.settled:
+            ledger = self.ledger.settle()
+            self._note(ledger)
+            self.ledger = ledger
+
+    def take_back(self, *, unclaimed: bool = False) -> None:
+        """Remove the last mark: its attempt is then a lost one, which the next claim overrides.
+
+        `unclaimed` as in `Ledger.why_not_roll_back`.
+        """
         faults.point("mark.before", txid=self.ledger.current - 1)
-        self._save(self.ledger.roll_back())
+        self._save(self.ledger.roll_back(unclaimed=unclaimed))
         faults.point("mark.after", txid=self.ledger.current)
 
     def _save(self, ledger: Ledger) -> None:
@@ -295,10 +321,17 @@ def verify_topology(
     ledger: Ledger | None,
     topology: str,
     fingerprint: Mapping[str, Any],
+    *,
+    taking_back: bool = False,
 ) -> None:
-    """Compare graph and states with a ledger; raise before anything is written."""
+    """Compare graph and states with a ledger; raise before anything is written.
+
+    `taking_back` if the last batch is to be taken back: then a state may be from its middle.
+    """
     if ledger is not None:
         # First: a changed graph may be the reason why a state looks empty.
         refuse_changed_graph(ledger.fingerprint, fingerprint, topology)
-    keeper = LedgerKeeper(ledger or Ledger(topology), lambda ledger: None)
-    CommitProtocol(states, keeper).verify()
+    known = ledger or Ledger(topology)
+    if taking_back:
+        known = replace(known, settled=False)
+    CommitProtocol(states, LedgerKeeper(known, lambda ledger: None)).verify()

@@ -28,6 +28,7 @@ from waterspout._own_files import (
 from waterspout._schema import check_topology_id
 from waterspout._serde import checksum
 from waterspout.coordination.lease import Lease, Process, boot_clock, may_take_over, this_process
+from waterspout.coordination.settled_note import SettledNote
 from waterspout.coordination.store import CoordinationStore, refuse_changed_graph
 from waterspout.errors import (
     DamagedStoreError,
@@ -49,6 +50,7 @@ _KIND = FileKind(
     schema="CREATE TABLE records (name TEXT PRIMARY KEY, body TEXT, checksum TEXT) STRICT",
 )
 _FILE = "coordination.db"
+_NOTE = "settled"
 _BUSY_S = 10.0
 _MEMORY_BATCHES = 1000
 _MEMORY_BYTES = 16_000_000
@@ -76,6 +78,7 @@ class EmbeddedStore(CoordinationStore):
         self._held: tuple[int, int] | None = None
         self._db: sqlite3.Connection | None = None
         self._remembered: int | None = None
+        self._settled = SettledNote(self.folder / _NOTE)
         self._lock = threading.RLock()
 
     @property
@@ -93,6 +96,7 @@ class EmbeddedStore(CoordinationStore):
             if refusal is not None:
                 raise refusal
             self._epoch, self._held = epoch, _identity(self._path)
+            self._settled.clear()
             return epoch
 
     def peek(self) -> Ledger | None:
@@ -114,13 +118,18 @@ class EmbeddedStore(CoordinationStore):
             return self._read_ledger(self._open())
 
     def save(self, ledger: Ledger) -> None:
-        text = json.dumps(ledger.to_json(), separators=(",", ":"), sort_keys=True)
-
         def write(db: sqlite3.Connection, _: int) -> None:
-            self._put(db, "ledger", text)
+            self._put_ledger(db, ledger)
             self._remember(db, ledger)
 
         self._as_holder(write)
+
+    def note(self, ledger: Ledger) -> None:
+        """Write it to a file of its own, without waiting for the disk."""
+        with self._lock, self._errors():
+            if self._epoch is None:
+                raise LeaseLostError(f"topology {self._topology!r} is not held by this driver")
+            self._settled.write(ledger)
 
     def batch(self, txid: int) -> tuple[int, Metadata] | None:
         """Look further back than the ledger does."""
@@ -145,6 +154,8 @@ class EmbeddedStore(CoordinationStore):
                 if self._epoch is not None:
                     self._as_holder(lambda db, epoch: self._put_lease(db, self._lease(epoch, None)))
             self._epoch = self._held = None
+            with suppress(OSError):
+                self._settled.close()
             with suppress(sqlite3.Error):
                 self._close()
 
@@ -173,6 +184,8 @@ class EmbeddedStore(CoordinationStore):
                 self._put_lease(db, watched)
             return lease.epoch, self._taken(lease, reason)
         refuse_changed_graph(ledger.fingerprint, fingerprint, self._topology)
+        if ledger.settled:
+            self._put_ledger(db, ledger)  # with the note, which is then of no more use
         self._put_lease(db, self._lease(lease.epoch + 1, me))
         return lease.epoch + 1, None
 
@@ -203,10 +216,14 @@ class EmbeddedStore(CoordinationStore):
             raise ForeignStoreError(
                 f"{self._path} belongs to topology {ledger.topology!r}, not {self._topology!r}"
             )
-        return ledger
+        return self._settled.added_to(ledger)
 
     def _read_lease(self, db: sqlite3.Connection) -> Lease:
         return Lease.from_json(json.loads(self._get(db, "lease")))
+
+    def _put_ledger(self, db: sqlite3.Connection, ledger: Ledger) -> None:
+        text = json.dumps(ledger.to_json(), separators=(",", ":"), sort_keys=True)
+        self._put(db, "ledger", text)
 
     def _put_lease(self, db: sqlite3.Connection, lease: Lease) -> None:
         self._put(db, "lease", json.dumps(lease.to_json()))
@@ -263,8 +280,7 @@ class EmbeddedStore(CoordinationStore):
     def _fill(self, draft: Path, fingerprint: Mapping[str, Any]) -> None:
         with closing(self._connect(draft)) as db, transaction(db):
             _KIND.mark(db)
-            ledger = Ledger(self._topology, fingerprint, uuid.uuid4().hex)
-            self._put(db, "ledger", json.dumps(ledger.to_json(), sort_keys=True))
+            self._put_ledger(db, Ledger(self._topology, fingerprint, uuid.uuid4().hex))
             self._put_lease(db, self._lease(0, None))
 
     def _refuse_links(self) -> None:

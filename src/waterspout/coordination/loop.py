@@ -144,7 +144,7 @@ class BatchLoop(DrivenLoop):
         try:
             ledger = setup.store.load()
             verify_topology(setup.states, ledger, setup.topology, setup.fingerprint)
-            self._keeper = LedgerKeeper(ledger, setup.store.save)
+            self._keeper = LedgerKeeper(ledger, setup.store.save, setup.store.note)
             others = setup.others_write
             self._commits = CommitProtocol(setup.states, self._keeper, others_write=others)
             self.writer = Writer(setup.topology, epoch, ledger.history, uuid.uuid4().hex)

@@ -51,10 +51,10 @@ class Prepared:
         self.store.release()
 
 
-def prepare(topology: TridentTopology, conf: Config) -> Prepared:
+def prepare(topology: TridentTopology, conf: Config, *, taking_back: bool = False) -> Prepared:
     """Return what is needed to run a topology on Spark, or raise what is wrong.
 
-    Writes nothing.
+    Writes nothing. `taking_back`: see `verify_topology`.
     """
     bare = topology.plan(conf)
     plan = with_letters(bare, conf, letters_location(bare, conf))
@@ -64,7 +64,13 @@ def prepare(topology: TridentTopology, conf: Config) -> Prepared:
     prepared = Prepared(plan, store, {})
     try:
         prepared.states.update(open_headed_states(plan, conf))
-        verify_topology(prepared.states, store.peek(), plan.name, plan.fingerprint())
+        verify_topology(
+            prepared.states,
+            store.peek(),
+            plan.name,
+            plan.fingerprint(),
+            taking_back=taking_back,
+        )
         store.refuse_if_held()
     except BaseException:
         prepared.close()

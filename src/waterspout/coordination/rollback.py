@@ -5,6 +5,11 @@ step. From then on the batch's attempt counts as lost, like that of a driver whi
 mark. Then the next attempt begins and claims every state, as always, and so the states show the
 values from before the batch. A rollback that was interrupted is finished by calling it again, or
 by the next run.
+
+It is also the way out for a state that came back from the middle of the last batch (a copy, a
+replica that took over): what there is of the batch is taken back with the rest. The next batch may
+have begun by then, and been refused by that state. As no state is claimed unless all can be, it has
+written nothing.
 """
 
 from __future__ import annotations
@@ -44,17 +49,19 @@ def roll_back(
     ledger = store.peek()
     if ledger is None:
         raise ConfigError(f"topology {topology!r} has never run here: there is nothing to undo")
-    verify_topology(states, ledger, topology, fingerprint)
+    verify_topology(states, ledger, topology, fingerprint, taking_back=True)
     epoch = acquire_when_free(store, fingerprint)
     try:
-        keeper = LedgerKeeper(store.load(), store.save)
+        keeper = LedgerKeeper(store.load(), store.save, store.note)
         commits = CommitProtocol(states, keeper)
         if not _is_rolled_back(keeper.ledger):
-            reason = keeper.ledger.why_not_roll_back()
+            txid = keeper.ledger.current
+            heads = [_is_behind(state, txid) for state in states.values()]
+            unclaimed = bool(heads) and all(heads)
+            reason = keeper.ledger.why_not_roll_back(unclaimed=unclaimed)
             if reason is not None:
-                last = keeper.ledger.current - 1
-                raise ConfigError(f"batch {last} cannot be taken back: {reason}")
-            keeper.take_back()
+                raise ConfigError(f"batch {txid - 1} cannot be taken back: {reason}")
+            keeper.take_back(unclaimed=unclaimed)
         txid = keeper.ledger.current
         commits.enroll(Writer(topology, epoch, keeper.ledger.history, f"rollback-{epoch}"))
         attempt = TransactionAttempt(txid, keeper.ledger.emitted[txid].attempt + 1)
@@ -63,6 +70,12 @@ def roll_back(
     finally:
         store.release()
     return txid
+
+
+def _is_behind(state: BatchedMap[Any, Any], txid: int) -> bool:
+    """Whether a state was never claimed for this batch."""
+    head = state.read_head()
+    return head is None or head.stamp.txid < txid
 
 
 def _is_rolled_back(ledger: Ledger) -> bool:

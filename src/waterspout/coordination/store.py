@@ -76,6 +76,13 @@ class CoordinationStore(ABC):
     def save(self, ledger: Ledger) -> None:
         """Store the ledger durably, all or nothing; LeaseLostError if the epoch has moved."""
 
+    @abstractmethod
+    def note(self, ledger: Ledger) -> None:
+        """Keep that the last batch is settled, until the next `save` stores it with the rest.
+
+        At next to no cost: it must survive this process, but not a power cut.
+        """
+
     def batch(self, txid: int) -> tuple[int, Metadata] | None:
         """Return the attempt and the metadata of a committed batch, if it is still known."""
         ledger = self.peek()
@@ -198,6 +205,12 @@ class MemoryCoordinationStore(CoordinationStore):
         return ledger
 
     def save(self, ledger: Ledger) -> None:
+        self._keep(ledger)
+
+    def note(self, ledger: Ledger) -> None:
+        self._keep(ledger)
+
+    def _keep(self, ledger: Ledger) -> None:
         self.renew()
         self._shared.document = json.dumps(ledger.to_json())
 

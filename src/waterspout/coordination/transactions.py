@@ -51,17 +51,22 @@ class PreparedBatches:
         self.store.release()
 
 
-def prepare_batches(topology: TransactionalTopology, conf: Config) -> PreparedBatches:
+def prepare_batches(
+    topology: TransactionalTopology, conf: Config, *, taking_back: bool = False
+) -> PreparedBatches:
     """Return what is needed to run a topology on Spark, or raise what is wrong.
 
-    Writes nothing.
+    Writes nothing. `taking_back`: see `verify_topology`.
     """
     topology = checked_topology(topology, conf)
     store = _store(topology, conf)
     prepared = PreparedBatches(topology, store, {})
     try:
         prepared.states.update(open_states(topology, conf))
-        verify_topology(prepared.states, store.peek(), topology.name, topology.fingerprint())
+        graph = topology.fingerprint()
+        verify_topology(
+            prepared.states, store.peek(), topology.name, graph, taking_back=taking_back
+        )
         store.refuse_if_held()
     except BaseException:
         prepared.close()

@@ -2,6 +2,7 @@
 
     <root>/<topology>               who took the lease last, and under which epoch
     <root>/<topology>/ledger        the whole ledger, one record
+    <root>/<topology>/settled       the last batch that all states know of, until the ledger says so
     <root>/<topology>/lease-<name>  ephemeral: there as long as the holder's session is
 
 A lease has a random name that is used once, and the topology's node says which name counts. So
@@ -161,6 +162,11 @@ class ZooKeeperStore(CoordinationStore):
                 if time.monotonic() > deadline:
                     session.give_up(self._path)
 
+    def note(self, ledger: Ledger) -> None:
+        """Send it, and do not wait for the answer."""
+        with self._as_holder() as (session, _):
+            session.send(self._settled_path, pack("settled", _named(ledger)))
+
     def renew(self) -> None:
         """Check the lease; the client itself keeps the session alive."""
         with self._as_holder() as (session, held):
@@ -318,7 +324,8 @@ class ZooKeeperStore(CoordinationStore):
             )
         # After its name was read: a lease that is not there now will never be there.
         lease = session.get(self._lease_path(owner.lease))
-        return _Found(node, owner, lease, session.get(self._ledger_path))
+        settled = session.get(self._settled_path)
+        return _Found(node, owner, lease, session.get(self._ledger_path), settled)
 
     def _checked_ledger(self, found: _Found) -> Ledger:
         path = self._ledger_path
@@ -332,6 +339,9 @@ class ZooKeeperStore(CoordinationStore):
             raise ForeignStoreError(
                 f"{path} belongs to topology {ledger.topology!r}, not {self._topology!r}"
             )
+        if found.settled is not None and ledger.committed_attempt is not None:
+            noted = unpack("settled", found.settled.data, self._settled_path)
+            return ledger.settle() if noted == _named(ledger) else ledger
         return ledger
 
     def _refuse_too_large(self, data: bytes) -> None:
@@ -346,6 +356,10 @@ class ZooKeeperStore(CoordinationStore):
     @property
     def _ledger_path(self) -> str:
         return f"{self._path}/ledger"
+
+    @property
+    def _settled_path(self) -> str:
+        return f"{self._path}/settled"
 
     def _lease_path(self, name: str) -> str:
         return f"{self._path}/lease-{name}"
@@ -397,8 +411,18 @@ class _Found:
     owner: Owner | None = None
     lease: StoredNode | None = None
     ledger: StoredNode | None = None
+    settled: StoredNode | None = None
 
     @property
     def ledger_version(self) -> int:
         """The version of the ledger; one that no node has if there is none."""
         return -2 if self.ledger is None else self.ledger.version
+
+
+def _named(ledger: Ledger) -> dict[str, Any]:
+    """Name the last committed batch, and its attempt, as no other ledger has it."""
+    return {
+        "history": ledger.history,
+        "txid": ledger.current - 1,
+        "attempt": ledger.committed_attempt,
+    }

@@ -228,6 +228,15 @@ class Session:
                 self._fail(path, refusal)
         return None if refusals else list(results)
 
+    def send(self, path: str, data: bytes) -> None:
+        """Set a node, made if it is not there, without waiting; the answer may never come."""
+
+        def make(answer: Any) -> None:
+            if isinstance(answer.exception, self._kazoo.exceptions.NoNodeError):
+                self._client.create_async(path, data)
+
+        self._client.set_async(path, data).rawlink(make)
+
     def _repeated(self, send: Callable[[], Any], path: str) -> Any:
         """Send a read, again and again over lost connections, and return the answer."""
         deadline = time.monotonic() + self._address.operation_s

@@ -95,7 +95,7 @@ class _AdoptingKeeper(LedgerKeeper):
     """Verifies states of a sink, and marks in the ledger of a topology what they hold."""
 
     def __init__(self, topology: str, sink: str, stopped: Checkpoint, store: EmbeddedStore) -> None:
-        super().__init__(Ledger(topology), store.save)
+        super().__init__(Ledger(topology), store.save, store.note)
         self._sink = sink
         self._stopped = stopped
         self.heads: dict[str, Head] = {}

@@ -68,7 +68,8 @@ class Claim:
 
     `committed_attempt` has committed the batch before (None: there is none). `resolved` says, of
     earlier batches with several attempts, which attempt counts. `begun` are the attempts at this
-    batch that were ever recorded as begun. `writer` is who writes, where that is known.
+    batch that were ever recorded as begun. `settled` if the state has answered that it knows of
+    the commit of the batch before. `writer` is who writes, where that is known.
     `batch_time` is when the batch was planned, in seconds since 1970, for windows by time.
     `starts_at` is the number that the state's first batch has in Spark, under `foreachBatch`.
     `written` says, by state, what those who write with this very object have written.
@@ -81,6 +82,7 @@ class Claim:
     writer: Writer | None = None
     batch_time: float | None = None
     starts_at: int | None = None
+    settled: bool = False
     written: dict[str, Written] = field(default_factory=dict, compare=False)
 
     def writing(self, state: str) -> Written:
@@ -196,6 +198,7 @@ def claimed(
         current=stamp.txid,
         committed_attempt=claim.committed_attempt,
         begun=begun,
+        settled=claim.settled,
         joins_late=joins_late,
     )
     before = head or Head(stamp)
@@ -270,13 +273,15 @@ def verify(
     current: int,
     committed_attempt: int | None,
     begun: tuple[int, ...],
+    settled: bool = False,
     joins_late: bool = False,
 ) -> None:
     """Compare a state with the coordination store before anything is written.
 
-    `current` is the next txid to commit, `begun` its attempts that may have written. A state
-    that `joins_late` may be empty though batches have committed without it. `name` is given where
-    the names of the states cannot have changed since the head was written.
+    `current` is the next txid to commit, `begun` its attempts that may have written. `settled` if
+    all states have answered that they know of the commit of the batch before. A state that
+    `joins_late` may be empty though batches have committed without it. `name` is given where the
+    names of the states cannot have changed since the head was written.
     """
     if head is None:
         if current > 1 and not joins_late:
@@ -304,6 +309,15 @@ def verify(
         raise StateMismatchError(
             f"{state} holds attempt {attempt} of batch {txid}, but attempt {committed_attempt} "
             "is the one that committed. The state belongs to another run: use another table."
+        )
+    if txid == current - 1 and settled and not head.committed:
+        raise StateMismatchError(
+            f"{state} says that batch {txid} is being written, though it has already answered that "
+            "the batch is committed. It is a copy from the middle of the batch, or a replica that "
+            "took over without the last writes. Bring back the store that has them, or restore "
+            "matching copies of the state and the waterspout home. If all states of the topology "
+            "are opaque, the batch may be taken back in all of them, and the next run counts it "
+            "again: waterspout state rollback"
         )
     if head.stamp.writer.history != history:
         raise StateMismatchError(

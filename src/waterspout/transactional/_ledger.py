@@ -2,8 +2,9 @@
 
 The ledger is what a coordination store keeps. It changes only through `emit` (before a
 batch is emitted), `begin` (before the first write of a commit) and `commit` (after the
-last), and every change is stored before anyone acts on it. `roll_back` undoes a `commit` of
-a topology that is stopped.
+last), and every change is stored before anyone acts on it. `settle` notes, when all states know of
+the `commit`, that they do; nobody acts on that before it is stored, so it may be stored late.
+`roll_back` undoes a `commit` of a topology that is stopped.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ class Ledger:
 
     `history` is a random name that no other ledger has. `current` is the next txid to commit.
     `committed_*` describe batch `current - 1`, `earlier_*` the one before it, to which a
-    rollback goes. `emitted` holds batches from `current` on.
+    rollback goes. `settled` says that every state has answered that it knows of that commit.
+    `emitted` holds batches from `current` on.
     `begun` are the attempts of batch `current` that may have written. `resolved` says, for each
     committed txid that had several begun attempts, which one committed: records of the others
     are void. `positions` belong to a core topology, which has no batches: up to where, by spout
@@ -56,6 +58,7 @@ class Ledger:
     earlier_attempt: int | None = None
     earlier_metadata: Metadata | None = None
     positions: Mapping[str, Any] = field(default_factory=dict)
+    settled: bool = False
 
     def emit(self, attempt: TransactionAttempt, metadata: Metadata) -> Ledger:
         """Record an attempt before anything of it is emitted."""
@@ -97,13 +100,23 @@ class Ledger:
             emitted=emitted,
             begun=(),
             resolved=resolved,
+            settled=False,
         )
 
-    def why_not_roll_back(self) -> str | None:
-        """Say why the last committed batch cannot be taken back; None if it can."""
+    def settle(self) -> Ledger:
+        """Note that every state knows that the last batch has committed."""
+        assert self.committed_attempt is not None
+        return replace(self, settled=True)
+
+    def why_not_roll_back(self, *, unclaimed: bool = False) -> str | None:
+        """Say why the last committed batch cannot be taken back; None if it can.
+
+        `unclaimed` if no state was claimed for the batch after it: then that has written nothing,
+        though it has begun.
+        """
         if self.current == 1:
             return "nothing has committed yet"
-        if self.begun:
+        if self.begun and not unclaimed:
             return (
                 f"batch {self.current} has begun to commit over it; run the topology until that "
                 "batch has committed"
@@ -112,12 +125,13 @@ class Ledger:
             return "only one batch can be taken back, and the one after it was already"
         return None
 
-    def roll_back(self) -> Ledger:
+    def roll_back(self, *, unclaimed: bool = False) -> Ledger:
         """Take back the mark of the last batch: its attempt is then one that was lost.
 
-        What it held is forgotten, so that it is planned anew from where it began.
+        What it held is forgotten, so that it is planned anew from where it began. `unclaimed` as
+        in `why_not_roll_back`.
         """
-        assert self.why_not_roll_back() is None
+        assert self.why_not_roll_back(unclaimed=unclaimed) is None
         assert self.committed_attempt is not None
         txid, lost = self.current - 1, self.committed_attempt
         return replace(
@@ -130,6 +144,7 @@ class Ledger:
             emitted={txid: EmittedBatch(lost, {})},
             begun=(lost,),
             resolved={t: a for t, a in self.resolved.items() if t != txid},
+            settled=False,
         )
 
     def metadata_before(self, txid: int) -> Metadata | None:
@@ -152,6 +167,7 @@ class Ledger:
             "begun": list(self.begun),
             "resolved": sorted(self.resolved.items()),
             **({"positions": dict(self.positions)} if self.positions else {}),
+            **({"settled": True} if self.settled else {}),
         }
 
     @classmethod
@@ -171,6 +187,7 @@ class Ledger:
                 begun=tuple(_number(a) for a in _of(list, document["begun"])),
                 resolved=_by_txid(document["resolved"], _number),
                 positions=_of(dict, document.get("positions", {})),
+                settled=_of(bool, document.get("settled", False)),
             )
             ledger._refuse_contradictions()
         except (KeyError, TypeError, ValueError) as error:
@@ -190,6 +207,7 @@ class Ledger:
             "a committed batch has no metadata": fresh == (self.committed_metadata is None),
             "the batch before has no metadata": alone == (self.earlier_metadata is None),
             "a batch before the first has committed": alone or current > 2,
+            "what has not committed is settled": not (fresh and self.settled),
             "there is a gap in the batches in flight": emitted == window,
             "begun attempts are not in order": sorted(set(begun)) == list(begun),
             "an attempt has begun before it was emitted": not begun or begun[-1] <= last,

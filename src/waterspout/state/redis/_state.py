@@ -17,10 +17,11 @@ newer headers and is refused. Settling goes the other way round: a slot that is 
 nobody.
 
 **Durability.** A server that was wiped has no head, and a run stops. One that came back without
-its last second (`appendfsync everysec`) is found out if the loss reaches back behind a claim; if
-it holds only some writes of the batch marked last, nothing shows it. Exactness needs
-`appendonly yes`, `appendfsync always` and no eviction; `check` warns otherwise. A replica that
-takes over without the last writes is a server that lost them.
+its last second (`appendfsync everysec`) is found out if what it lost reaches back to the settling
+of the last batch, or further: Redis loses its newest writes first, and the settling is the last of
+a batch. If it loses writes of a batch before it is told of the mark, nothing shows it. Exactness
+needs `appendonly yes`, `appendfsync always` and no eviction; `check` warns otherwise. A replica
+that takes over without the last writes is a server that lost them.
 
 **Expiry.** With `expire_secs` every write renews a key's life. A key that has expired starts
 anew: what it held is gone, by request, so that key is not exact.
