@@ -31,6 +31,7 @@ BUDGETS_S: dict[str, float] = {
     "tests/spark/test_jobs_per_batch.py": 45,
     "tests/coordination/test_zookeeper.py": 40,
     "tests/spark/test_connect.py": 45,
+    "tests/spark/test_canary.py": 40,
     "tests/spark/test_core_kill.py": 40,
     "tests/spark/test_transactional_schedules.py": 40,
     "tests/spark/test_whole_topology.py": 40,

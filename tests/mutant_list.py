@@ -30,6 +30,14 @@ DRAWN = ("tests/semantics/test_drawn_topologies.py",)
 
 MUTANTS = (
     Mutant(
+        "security: a password of the environment travels in the closure",
+        "state/postgres/_state.py",
+        "        self.address.check()\n",
+        "        from waterspout._addresses import resolved\n"
+        "        object.__setattr__(self, 'dsn', resolved(self.dsn))\n",
+        ("tests/spark/test_canary.py",),
+    ),
+    Mutant(
         "security: any certificate will do",
         "_tls.py",
         "            context.check_hostname = self.check_hostname",
