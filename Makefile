@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv demo test test-fast soak mutants check format bench bench-words bench-forms bench-core bench-transactional bench-states java servers check-java lock clean
+.PHONY: help venv demo test test-fast soak mutants check format bench bench-words bench-forms bench-core bench-transactional bench-states java servers check-java lock audit clean
 
 PYTHON ?= python3
 ARGS ?=
@@ -39,8 +39,8 @@ $(STAMP): pyproject.toml requirements.lock
 	$(PYTHON) -c $(PYTHON_OK) || exit 2; \
 	echo 'Making .venv; the first time this downloads about 500 MB, most of it Spark.'; \
 	$(PYTHON) -m venv --clear .venv; }
-	@$(PY) -m pip install --quiet --disable-pip-version-check \
-	--constraint requirements.lock --editable '.[dev]'
+	@$(PY) -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	@$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@: > $@
 
 demo: check-java $(STAMP) ## Count words, kill -9 in the middle of a commit, resume, compare
@@ -106,19 +106,27 @@ servers: ## Install Redis, memcached, PostgreSQL and RabbitMQ with apt-get, for 
 check-java:
 	@scripts/check_java
 
-lock: ## Resolve the dependencies anew into requirements.lock
+lock: ## Resolve the dependencies anew into requirements.lock, with hashes
 	@$(PYTHON) -c $(PYTHON_OK)
 	@$(PYTHON) -m venv --clear .venv-lock
-	@.venv-lock/bin/python -m pip install --quiet --disable-pip-version-check '.[dev]'
-	@{ printf '%s\n' '# The versions that CI tested, as constraints of an installation, not requirements.' \
-	'# Made by `make lock`: pip freeze of a fresh installation of waterspout[dev].'; \
-	.venv-lock/bin/python -m pip freeze --exclude waterspout; } > requirements.lock.new
+	@.venv-lock/bin/python -m pip install --quiet --disable-pip-version-check uv
+	@{ printf '%s\n' \
+	'# The versions that CI tested, for every Python and platform, with the hashes of their files.' \
+	'# Made by `make lock`. With what builds waterspout itself: hatchling and editables.'; \
+	printf '%s\n' 'hatchling>=1.27' editables | .venv-lock/bin/uv pip compile --quiet --universal \
+	--python-version 3.11 --generate-hashes --extra dev --no-header --no-annotate --no-emit-index-url \
+	pyproject.toml -; } > requirements.lock.new
 	@$(PYTHON) -c 'import os, shutil; os.replace("requirements.lock.new", "requirements.lock"); \
 	shutil.rmtree(".venv-lock")'
 
+audit: $(STAMP) ## Compare what is installed with the lock, and look for known vulnerabilities
+	@[ -x .venv-audit/bin/pip-audit ] || { $(PYTHON) -m venv --clear .venv-audit && \
+	.venv-audit/bin/python -m pip install --quiet --disable-pip-version-check pip-audit; }
+	@$(PY) scripts/audit.py .venv-audit/bin/pip-audit
+
 clean: ## Remove caches and build output; .venv stays
 	@$(PYTHON) -c 'import pathlib, shutil; \
-	names = [".mypy_cache", ".pytest_cache", ".ruff_cache", ".hypothesis", ".venv-lock", "build", "dist"]; \
+	names = [".mypy_cache", ".pytest_cache", ".ruff_cache", ".hypothesis", ".venv-lock", ".venv-audit", "build", "dist"]; \
 	roots = [pathlib.Path(d) for d in ("src", "tests", "benchmarks", "examples")]; \
 	caches = [c for r in roots for c in [*r.rglob("__pycache__"), *r.glob("*.egg-info")]]; \
 	[shutil.rmtree(p, ignore_errors=True) for p in [*names, *caches]]'
