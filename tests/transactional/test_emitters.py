@@ -199,6 +199,17 @@ def test_a_look_is_used_for_the_batch_and_has_its_txid():
     assert CALLS == [("next_metadata", 6, 0, [0, 2])]
 
 
+def test_a_look_is_kept_until_its_batch_is_planned():
+    source = broker([1, 2, 3])
+    planned = planner(Opaque("b", StormOpaque))
+
+    assert planned.is_ready(None)
+    assert planned.is_ready(None)
+
+    assert ranges(planned.plan(1, None)) == [[None, [0, 2]]]
+    assert source.asked == [None]
+
+
 def test_a_look_is_not_used_for_another_batch():
     source = broker([1, 2, 3])
     planned = planner(Opaque("b", OpaquePinning))

@@ -136,10 +136,11 @@ class LookingPlanner(BatchPlanner):
         return bool(self.holds_data(metadata))
 
     def is_ready(self, previous: Any) -> bool:
-        found = self.look(self._following, previous)
-        is_there = self.goes_on(found)
-        self._looked = ((self._following, json.dumps(previous)), found) if is_there else None
-        return is_there
+        wanted = (self._following, json.dumps(previous))
+        if self._looked is None or self._looked[0] != wanted:
+            found = self.look(self._following, previous)
+            self._looked = (wanted, found) if self.goes_on(found) else None
+        return self._looked is not None
 
     def plan(self, txid: int, previous: Any) -> Any:
         looked, self._looked = self._looked, None

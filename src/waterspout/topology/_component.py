@@ -122,8 +122,8 @@ class Spout(Component, ABC):
     def is_drained(self) -> bool:
         """Whether no more is to be expected for now; asked when `next_tuple` had nothing.
 
-        For sources that give a message back only after a while, which `process_all_available` is
-        then to wait for.
+        For sources that give a message back only after a while, or whose `next_tuple` may pass over
+        messages without emitting one: `process_all_available` then waits for what is behind.
         """
         return True
 
