@@ -319,6 +319,13 @@ MUTANTS = (
         ("tests/coordination/test_commit_protocol.py",),
     ),
     Mutant(
+        "adopt: a state keeps the name that the sink had for it",
+        "sinks/_adopt.py",
+        "handed_over(head, stamp, self._known_as)",
+        "handed_over(head, stamp)",
+        ("tests/sinks/test_adopt.py",),
+    ),
+    Mutant(
         "sink: a state is written before the others are claimed",
         "spark/sink.py",
         "finish = [start() for start in due]",
