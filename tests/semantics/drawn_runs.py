@@ -129,14 +129,21 @@ class Kill:
     def strike(self, *, running: bool = False) -> None:
         """Let the disaster happen, if there is one and it has not."""
         disaster, self.due = self._disaster, False
-        if disaster is None or self.happened:
-            return
         world = self._world
+        if disaster is None or self.happened or world.plan is None:
+            return
         match disaster.what:
             case "restored" | "failover":
                 if self._copy is None or self._goes_unseen(disaster, running):
                     return
                 world.put_back(self._place(disaster), self._copy)
+            case "emptied":
+                place = self._place(disaster)
+                with closing(world.opened(disaster.target)) as state:
+                    head = state.read_head()
+                if head is None or not head.witnesses or place.store == "files":
+                    return  # nobody can tell; and files have checksums
+                world.empty(place)
             case what:
                 _lose_list(world.list_of_files(disaster.target), what, self._copy)
         self.happened = True

@@ -29,6 +29,7 @@ from tests.semantics.drawn_oracle import FUNCTIONS, grouped, is_forgotten, label
 from tests.semantics.drawn_sources import FIELDS, Feed, feed_of
 from tests.semantics.simulation import Dice, Ids, LateMap, UnreliableMap, UnreliableState
 from waterspout import Config
+from waterspout._serde import encode_key
 from waterspout.coordination.store import MemoryCoordinationStore, SharedMemory
 from waterspout.errors import StoreError
 from waterspout.state import CachedMap, ComparingMap, StateFactory, StateKind, ValueUpdater
@@ -323,6 +324,17 @@ class World:
         below = self._memory(place)
         return copy.deepcopy(below._records), below._head
 
+    def empty(self, place: Place) -> None:
+        """Remove the records of a state and leave its head."""
+        if place.store == "sqlite":
+            with closing(sqlite3.connect(self._path(place))) as db, db:
+                db.execute(f"DELETE FROM {place.table}")
+        else:
+            records = self._memory(place)._records
+            head = encode_key(ComparingMap.head_key)
+            for key in [key for key in records if key != head]:
+                del records[key]
+
     def _memory(self, place: Place) -> MemoryMap[Any]:
         match self.maps[place.number]:
             case LateMap(_store=below) | TwoMethods(below=below) | below:
@@ -394,7 +406,8 @@ def _step(world: World, topology: TridentTopology, step: Step, streams: list[Str
             sums = stream.tumbling_window(step.by, "id", Sum(), store=store, out="total")
             return sums.map(lambda total: ("a", "window", total), FIELDS)
         case "deduplicate":
-            return stream.parallelism_hint(step.by).deduplicate(step.keys, store)
+            # Shuffled first: a hint is for all that reads the stream, and windows are by partition.
+            return stream.shuffle().parallelism_hint(step.by).deduplicate(step.keys, store)
         case "within":
             return stream.deduplicate(step.keys, store, dt.timedelta(milliseconds=within_ms(step)))
     raise AssertionError(step)
