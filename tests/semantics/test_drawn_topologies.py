@@ -19,8 +19,10 @@ from tests.semantics.drawn_cases import (
 )
 from tests.semantics.drawn_runs import first_wrong, run
 from tests.soaking import repeated
+from waterspout.coordination.commit_protocol import LedgerKeeper
 from waterspout.spouts._read_files import Tally
 from waterspout.state import _head
+from waterspout.state._batched import BatchedMap
 from waterspout.trident import _topology
 from waterspout.trident.plan import verdicts
 from waterspout.trident.plan.nodes import Query
@@ -110,6 +112,14 @@ def _let_states_share_a_table(monkeypatch):
     monkeypatch.setattr(_head, "refuse_other_name", lambda head, name, state: None)
 
 
+def _forget_that_all_have_settled(monkeypatch):
+    monkeypatch.setattr(LedgerKeeper, "all_settled", lambda self: None)
+
+
+def _ask_no_witness(monkeypatch):
+    monkeypatch.setattr(BatchedMap, "refuse_lost_records", lambda self: None)
+
+
 def _asks_a_transactional_state(case):
     asked = [case.things[t.state] for t in case.things if isinstance(t, Ask)]
     return any(isinstance(t, Update) and t.kind == TRANSACTIONAL for t in asked)
@@ -123,8 +133,14 @@ def _spreads_an_updater(case):
     return any(update.is_persist and update.partitions > 1 for update in case.updates.values())
 
 
-def _loses_a_list(case):
-    return case.schedule.disaster is not None and "list" in case.schedule.disaster.what
+def _meets(*whats):
+    def meets(case):
+        return case.schedule.disaster is not None and case.schedule.disaster.what in whats
+
+    return meets
+
+
+_loses_a_list = _meets("list deleted", "list emptied", "list restored")
 
 
 @pytest.mark.parametrize(
@@ -136,12 +152,14 @@ def _loses_a_list(case):
         pytest.param(_spread_without_keys, _spreads_an_updater, id="C3-undeclared"),
         pytest.param(_trust_lists_of_files, _loses_a_list, id="C4"),
         pytest.param(_let_states_share_a_table, lambda case: case.shares_a_store, id="C5"),
+        pytest.param(_forget_that_all_have_settled, _meets("restored", "failover"), id="C7"),
+        pytest.param(_ask_no_witness, _meets("emptied"), id="C13"),
     ],
 )
 def test_what_was_wrong_once_is_found_when_its_fix_is_taken_out(monkeypatch, take_out, concerned):
     take_out(monkeypatch)
 
-    cases = filter(concerned, map(draw, range(500)))
+    cases = filter(concerned, map(draw, range(1000)))
     found = next((outcome for outcome in map(run, cases) if outcome.wrong), None)
 
     assert found is not None
