@@ -9,18 +9,25 @@ from collections.abc import Sequence
 from contextlib import closing
 from decimal import Decimal
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.trident.support import capture
-from waterspout import Config
+from waterspout import Config, faults
 from waterspout.coordination.embedded import EmbeddedStore
 from waterspout.coordination.store import MemoryCoordinationStore, SharedMemory
 from waterspout.errors import DamagedStoreError, TopologyError
+from waterspout.faults import Fault, FaultPlan
 from waterspout.spouts._base import SpoutKind
 from waterspout.state import MemoryMapState
+from waterspout.state.files import FileState
+from waterspout.state.memcached import MemcachedState
+from waterspout.state.postgres import PostgresState
+from waterspout.state.postgres._connections import close_idle
+from waterspout.state.redis import RedisState
 from waterspout.state.sqlite import SQLiteState
 from waterspout.testing import FeederSpout, FixedBatchSpout, LocalRun, MemoryLog, run_in_process
 from waterspout.trident import Count, Filter, TridentTopology
@@ -309,3 +316,32 @@ def test_keys_that_are_kept_for_ever_may_be_spread_and_recent_ones_not(tmp_path)
         return kept
 
     assert (partitions(None), partitions(HOUR)) == (4, 1)
+
+
+def on_server(name: str, request: Any, tmp_path: Any) -> Any:
+    """A new opaque state in a store."""
+    if name == "files":
+        return FileState.opaque(str(tmp_path / uuid4().hex))
+    server = request.getfixturevalue(f"{name}_server")
+    if name == "postgres":
+        return PostgresState.opaque(server.fresh_database(), table="seen")
+    if name == "redis":
+        return RedisState.opaque(server.url, prefix=uuid4().hex)
+    return MemcachedState.opaque([server.address], prefix=uuid4().hex)
+
+
+@pytest.mark.parametrize("within", [None, HOUR])
+@pytest.mark.parametrize("name", ["files", "postgres", "redis", "memcached"])
+def test_every_store_can_keep_the_keys(name, within, request, tmp_path):
+    topology, orders = stream_of(ORDERS)
+    rows = orders.deduplicate("id", on_server(name, request, tmp_path), within)
+    counts = rows.group_by(["id", "what"]).persistent_aggregate(MemoryMapState(), Count(), "n")
+    faults.install(FaultPlan([Fault("write.after", "fail", nth=n) for n in (1, 4)]))
+    try:
+        run_in_process(topology, Config(retry_backoff_millis=1))
+    finally:
+        faults.install(None)
+        close_idle()
+
+    assert counts.multi_get(FIRST) == [1] * 5
+    assert counts.multi_get(list(set(ORDERS) - set(FIRST))) == [None] * 2
