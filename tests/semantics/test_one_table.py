@@ -14,7 +14,13 @@ from waterspout.errors import ForeignStoreError
 from waterspout.state import MemoryMapState
 from waterspout.state.redis import RedisState
 from waterspout.state.sqlite import SQLiteState
-from waterspout.testing import FixedBatchSpout, LocalRun
+from waterspout.testing import FixedBatchSpout, LocalBatches, LocalRun
+from waterspout.transactional import (
+    BatchBolt,
+    Committer,
+    MemoryTransactionalSpout,
+    TransactionalTopologyBuilder,
+)
 from waterspout.trident import Count, MapGet, TridentTopology
 
 ROWS = ["a", "b", "a", "c"]
@@ -107,3 +113,35 @@ def test_a_static_state_may_read_the_table_that_another_node_writes(tmp_path):
     run(topology, tmp_path / "home")
 
     assert words(tmp_path / "s.db") == {"a": 2, "b": 1, "c": 1}
+
+
+class Counting(BatchBolt, Committer):
+    """Counts words into a state of its own."""
+
+    output_fields = ("tx",)
+
+    def __init__(self, state):
+        self.state = state
+
+    def prepare(self, conf, context, collector, id):
+        super().prepare(conf, context, collector, id)
+        self.counts = context.state(self.state)
+
+    def execute(self, tuple):
+        self.counts.update(tuple["word"], lambda old: (old or 0) + 1)
+
+
+def test_states_of_two_bolts_are_refused_in_the_same_way(tmp_path):
+    first, other, *_ = spellings(tmp_path)
+    spout = MemoryTransactionalSpout([ROWS], "word", 2)
+    builder = TransactionalTopologyBuilder("twice", "spout", spout)
+    for name, state in (("one", first), ("two", other)):
+        bolt = builder.set_bolt(name, Counting(name)).fields_grouping("spout", "word")
+        bolt.with_state(name, state, keys="word string", values="count bigint")
+
+    batches = LocalBatches(builder.build_topology(), Config(retry_backoff_millis=1))
+    with pytest.raises(ForeignStoreError, match="'one' of 'twice' is kept, so 'two' may"):
+        batches.finish()
+    batches.close()
+
+    assert words(tmp_path / "s.db") == {}
