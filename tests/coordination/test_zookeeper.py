@@ -1311,7 +1311,7 @@ def test_a_driver_without_the_list_of_files_is_refused(conf, tmp_path, monkeypat
         monkeypatch.setenv("WATERSPOUT_HOME", str(tmp_path / "other"))
 
     # The states never ran; that is another story.
-    monkeypatch.setattr("waterspout.coordination.preflight.verify_topology", lambda *_: None)
+    monkeypatch.setattr("waterspout.coordination.preflight.verify_topology", lambda *_, **__: None)
     attempt(2)
     on_another_machine()
     attempt(None)  # what the only batch held is in the ledger
