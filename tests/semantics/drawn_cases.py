@@ -406,5 +406,5 @@ def _disaster(rng: random.Random, made: Draw) -> Disaster:
     if lists and rng.random() < 0.6:
         what = rng.choice(["list deleted", "list emptied", "list restored"])
         return Disaster(what, at, copied_at, rng.choice(lists))
-    what = rng.choice(["restored", "restored", "failover", "emptied"])
+    what = rng.choice(["restored", "restored", "failover", "emptied", "ledger restored"])
     return Disaster(what, at, copied_at, rng.choice(made.updates()))

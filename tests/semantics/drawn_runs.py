@@ -136,6 +136,10 @@ class Kill:
                 if self._copy is None or self._goes_unseen(disaster, running):
                     return
                 world.put_back(self._place(disaster), self._copy)
+            case "ledger restored":
+                if self._copy is None:
+                    return
+                world.restore_ledger(self._copy)
             case "emptied":
                 place = self._place(disaster)
                 with closing(world.opened(disaster.target)) as state:
@@ -169,6 +173,8 @@ class Kill:
         if disaster.what in ("restored", "failover"):
             self._heads = world.heads(self._place(disaster))
             self._copy = world.copied(self._place(disaster))
+        elif disaster.what == "ledger restored":
+            self._copy = (world.ledger.document, world.ledger.epoch)
         elif disaster.what == "list restored":
             path = world.list_of_files(disaster.target)
             self._copy = {p.name: p.read_bytes() for p in path.parent.glob(f"{path.name}*")}

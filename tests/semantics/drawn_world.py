@@ -324,6 +324,14 @@ class World:
         below = self._memory(place)
         return copy.deepcopy(below._records), below._head
 
+    def restore_ledger(self, made: tuple[str | None, int]) -> None:
+        """Put an older copy of the coordination store in its place."""
+        self.ledger.document, self.ledger.epoch = made
+        ledger = self.store().peek()
+        current = 1 if ledger is None else ledger.current
+        for txid in [txid for txid in self.batches if txid >= current]:
+            del self.batches[txid]
+
     def empty(self, place: Place) -> None:
         """Remove the records of a state and leave its head."""
         if place.store == "sqlite":
