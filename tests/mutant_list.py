@@ -662,6 +662,13 @@ MUTANTS = (
         ("tests/transactional/test_states.py",),
     ),
     Mutant(
+        "bolt states: nobody tells the head what was written",
+        "coordination/transactions.py",
+        "        claim.writing(name).add(told)\n",
+        "        pass\n",
+        ("tests/transactional/test_states.py",),
+    ),
+    Mutant(
         "bolt states: a committer on its own is not told which attempt counts",
         "coordination/commit_protocol.py",
         "bool(self._states) and undone and not self._others_write",

@@ -429,6 +429,18 @@ def test_a_bolt_that_varies_is_not_finished_twice_in_one_attempt():
     assert values(words, "turn 0", "turn 1") == [None, 1]
 
 
+def test_records_that_are_gone_while_the_head_stays_are_found_out(tmp_path):
+    words = SQLiteState.opaque(tmp_path / "words.db", table="words")
+    shared = SharedMemory()
+    topology = counting(words)
+    finished(topology, store=MemoryCoordinationStore("words", shared))
+    with sqlite3.connect(tmp_path / "words.db") as db:
+        db.execute("DELETE FROM words")
+
+    with pytest.raises(StateMismatchError, match="no record of key"):
+        LocalBatches(topology, store=MemoryCoordinationStore("words", shared))
+
+
 def test_a_state_that_is_wiped_or_new_to_a_topology_is_refused(tmp_path):
     words = SQLiteState.opaque(tmp_path / "words.db", table="words")
     shared = SharedMemory()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,19 +15,22 @@ from waterspout.spouts._base import SpoutKind
 from waterspout.spouts._emitters import EmittedSpout
 from waterspout.state._base import MapState, StateFactory
 from waterspout.state._batched import BatchedMap
+from waterspout.state._head import Claim
 from waterspout.transactional._builder import TransactionalTopology
-from waterspout.transactional._runtime import commit_stages
+from waterspout.transactional._runtime import commit_stages, written
 from waterspout.transactional._spouts import OpaquePartitionedTransactionalSpout
 from waterspout.transactional._states import BoltStateSpec
 from waterspout.trident.plan.verdicts import Verdict, exactly_once, kind_name
 from waterspout.waves.explain import describe_component, describe_stages
 from waterspout.waves.shape import spread
+from waterspout.waves.shards import Row
 
 __all__ = [
     "PreparedBatches",
     "checked_topology",
     "commits_in_driver",
     "explain",
+    "note_written",
     "open_states",
     "prepare_batches",
     "state_verdicts",
@@ -133,6 +137,14 @@ def commits_in_driver(topology: TransactionalTopology, conf: Config) -> bool:
     if conf.commit_in == "driver":
         return True
     return any(spec.factory.driver_only for spec in topology.states.values())
+
+
+def note_written(topology: TransactionalTopology, rows: Iterable[Row], claim: Claim) -> None:
+    """Note for the heads what an attempt has written, when all its bolts have finished."""
+    for name in topology.states:
+        claim.writing(name)  # nothing, if nobody tells of it
+    for name, told in written(rows):
+        claim.writing(name).add(told)
 
 
 def state_verdicts(topology: TransactionalTopology) -> dict[str, Verdict]:

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 from waterspout._config import Config
 from waterspout.coordination.engine import Committed, Processed
-from waterspout.coordination.transactions import commits_in_driver
+from waterspout.coordination.transactions import commits_in_driver, note_written
 from waterspout.spark.phases import PhaseEngine, Work
 from waterspout.spark.session import SparkRuntime
 from waterspout.spark.supersteps import Stages, rows_of, table_of
@@ -48,6 +48,7 @@ class BatchBoltEngine(PhaseEngine):
         conf: Config,
     ) -> None:
         super().__init__(runtime, topology.name, conf)
+        self._topology = topology
         self._spout = spout
         self._phases = Phases(topology, conf, runtime.cores or 2)
         self._stages = Stages("attempt", "commit", "metadata", "resolved", "writer")
@@ -98,6 +99,7 @@ class BatchBoltEngine(PhaseEngine):
             if self._in_driver:
                 rows = run_here(phase, rows, Worker())
             raise_failed(rows)
+        note_written(self._topology, rows, claim)
         took = time.monotonic() - began
         return Committed(claim.attempt, commit_s=took, committed_tuples=executed(rows))
 

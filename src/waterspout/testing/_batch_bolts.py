@@ -13,7 +13,7 @@ from waterspout.coordination.engine import Committed, Processed
 from waterspout.coordination.events import Listener
 from waterspout.coordination.loop import BatchLoop, BatchSetup
 from waterspout.coordination.store import CoordinationStore, MemoryCoordinationStore
-from waterspout.coordination.transactions import checked_topology, open_states
+from waterspout.coordination.transactions import checked_topology, note_written, open_states
 from waterspout.spouts._emitters import EmittedSpout
 from waterspout.state._head import Claim
 from waterspout.testing._capture import CapturedRun
@@ -54,6 +54,7 @@ class InProcessBatchBolts(SteppedEngine[tuple[PhasePlan, list[Row]]]):
         loses_result: Callable[[], bool] = lambda: False,
     ) -> None:
         super().__init__()
+        self._topology = topology
         self._spout = spout
         self._phases = Phases(topology, conf, workers)
         self._loses_result = loses_result
@@ -88,6 +89,7 @@ class InProcessBatchBolts(SteppedEngine[tuple[PhasePlan, list[Row]]]):
         move_heads()
         phase = self._phases.commit(processing, claim.resolved, claim.writer)
         rows = yield from self._through(phase, staged)
+        note_written(self._topology, rows, claim)
         yield
         return Committed(claim.attempt, committed_tuples=executed(rows))
 

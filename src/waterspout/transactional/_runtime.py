@@ -55,6 +55,7 @@ __all__ = [
     "first_rows",
     "raise_failed",
     "run_here",
+    "written",
 ]
 
 _NO_IDS = generator((0,))  # no tuple of a batch is anchored: none is drawn
@@ -173,6 +174,13 @@ def executed(rows: Iterable[Row]) -> int:
     return sum(row.count for row in rows if row.stage == DRIVER)
 
 
+def written(rows: Iterable[Row]) -> Iterator[tuple[str, Any]]:
+    """Return what the states of a phase's bolts tell of what was written to them, by name."""
+    for row in rows:
+        if row.stage == DRIVER and row.data:
+            yield from unpack(row.data)
+
+
 def raise_failed(rows: Iterable[Row]) -> None:
     """Raise what a shard gave as the reason to replay the batch, if one did."""
     for row in rows:
@@ -191,6 +199,7 @@ class _PerAttempt(LifeCycle):
         self._turn = attempt.transaction_id + attempt.attempt_id
         self._half_done: dict[int, TaskState] = {}
         self._executed = 0
+        self._written: list[tuple[str, Any]] = []
 
     def run_task(self, task: int, frames: list[Frame], given: ShardInput) -> None:
         header = self._header
@@ -215,7 +224,7 @@ class _PerAttempt(LifeCycle):
         if not header.commit and not header.late.isdisjoint(here):
             # Also without a half-done bolt: in the commit phase every shard must be visited.
             yield ShardInput(states=self._half_done).row(shard.stage, shard.number)
-        yield Row(DRIVER, 0, self._executed, b"")
+        yield Row(DRIVER, 0, self._executed, pack(self._written) if self._written else b"")
 
     def _visits(self) -> Iterator[Row]:
         """Return this shard's share of the rows by which later shards run though nothing comes."""
@@ -295,7 +304,7 @@ class _PerAttempt(LifeCycle):
         faults.point("write.before", txid=txid, component=component)
         if not isinstance(bolt, BasicBolt):
             bolt.finish_batch()
-        states.write(txid)
+        self._written += states.write(txid)
         faults.point("write.after", txid=txid, component=component)
 
     def _pickled(self, bolt: Any, component: str, states: TaskStates) -> TaskState:

@@ -284,10 +284,16 @@ class AttemptState:
                 self._apply(notes)
         return self._live
 
-    def write(self, txid: int) -> None:
-        """Write what has changed. Called by the runner, when the bolt has finished."""
-        if self._notes or self._live is not None:
-            self._map().commit(txid)
+    def write(self, txid: int) -> Any:
+        """Write what has changed, and return what the state tells of that, if it does.
+
+        Called by the runner, when the bolt has finished.
+        """
+        if not self._notes and self._live is None:
+            return None
+        live = self._map()
+        live.commit(txid)
+        return getattr(live, "written", None)
 
     def close(self) -> None:
         """Give up the connection. Called by the runner."""
@@ -330,10 +336,10 @@ class TaskStates:
         for name, noted in notes.items():
             self.by_name[name]._notes = [*noted]
 
-    def write(self, txid: int) -> None:
-        """Write what the bolt has changed."""
-        for state in self.by_name.values():
-            state.write(txid)
+    def write(self, txid: int) -> list[tuple[str, Any]]:
+        """Write what the bolt has changed; return, by name, what the states tell of it."""
+        told = [(name, state.write(txid)) for name, state in self.by_name.items()]
+        return [(name, written) for name, written in told if written is not None]
 
     def close(self) -> None:
         """Give up all connections."""
