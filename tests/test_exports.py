@@ -104,7 +104,8 @@ SURFACE = {
         "waterspout.errors": """
             AckError BatchError BoltCrash BuildError ConfigError DamagedStoreError
             DeadLettersFullError EmitError FailedException FencedError ForeignStoreError
-            JavaError LeaseHeldError LeaseLostError MissingDependencyError NewerFormatError
+            JavaError LeaseHeldError LeaseLostError MalformedRowError
+            MissingDependencyError NewerFormatError
             NotPicklableError NumberTooLargeError OutsideError ResultError RunFailedError
             SerdeError SourceError SpoutCrash StaleBatchError StateMismatchError
             StateUseError StoreError

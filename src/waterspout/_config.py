@@ -192,7 +192,8 @@ class Config:
     on_error: str = _option(
         "fail",
         _one_of("fail", "dead_letter"),
-        "What an exception in a Trident row operation does: fail the batch, or put the row aside.",
+        "What a row that a Trident operation fails on, or a malformed record of a file, does: fail "
+        "the batch, or be put aside.",
     )
     max_bad_ratio: float = _option(
         1.0,

@@ -15,6 +15,7 @@
     │   ├── EmitError                a tuple that does not fit its stream
     │   ├── AckError                 an ack or fail of a tuple that is not open
     │   ├── StateUseError            a bolt uses its state as it may not
+    │   ├── MalformedRowError        a record of a source that is not what its schema says
     │   ├── DeadLettersFullError     no room for a message that cannot be processed
     │   └── TooManyBadRowsError      a batch has more bad rows than max_bad_ratio allows
     ├── UserCodeError              code that was given to the library failed; the text says where
@@ -54,6 +55,7 @@ __all__ = [
     "JavaError",
     "LeaseHeldError",
     "LeaseLostError",
+    "MalformedRowError",
     "MissingDependencyError",
     "NewerFormatError",
     "NotPicklableError",
@@ -170,6 +172,10 @@ class AckError(BatchError, ValueError):
 
 class StateUseError(BatchError, ValueError):
     """Raised in a bolt that reads or changes a state as it may not."""
+
+
+class MalformedRowError(BatchError):
+    """Raised when a record of a source is not what its schema says, or is too long."""
 
 
 class DeadLettersFullError(BatchError):

@@ -22,7 +22,7 @@ from waterspout.spouts._reads import POSITION, Read
 from waterspout.transactional._attempt import TransactionAttempt
 from waterspout.trident.isolation.letters import ASIDE
 from waterspout.trident.plan.exchange import Exchange
-from waterspout.trident.plan.nodes import Node, Query, Update, UpdateWith
+from waterspout.trident.plan.nodes import Node, Query, Sifted, Update, UpdateWith
 from waterspout.trident.plan.plan import Plan
 from waterspout.trident.plan.schedule import Derive, ReadSource
 from waterspout.trident.runtime.routing import PARTITION
@@ -48,8 +48,15 @@ class Compiler:
         node = step.node
         wanted = POSITION in node.schema.names and POSITION not in read.schema.names
         tasks = self._plan.width_of(node)
+        sifted = [child for child in self._plan.children[node] if isinstance(child, Sifted)]
         frame = read_frame(
-            self._runtime, read, self._conf, attempt=attempt, tasks=tasks, with_position=wanted
+            self._runtime,
+            read,
+            self._conf,
+            attempt=attempt,
+            tasks=tasks,
+            with_position=wanted,
+            address=sifted[0].address if sifted else "",
         )
         return self.behind(frame, step.exchanges)
 

@@ -13,6 +13,7 @@ from waterspout.errors import (
 )
 from waterspout.spark.session import SparkRuntime
 from waterspout.spark.tries import FAILED_MARK
+from waterspout.spouts._malformed import marked_record
 
 __all__ = ["TOO_LARGE", "translate"]
 
@@ -29,6 +30,9 @@ def translate(error: BaseException, runtime: SparkRuntime) -> BaseException:
     if TOO_LARGE in text:
         reason = text.split(TOO_LARGE, 1)[1].strip().splitlines()[0]
         return NumberTooLargeError(reason)
+    record = marked_record(text)
+    if record is not None:
+        return record
     if isinstance(error, PythonException):
         return UserCodeError(_python_part(text))
     if not runtime.is_alive:

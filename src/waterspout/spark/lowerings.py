@@ -17,11 +17,12 @@ from waterspout._fitting import widens
 from waterspout._schema import Schema
 from waterspout.errors import TopologyError
 from waterspout.spark.native import native_columns
+from waterspout.spark.records import read_again
 from waterspout.spark.spreading import everywhere, never_empty, repartitioned
 from waterspout.spark.tasks import PartitionTask, TaskSetting, ask
 from waterspout.state._head import Claim
 from waterspout.transactional._attempt import TransactionAttempt
-from waterspout.trident.isolation.letters import ASIDE
+from waterspout.trident.isolation.letters import ASIDE, LetterRequest, read_aside
 from waterspout.trident.isolation.running import isolated_steps, run_isolated
 from waterspout.trident.operations.adapters import SqlExpression
 from waterspout.trident.operations.coercion import is_expression
@@ -42,6 +43,7 @@ from waterspout.trident.plan.nodes import (
     Query,
     Repartition,
     Scope,
+    Sifted,
     SortedOut,
     Transform,
 )
@@ -239,10 +241,33 @@ def _isolated(node: Isolated, parents: Sequence[DataFrame], building: Building) 
     return rows.mapInArrow(task, node.schema.ddl())
 
 
+@lowers(Sifted)
+def _sifted(node: Sifted, parents: Sequence[DataFrame], building: Building) -> DataFrame:
+    rows, requests = parents
+    if requests is building.no_requests:
+        return rows
+    asked = [read_aside(row[0]) for row in requests.select(ASIDE).collect()]
+    letters = [
+        one.letter
+        for one in asked
+        if isinstance(one, LetterRequest)
+        and one.action == "replay"
+        and one.letter.failed_in == node.address
+    ]
+    return rows.union(read_again(building.spark, node, letters, rows))
+
+
 @lowers(SortedOut)
 def _sorted_out(node: SortedOut, parents: Sequence[DataFrame], building: Building) -> DataFrame:
+    (parent,), before = parents, node.parents[0]
     chosen = F.col(ASIDE).isNotNull() if node.aside else F.col(ASIDE).isNull()
-    return parents[0].where(chosen).select(*node.schema.names)
+    made = parent.where(chosen).select(*node.schema.names)
+    if node.aside and isinstance(before, Sifted):
+        # The rows are computed and kept: to count them is quick.
+        rows = F.create_map(F.lit(before.address), F.count(F.lit(1)))
+        seen = F.struct(F.struct(rows.alias("rows")).alias("seen"))
+        made = made.union(parent.agg(F.to_json(seen).alias(ASIDE)))
+    return made
 
 
 @lowers(Merge)

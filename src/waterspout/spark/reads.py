@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from functools import partial
 
@@ -15,6 +14,7 @@ from waterspout._arrow import ddl_of, table_of_rows
 from waterspout._config import Config
 from waterspout._schema import Schema
 from waterspout.errors import TopologyError
+from waterspout.spark.records import read_files
 from waterspout.spark.session import SparkRuntime
 from waterspout.spark.tasks import PartitionTask, TaskSetting
 from waterspout.spouts._emission import emitted
@@ -28,6 +28,7 @@ from waterspout.spouts._reads import (
     RowsRead,
 )
 from waterspout.transactional._attempt import TransactionAttempt
+from waterspout.trident.isolation.letters import ASIDE
 from waterspout.trident.operations.contracts import OperationContext
 
 __all__ = ["from_table", "read_frame"]
@@ -44,11 +45,13 @@ def read_frame(
     attempt: TransactionAttempt,
     tasks: int | None = None,
     with_position: bool = False,
+    address: str = "",
 ) -> DataFrame:
     """Return the rows of a described batch.
 
     With position: and one more column (`POSITION`), text that says where in its source a row
-    stands. `tasks`: how many emitters there are to be, for sources that are read by emitters.
+    stands. With an address: and last (`ASIDE`) the letters of malformed records, under that name.
+    `tasks`: how many emitters there are to be, for sources that are read by emitters.
     """
     match read:
         case RowsRead():
@@ -59,7 +62,7 @@ def read_frame(
             position = [F.col("id").cast("string").alias(POSITION)] if with_position else []
             return runtime.spark.range(start, end).select(*columns, *position)
         case FilesRead():
-            return _files(runtime, read, conf, with_position=with_position)
+            return _files(runtime, read, conf, with_position=with_position, address=address)
         case EmitRead():
             schema = _with_position(read.schema, with_position=with_position)
             if not read.partitions:
@@ -89,16 +92,15 @@ def _rows(runtime: SparkRuntime, read: RowsRead, *, with_position: bool) -> Data
 
 
 def _files(
-    runtime: SparkRuntime, read: FilesRead, conf: Config, *, with_position: bool
+    runtime: SparkRuntime, read: FilesRead, conf: Config, *, with_position: bool, address: str
 ) -> DataFrame:
     if not read.paths:
-        return _nothing(runtime, _with_position(read.schema, with_position=with_position))
-    reader = runtime.spark.read.format(read.format).schema(read.schema.ddl())
-    # These are names, not patterns: a[1].txt is not a1.txt.
-    names = [re.sub(r"([\\*?\[\]{}])", r"\\\1", path) for path in read.paths]
-    loaded = reader.options(**read.options).load(names)
+        schema = _with_position(read.schema, with_position=with_position)
+        told = Schema((*schema.fields, (ASIDE, "string"))) if address else schema
+        return _nothing(runtime, told)
     position = [_position_in_file(read.format).alias(POSITION)] if with_position else []
-    return _share_of_cores(runtime, conf, loaded.select(*read.schema.names, *position), read)
+    loaded = read_files(runtime.spark, read, conf, beside=position, address=address)
+    return _share_of_cores(runtime, conf, loaded, read)
 
 
 def _position_in_file(form: str) -> Column:

@@ -21,7 +21,7 @@ from waterspout.spark.session import SparkRuntime
 from waterspout.spark.spreading import batches_by_partition
 from waterspout.spark.staging import Collected, Kept, Placement, Staging, chunks_of, keep
 from waterspout.spark.tasks import REAL, WRITTEN, UpdateTask, real_rows
-from waterspout.spouts._reads import Read
+from waterspout.spouts._reads import FilesRead, Read
 from waterspout.state._base import State
 from waterspout.state._head import Claim
 from waterspout.state._witnesses import Written
@@ -143,12 +143,16 @@ class StepRunner:
                 self._run[type(step)](step, batch)
             elif isinstance(step, CollectRows):
                 batch.inputs[step.update] = Collected(_NOTHING_ASIDE.empty_table())
+            elif isinstance(step, KeepRows):  # there is nothing to sort out: nobody reads it twice
+                batch.clean.add(step.node)
 
     def _read(self, step: ReadSource, batch: BatchRows) -> None:
         if step.is_empty:
             batch.clean.add(step.node)
         if step.node not in batch.rows:  # Spark hands over the batches of foreachBatch
             read = batch.reads[step.node]
+            if isinstance(read, FilesRead) and not (read.too_long or batch.facts.requests):
+                batch.clean.add(step.node)
             batch.rows[step.node] = self._compiler.read(step, read, batch.attempt)
 
     def _derive(self, step: Derive, batch: BatchRows) -> None:

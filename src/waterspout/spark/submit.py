@@ -8,7 +8,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, closing
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -41,7 +40,6 @@ from waterspout.transactional._builder import TransactionalTopology
 from waterspout.trident._topology import TridentTopology
 from waterspout.trident.isolation.rewriting import letters_of
 from waterspout.trident.plan.explain import explain as explain_plan
-from waterspout.trident.plan.explain import refuse_weak
 from waterspout.trident.windowing.build import windows_by_time
 from waterspout.waves.explain import explain as explain_waves
 
@@ -156,10 +154,7 @@ def _trident(
 ) -> Run:
     prepared = prepare(topology, conf)
     opened.callback(prepared.close)
-    runtime = session()
-    plan = replace(prepared.plan, recomputes=runtime.recomputes)
-    if conf.strict:
-        refuse_weak(plan)  # only now it is known on which session
+    plan, runtime = prepared.plan, session()
     dry_compile(plan, conf, runtime)
     engine = SparkEngine(runtime, plan, conf)
     opened.callback(engine.close)

@@ -18,6 +18,7 @@ from typing import Any, Generic, TypeVar
 from waterspout._config import Config
 from waterspout._schema import Schema
 from waterspout.errors import TopologyError
+from waterspout.spouts._malformed import OnMalformed
 from waterspout.spouts._reads import Read
 
 __all__ = [
@@ -177,6 +178,10 @@ class BatchSpout(PlannedSpout):
     @abstractmethod
     def read(self, metadata: Any) -> Read:
         """Describe the batch that `metadata` pins; a pure function."""
+
+    def on_malformed(self, conf: Config) -> OnMalformed | None:
+        """Return what becomes of records that do not fit the schema; None: there are none."""
+        return None
 
     def so_far(self, metadata: Any, folder: Path | None, spout_id: str) -> Any | None:
         """Return the metadata of one batch that holds all up to this committed one.

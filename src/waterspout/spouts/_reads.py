@@ -6,7 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from waterspout._config import Config
 from waterspout._schema import Schema
+from waterspout.spouts._malformed import OnMalformed, TooLong, refuse_too_long
 
 __all__ = ["POSITION", "EmitRead", "FilesRead", "FrameRead", "RangeRead", "Read", "RowsRead"]
 
@@ -66,11 +68,23 @@ class FilesRead:
     paths: Sequence[str]
     size_bytes: int
     options: Mapping[str, str] = field(default_factory=dict)
+    on_malformed: OnMalformed | None = None
+    """What becomes of malformed records; None: what the configuration says."""
+
+    too_long: Sequence[TooLong] = ()
+    max_record_bytes: int = 0
 
     @property
     def is_small(self) -> bool:
         """Whether it is safe to expect a small result."""
         return self.size_bytes <= 16_000_000
+
+    def malformed_are(self, conf: Config) -> OnMalformed:
+        """Return what becomes of malformed records; raise if one is too long to be put aside."""
+        chosen = self.on_malformed or OnMalformed(conf.on_error)
+        if chosen is not OnMalformed.DEAD_LETTER:
+            refuse_too_long(self.too_long, self.max_record_bytes)
+        return chosen
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,9 +14,11 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from waterspout._config import Config
 from waterspout._schema import FieldNames, Schema
 from waterspout.errors import DamagedStoreError, SourceError, TopologyError
 from waterspout.spouts._base import BatchPlanner, BatchSpout, RunsIn, SpoutContext, SpoutKind
+from waterspout.spouts._malformed import OnMalformed, TooLong, chosen, records_too_long
 from waterspout.spouts._read_files import ReadFiles, ReadInMemory, StoredRead, Tally
 from waterspout.spouts._reads import FilesRead, Read
 
@@ -24,7 +26,8 @@ __all__ = ["FileSpout"]
 
 log = logging.getLogger(__name__)
 
-_FORMATS = ("text", "json", "csv", "parquet", "orc")
+_OF_RECORDS = ("text", "json", "csv")
+_FORMATS = (*_OF_RECORDS, "parquet", "orc")
 _NAMES_AT_ONCE = 1000
 _REST_PER_LISTING = 10  # listing takes at most a tenth of the time
 
@@ -41,6 +44,11 @@ class FileSpout(BatchSpout):
 
     Text has one field, `value`; the other formats need a `schema` (DDL), except Parquet,
     whose files bring theirs.
+
+    A record of JSON or CSV that does not fit the schema, and a record of more than
+    `max_record_bytes`, fails the batch, with file, line and text; with
+    `on_error="dead_letter"`, or `Config(on_error="dead_letter")`, it is put aside instead. With
+    `on_error="null"` there are nulls for what cannot be read.
     """
 
     read_in = RunsIn.JVM
@@ -56,9 +64,11 @@ class FileSpout(BatchSpout):
         max_files: int = 1000,
         max_bytes: int = 64_000_000,
         max_rows: int | None = None,
+        max_record_bytes: int = 16_000_000,
+        on_error: str | None = None,
         options: Mapping[str, str] | None = None,
     ) -> None:
-        _refuse_bad_arguments(format, max_files, max_bytes, max_rows)
+        _refuse_bad_arguments(format, max_files, max_bytes, max_rows, max_record_bytes)
         given = None if schema is None else Schema.parse(schema)
         if format == "text":
             given = Schema((("value", "string"),))
@@ -75,6 +85,8 @@ class FileSpout(BatchSpout):
         self.max_rows = max_rows
         self._schema = given.require_types(where="FileSpout")
         self._options = dict(options or {})
+        self.max_record_bytes = max_record_bytes
+        self._on_malformed = chosen(format, self._schema, on_error, self._options)
 
     @property
     def schema(self) -> Schema:
@@ -88,7 +100,24 @@ class FileSpout(BatchSpout):
         _refuse_changed(metadata)
         full = [(name, size) for name, size, _ in metadata["files"] if size]  # others hold no rows
         paths, size = tuple(name for name, _ in full), sum(size for _, size in full)
-        return FilesRead(self.schema, self.format, paths, size, self._options)
+        found: list[TooLong] = []
+        for name, bytes_in_it in full if self.format in _OF_RECORDS else ():
+            found += records_too_long(name, bytes_in_it, self.max_record_bytes, self._options)
+        return FilesRead(
+            self.schema,
+            self.format,
+            paths,
+            size,
+            self._options,
+            self._on_malformed,
+            found,
+            self.max_record_bytes,
+        )
+
+    def on_malformed(self, conf: Config) -> OnMalformed | None:
+        if self.format not in _OF_RECORDS:
+            return None
+        return self._on_malformed or OnMalformed(conf.on_error)
 
     def so_far(self, metadata: Any, folder: Path | None, spout_id: str) -> Any | None:
         """Return every file of a committed batch that is still there."""
@@ -363,12 +392,14 @@ def _not_the_list(listed: ReadFiles, found: Tally, wanted: Tally, source: str) -
 
 
 def _refuse_bad_arguments(
-    format: str, max_files: int, max_bytes: int, max_rows: int | None
+    format: str, max_files: int, max_bytes: int, max_rows: int | None, max_record_bytes: int
 ) -> None:
     if format not in _FORMATS:
         raise TopologyError(f"FileSpout cannot read {format!r}; it reads {', '.join(_FORMATS)}")
     if max_files < 1 or max_bytes < 1 or (max_rows is not None and max_rows < 1):
         raise TopologyError("FileSpout: max_files, max_bytes and max_rows must be at least 1")
+    if max_record_bytes < 1:
+        raise TopologyError("FileSpout: max_record_bytes must be at least 1")
 
 
 def _is_glob(path: str) -> bool:

@@ -25,7 +25,7 @@ from waterspout.testing._stepping import SteppedEngine, Steps
 from waterspout.testing._tables import read_table
 from waterspout.transactional._attempt import TransactionAttempt
 from waterspout.transactional._ledger import Metadata
-from waterspout.trident.plan.nodes import Node, Source, Update
+from waterspout.trident.plan.nodes import Node, Sifted, Source, Update
 from waterspout.trident.plan.plan import Plan
 from waterspout.trident.plan.schedule import (
     AskState,
@@ -105,7 +105,11 @@ class InProcessEngine(SteppedEngine[_Tables]):
         read = node.spout.read(metadata[node.spout_id])
         wanted = POSITION in node.schema.names and POSITION not in read.schema.names
         tasks = self._plan.hints.get(node.number)
-        return read_table(read, self._conf, attempt, tasks=tasks, with_position=wanted)
+        sifted = [child for child in self._plan.children[node] if isinstance(child, Sifted)]
+        address = sifted[0].address if sifted else ""
+        return read_table(
+            read, self._conf, attempt, tasks=tasks, with_position=wanted, address=address
+        )
 
     def _compute(
         self, step: Step, tables: _Tables, building: LocalBuilding, *, processing: bool = False

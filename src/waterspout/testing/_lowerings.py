@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -12,9 +13,12 @@ import pyarrow.compute as pc
 
 from waterspout._arrow import arrow_schema
 from waterspout._config import Config
+from waterspout._letters import DeadLetter
 from waterspout.errors import TopologyError
+from waterspout.spouts._reads import POSITION
 from waterspout.state._head import Claim
-from waterspout.trident.isolation.letters import ASIDE
+from waterspout.testing._tables import rows_of
+from waterspout.trident.isolation.letters import ASIDE, LetterRequest, Seen, read_aside, to_aside
 from waterspout.trident.isolation.running import isolated_steps, run_isolated
 from waterspout.trident.operations.coercion import is_expression
 from waterspout.trident.operations.contracts import OperationContext
@@ -33,6 +37,7 @@ from waterspout.trident.plan.nodes import (
     Query,
     Repartition,
     Route,
+    Sifted,
     SortedOut,
     Transform,
 )
@@ -111,12 +116,41 @@ def _isolated(node: Isolated, parents: Sequence[pa.Table], building: LocalBuildi
     return pa.Table.from_batches(list(made), schema=arrow_schema(node.schema))
 
 
+@lowers_locally(Sifted)
+def _sifted(node: Sifted, parents: Sequence[pa.Table], building: LocalBuilding) -> pa.Table:
+    rows, requests = parents
+    made = []
+    for text in requests.column(ASIDE).to_pylist():
+        asked = read_aside(text)
+        if not isinstance(asked, LetterRequest) or asked.action != "replay":
+            continue
+        if asked.letter.failed_in == node.address:
+            made += _read_again(node, asked.letter)
+    return pa.concat_tables([rows, pa.Table.from_pylist(made, rows.schema)])
+
+
+def _read_again(node: Sifted, letter: DeadLetter) -> list[dict[str, Any]]:
+    assert letter.values is not None
+    found, bad = rows_of(node.reader, letter.values[0])
+    if not bad:
+        names = node.reader.schema.names
+        return [dict(zip(names, row, strict=True)) | {POSITION: letter.position} for row in found]
+    now = time.time()
+    again = replace(letter, id="", failures=letter.failures + 1, last_failed=now, asked=None)
+    return [{ASIDE: to_aside(replace(again, txid=None, attempt=None))}]
+
+
 @lowers_locally(SortedOut)
 def _sorted_out(node: SortedOut, parents: Sequence[pa.Table], building: LocalBuilding) -> pa.Table:
     (table,) = parents
     beside = pc.is_valid(table.column(ASIDE))
     chosen = table.filter(beside if node.aside else pc.invert(beside))
-    return chosen.select(list(node.schema.names))
+    made = chosen.select(list(node.schema.names))
+    before = node.parents[0]
+    if node.aside and isinstance(before, Sifted):
+        seen = to_aside(Seen({before.address: table.num_rows}))
+        made = pa.concat_tables([made, pa.table({ASIDE: [seen]})])
+    return made
 
 
 @lowers_locally(Merge)

@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import pyarrow as pa
 
 from waterspout._arrow import arrow_schema, table_of_rows
 from waterspout._config import Config
+from waterspout._letters import DeadLetter
 from waterspout._schema import Schema
 from waterspout.errors import TopologyError
 from waterspout.spouts._emission import emitted
+from waterspout.spouts._malformed import (
+    OnMalformed,
+    TooLong,
+    letter_of_record,
+    letter_of_too_long,
+    malformed,
+)
 from waterspout.spouts._reads import (
     POSITION,
     EmitRead,
@@ -21,9 +31,11 @@ from waterspout.spouts._reads import (
     Read,
     RowsRead,
 )
+from waterspout.testing._json import rows_of_record
 from waterspout.transactional._attempt import TransactionAttempt
+from waterspout.trident.isolation.letters import ASIDE, to_aside
 
-__all__ = ["read_table"]
+__all__ = ["read_table", "rows_of"]
 
 
 def read_table(
@@ -33,9 +45,11 @@ def read_table(
     *,
     tasks: int | None = None,
     with_position: bool = False,
+    address: str = "",
 ) -> pa.Table:
     """Return the rows of a described batch, and where each stands in its source if asked.
 
+    With an address, the last column has the letters of malformed records, under that name.
     `tasks`: how many emitters there are to be, for sources that are read by emitters.
     """
     match read:
@@ -49,7 +63,7 @@ def read_table(
             positions = [str(n) for n in range(start, end)]
             return _with_positions(table, positions) if with_position else table
         case FilesRead():
-            return _files(read, with_position=with_position)
+            return _files(read, conf or Config(), with_position=with_position, address=address)
         case EmitRead():
             number = attempt or TransactionAttempt(1, 0)
             return _emitted(read, conf or Config(), number, tasks or 1, with_position=with_position)
@@ -69,40 +83,71 @@ def _emitted(
     return pa.Table.from_batches(batches, schema=arrow_schema(schema))
 
 
-def _files(read: FilesRead, *, with_position: bool) -> pa.Table:
-    wanted = arrow_schema(_maybe_with_positions(read.schema, with_position=with_position))
+def _files(read: FilesRead, conf: Config, *, with_position: bool, address: str) -> pa.Table:
+    chosen = read.malformed_are(conf)
+    schema = _maybe_with_positions(read.schema, with_position=with_position)
+    wanted = arrow_schema(Schema((*schema.fields, (ASIDE, "string"))) if address else schema)
     tables = []
     for path in read.paths:
-        table = _file(read, path)
+        table, letters = _file(read, path, chosen, address)
         if with_position:
             # As on Spark: only of a Parquet file it is known which row is which.
             counted = read.format == "parquet"
             positions = [f"{path}#{n}" if counted else path for n in range(table.num_rows)]
             table = _with_positions(table, positions)
+        if address:
+            table = table.append_column(ASIDE, pa.nulls(table.num_rows, pa.string()))
+            tables.append(pa.Table.from_pylist([{ASIDE: to_aside(x)} for x in letters], wanted))
         tables.append(table)
     return pa.concat_tables(tables) if tables else wanted.empty_table()
 
 
-def _file(read: FilesRead, path: str) -> pa.Table:
-    if read.format == "text":
-        return table_of_rows(read.schema, [(line,) for line in _lines(path)], where=path)
-    if read.format == "json":
-        from pyarrow import json
-
-        table = json.read_json(path)
-    elif read.format == "parquet":
+def _file(
+    read: FilesRead, path: str, chosen: OnMalformed, address: str
+) -> tuple[pa.Table, list[DeadLetter]]:
+    """Return the rows of a file, and the letters of its malformed records."""
+    if read.format == "parquet":
         from pyarrow import parquet
 
-        table = parquet.read_table(path)
-    else:
+        wanted = arrow_schema(read.schema)
+        return parquet.read_table(path).select(wanted.names).cast(wanted), []
+    if read.format not in ("text", "json"):
         raise TopologyError(f"the in-process engine cannot read {read.format}; run it on Spark")
-    wanted = arrow_schema(read.schema)
-    return table.select(wanted.names).cast(wanted)
+    long = [record for record in read.too_long if record.path == path]
+    letters = [letter_of_too_long(address, record, read.max_record_bytes) for record in long]
+    rows: list[tuple[Any, ...]] = []
+    for text in _records(path, long):
+        made, bad = rows_of(read, text)
+        if bad and chosen is OnMalformed.FAIL:
+            raise malformed(path, text, read.format, read.schema)
+        if bad and chosen is OnMalformed.DEAD_LETTER:
+            letters.append(letter_of_record(address, text, path, read.format, read.schema))
+        elif not (bad and chosen is OnMalformed.DROP):
+            rows += made
+    return table_of_rows(read.schema, rows, where=path), letters
 
 
-def _lines(path: str) -> list[str]:
-    with open(path, encoding="utf-8") as file:
-        return file.read().splitlines()
+def rows_of(read: FilesRead, text: str) -> tuple[list[tuple[Any, ...]], bool]:
+    """Return the rows of a record, and whether it is malformed; then there are nulls in them."""
+    if read.format == "text":
+        return [(text,)], False
+    rows, bad = rows_of_record(text, read.schema)
+    name = read.options.get("columnNameOfCorruptRecord", "_corrupt_record")
+    if bad and name in read.schema.names:
+        at = read.schema.names.index(name)
+        rows = [(*row[:at], text, *row[at + 1 :]) for row in rows]
+    return rows, bad
+
+
+def _records(path: str, without: Sequence[TooLong]) -> Iterator[str]:
+    """Yield the lines of a file, as Spark parts them, without those that are too long."""
+    with open(path, "rb") as file:
+        data = file.read()
+    for record in reversed(without):
+        data = data[: record.start] + data[record.start + record.size :]
+    lines = re.split(rb"\r\n|\n|\r", data.removeprefix(b"\xef\xbb\xbf"))
+    for line in lines if lines[-1] else lines[:-1]:
+        yield line.decode("utf-8", "replace")
 
 
 def _with_positions(table: pa.Table, positions: Sequence[str]) -> pa.Table:

@@ -18,7 +18,12 @@ from dataclasses import dataclass
 from enum import Enum
 
 from waterspout._backoff import Backoff
-from waterspout.errors import DeadLettersFullError, FailedException, TooManyBadRowsError
+from waterspout.errors import (
+    DeadLettersFullError,
+    FailedException,
+    MalformedRowError,
+    TooManyBadRowsError,
+)
 from waterspout.transactional._attempt import TransactionAttempt
 
 __all__ = [
@@ -72,7 +77,7 @@ class Stop:
 
 Action = Emit | BeginCommit | Mark | Cancel | Stop
 
-_FINAL = (DeadLettersFullError, TooManyBadRowsError)
+_FINAL = (DeadLettersFullError, MalformedRowError, TooManyBadRowsError)
 _BACKOFF = Backoff(0.1)
 
 

@@ -15,7 +15,8 @@ from typing import Any
 from waterspout._config import Config
 from waterspout._letters import DeadLetter
 from waterspout._schema import Schema
-from waterspout.spouts._reads import POSITION
+from waterspout.spouts._malformed import RECORD, OnMalformed
+from waterspout.spouts._reads import POSITION, FilesRead
 from waterspout.trident.isolation.letters import ASIDE
 from waterspout.trident.isolation.replay import REPLAY_SPOUT_ID, ReplaySpout
 from waterspout.trident.isolation.store import LettersFactory, LettersLocation, LettersUpdater
@@ -29,6 +30,7 @@ from waterspout.trident.plan.nodes import (
     Project,
     Repartition,
     Route,
+    Sifted,
     SortedOut,
     Source,
     Update,
@@ -64,9 +66,15 @@ def letters_location(plan: Plan, conf: Config) -> LettersLocation:
 def with_letters(plan: Plan, conf: Config, location: LettersLocation) -> Plan:
     """Return the plan with its letters; unchanged if it puts nothing aside and never did."""
     chains = _chains(plan, conf)
-    if not chains and not location.exists:
+    sifts = any(_sifts(source, conf) for source in plan.sources.values())
+    if not chains and not sifts and not location.exists:
         return plan
     return _Rewriting(plan, conf, location, chains).plan()
+
+
+def _sifts(source: Source, conf: Config) -> bool:
+    """Whether malformed records of a source are put aside."""
+    return source.spout.on_malformed(conf) is OnMalformed.DEAD_LETTER
 
 
 def letters_of(plan: Plan) -> list[DeadLetter]:
@@ -125,7 +133,10 @@ class _Rewriting:
 
     def plan(self) -> Plan:
         """Make every node again, with the new nodes of its parents as its parents."""
-        inputs = {address: node.parents[0].schema for node, address in self._addresses.items()}
+        inputs = {
+            address: RECORD if isinstance(node, Source) else node.parents[0].schema
+            for node, address in self._addresses.items()
+        }
         self._requests = self._add(
             Source(
                 number=self._number(),
@@ -139,7 +150,9 @@ class _Rewriting:
         for node in self._old.nodes:
             chain = self._chain_of.get(node)
             if chain is None:
-                self._new[node] = self._add(self._again(node))
+                again = self._again(node)
+                sifts = isinstance(again, Source) and _sifts(again, self._conf)
+                self._new[node] = self._sift(node, again) if sifts else self._add(again)
             elif node is chain[-1]:
                 self._new[node] = self._isolate(chain)
         self._keep_letters()
@@ -197,20 +210,43 @@ class _Rewriting:
             if node.number in self._hints:
                 hint = self._hints.pop(node.number)
                 self._hints[isolated.number] = max(hint, self._hints.get(isolated.number, 1))
+        good = self._sorted(isolated, names, rows, last.number)
+        if positioned:
+            self._positioned.add(good)
+        return good
+
+    def _sift(self, old: Node, source: Node) -> Node:
+        """Let a source tell its malformed records; return the node of its good rows."""
+        assert isinstance(source, Source)
+        reader = source.spout.read({"files": []})
+        assert isinstance(reader, FilesRead)
+        positioned = source in self._positioned
+        told = replace(source, schema=Schema((*source.schema.fields, (ASIDE, "string"))))
+        sifted = Sifted(
+            number=self._number(),
+            schema=told.schema,
+            parents=(self._add(told), self._requests),
+            name=f"malformed records of {source.title}",
+            address=self._addresses[old],
+            reader=reader,
+        )
+        good = self._sorted(self._add(sifted), source.title, source.schema, self._number())
+        if positioned:
+            self._positioned.add(good)
+        return good
+
+    def _sorted(self, node: Node, names: str, rows: Schema, number: int) -> Node:
+        """Part a node's rows from what is beside them; return the node of the good rows."""
         self._asides.append(
             self._add(
                 SortedOut(
-                    number=self._number(), schema=_ASIDES, parents=(isolated,), aside=True,
+                    number=self._number(), schema=_ASIDES, parents=(node,), aside=True,
                     name="what was put aside",
                 )
             )
         )  # fmt: skip
-        good = SortedOut(
-            number=last.number, schema=rows, parents=(isolated,), aside=False,
-            name=f"good rows of {names}",
-        )  # fmt: skip
-        if positioned:
-            self._positioned.add(good)
+        name = f"good rows of {names}"
+        good = SortedOut(number=number, schema=rows, parents=(node,), aside=False, name=name)
         return self._add(good)
 
     def _keep_letters(self) -> None:
@@ -218,7 +254,9 @@ class _Rewriting:
         merged = self._add(
             Merge(number=self._number(), schema=_ASIDES, parents=parents, name="dead letters")
         )
-        updater = LettersUpdater(self._conf.dead_letters_max, self._conf.max_bad_ratio)
+        sources = [a for node, a in self._addresses.items() if isinstance(node, Source)]
+        limit, ratio = self._conf.dead_letters_max, self._conf.max_bad_ratio
+        updater = LettersUpdater(limit, ratio, sources)
         update = Update(
             number=self._number(),
             schema=Schema(),
@@ -299,7 +337,7 @@ def _addresses(plan: Plan, conf: Config) -> dict[Node, str]:
     times = Counter[str]()
     found: dict[Node, str] = {}
     for node in plan.nodes:
-        if isolates(node, conf):
+        if isolates(node, conf) or (isinstance(node, Source) and _sifts(node, conf)):
             times[node.title] += 1
             count = times[node.title]
             found[node] = node.title if count == 1 else f"{node.title} #{count}"

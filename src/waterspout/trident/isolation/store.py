@@ -23,6 +23,7 @@ from waterspout._safe_repr import shown
 from waterspout._schema import Schema
 from waterspout._tuples import TridentTuple
 from waterspout.errors import TooManyBadRowsError
+from waterspout.spouts._malformed import located
 from waterspout.state._base import BackingMap, StateFactory, StateKind
 from waterspout.state._columns import Layout
 from waterspout.state._head import Head
@@ -136,15 +137,17 @@ class Letters(OpaqueMap[Any]):
 class LettersUpdater(StateUpdater[Letters]):
     """Adds a batch's letters and removes those that were asked for; too many stop the run."""
 
-    def __init__(self, limit: int, max_bad_ratio: float) -> None:
+    def __init__(self, limit: int, max_bad_ratio: float, sources: Sequence[str] = ()) -> None:
         self._limit = limit
         self._max_bad_ratio = max_bad_ratio
+        self._sources = sources
+        """Those whose letters are records of files, which say in which line they are."""
 
     def update_state(
         self, state: Letters, tuples: Sequence[TridentTuple], collector: TridentCollector
     ) -> None:
         asides = [read_aside(row[0]) for row in tuples]
-        letters = [each for each in asides if isinstance(each, DeadLetter)]
+        letters = located([e for e in asides if isinstance(e, DeadLetter)], self._sources)
         seen = Counter[str]()
         for each in asides:
             if isinstance(each, Seen):

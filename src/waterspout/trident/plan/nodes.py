@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from waterspout._schema import Schema
 from waterspout.spouts._base import BatchSpout
+from waterspout.spouts._reads import FilesRead
 from waterspout.trident.operations.aggregators import Count
 from waterspout.trident.operations.coercion import is_expression
 from waterspout.trident.operations.contracts import (
@@ -49,6 +50,7 @@ __all__ = [
     "Route",
     "RowNode",
     "Scope",
+    "Sifted",
     "SortedOut",
     "Source",
     "Transform",
@@ -216,8 +218,23 @@ class Isolated(Node):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
+class Sifted(Node):
+    """The rows of a source and, in a hidden field, the letters of its malformed records.
+
+    Its parents are the source and the requests for letters: a record that is replayed is read
+    here. `address` is its name in letters.
+    """
+
+    address: str
+    reader: FilesRead
+    """How its records are read; of no files."""
+
+    keeps_partitions = True
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
 class SortedOut(Node):
-    """The good rows of an isolated chain, or what it has put aside."""
+    """The good rows of an isolated chain or of a source, or what was put aside."""
 
     aside: bool
 

@@ -22,6 +22,7 @@ from waterspout.trident.plan.nodes import (
     Query,
     RowNode,
     Scope,
+    Sifted,
     SortedOut,
     Source,
     Update,
@@ -316,8 +317,12 @@ class _Scheduling:
         return tuple(p.parents[0] if isinstance(p, SortedOut) else p for p in node.parents)
 
     def _keep(self, node: Node, why: str) -> None:
-        # What Isolated has put aside is counted: mostly it is nothing, and that saves a job.
-        self._add(KeepRows(node=node, job=why, counts_aside=isinstance(node, Isolated)))
+        # What was put aside is counted: mostly it is nothing, and that saves a job.
+        sorts = isinstance(node, (Isolated, Sifted))
+        # Text is malformed only where a record is too long, which is known when it is read.
+        known = isinstance(node, Sifted) and node.reader.format == "text"
+        aside = (node.parents[0],) if known else ()
+        self._add(KeepRows(node=node, job=why, counts_aside=sorts, only_aside=aside))
         self.where[node] = _Where.EXECUTORS
 
     def _prepare(self, update: Update, node: Node, aside: tuple[Node, ...] = ()) -> None:
