@@ -1002,4 +1002,32 @@ MUTANTS = (
         "pass",
         ("tests/spark/test_states.py",),
     ),
+    Mutant(
+        "resolved: it grows for ever",
+        PROTOCOL,
+        "return frozenset(passed) if done else frozenset()",
+        "return frozenset()",
+        ("tests/coordination/test_resolved.py",),
+    ),
+    Mutant(
+        "resolved: forgotten though a record may be left",
+        PROTOCOL,
+        "return frozenset(passed) if done else frozenset()",
+        "return frozenset(passed)",
+        ("tests/coordination/test_resolved.py",),
+    ),
+    Mutant(
+        "resolved: a lost record is not put back",
+        "state/_kinds.py",
+        "before = [OpaqueValue(0, 0, record.prev) for record in read]",
+        "before = [OpaqueValue(0, 0, record.value) for record in read]",
+        ("tests/coordination/test_resolved.py",),
+    ),
+    Mutant(
+        "resolved: what bolts of their own need is forgotten",
+        PROTOCOL,
+        "or not self._states or self._others_write:",
+        "or not self._states:",
+        ("tests/coordination/test_resolved.py",),
+    ),
 )

@@ -148,7 +148,7 @@ def test_mutant_opaque_committer_that_ignores_what_was_resolved_is_found_out():
 def test_mutant_ledger_that_resolves_nothing_is_found_out(monkeypatch):
     commit = Ledger.commit
 
-    def careless(self, attempt, *, keep_resolved=True):
+    def careless(self, attempt, *, keep_resolved=True, passed=()):
         return commit(self, attempt, keep_resolved=False)
 
     monkeypatch.setattr(Ledger, "commit", careless)

@@ -42,7 +42,7 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -60,6 +60,11 @@ __all__ = ["CommitProtocol", "HeadKeeper", "LedgerKeeper", "MarkKeeper", "verify
 
 log = logging.getLogger(__name__)
 
+RESOLVED_MAX = 1_000
+RESOLVED_KEPT = 500
+"""How many batches with lost attempts are remembered at most, and how many of them after a look
+through all records."""
+
 
 class MarkKeeper(ABC):
     """Remembers which attempts have begun, and which one has committed each batch."""
@@ -76,11 +81,14 @@ class MarkKeeper(ABC):
         """Record that an attempt is about to write; return what the states must know of it."""
 
     @abstractmethod
-    def mark(self, attempt: TransactionAttempt, *, keep_resolved: bool) -> None:
+    def mark(
+        self, attempt: TransactionAttempt, *, keep_resolved: bool, passed: Container[int] = ()
+    ) -> None:
         """Record that an attempt has committed its batch.
 
         `keep_resolved` if records of lost attempts may be left in a state, so that it must be
-        remembered which attempt of the batch counts.
+        remembered which attempt of the batch counts. Of the batches that were `passed` no such
+        record is left.
         """
 
     @abstractmethod
@@ -112,6 +120,7 @@ class CommitProtocol:
         self._others_write = others_write
         self._writer: Writer | None = None
         self._begun: Claim | None = None
+        self._passed: frozenset[int] = frozenset()
 
     def commit(self, attempt: TransactionAttempt, write: Callable[[Claim], object]) -> None:
         """Commit a batch of verified states; `write` applies the updates."""
@@ -168,11 +177,28 @@ class CommitProtocol:
 
     def claim(self, claim: Claim) -> None:
         """Move the heads of all states to an attempt that has begun; none if one refuses."""
-        moves = {name: state.prepare_claim(claim) for name, state in self._states.items()}
+        self._passed = self._put_back_lost(claim)
+        known = {t: a for t, a in claim.resolved.items() if t not in self._passed}
+        mine = replace(claim, resolved=known) if self._passed else claim
+        moves = {name: state.prepare_claim(mine) for name, state in self._states.items()}
         for name, move in moves.items():
             faults.point("head.before", txid=claim.attempt.txid, state=name)
             move()
             faults.point("head.after", txid=claim.attempt.txid, state=name)
+
+    def _put_back_lost(self, claim: Claim) -> frozenset[int]:
+        """Bound what is remembered of lost attempts; return the batches to be forgotten.
+
+        Now and then, when there are many, all records are looked through for those that a lost
+        attempt has left. An attempt at an earlier batch can add none: the heads have moved on.
+        """
+        if len(claim.resolved) <= RESOLVED_MAX or not self._states or self._others_write:
+            return frozenset()
+        # The youngest stay: where keys are compared one by one, a late write may still arrive.
+        oldest = sorted(t for t in claim.resolved if t < claim.attempt.txid - 1)[:-RESOLVED_KEPT]
+        passed = {txid: claim.resolved[txid] for txid in oldest}
+        done = all(state.put_back_lost(passed) for state in self._states.values())
+        return frozenset(passed) if done else frozenset()
 
     def mark(self, attempt: TransactionAttempt) -> None:
         """Record durably that the attempt has committed its batch."""
@@ -180,7 +206,7 @@ class CommitProtocol:
         undone = all(state.undoes_lost_attempts for state in self._states.values())
         undone = bool(self._states) and undone and not self._others_write
         faults.point("mark.before", txid=attempt.txid)
-        self._keeper.mark(attempt, keep_resolved=not undone)
+        self._keeper.mark(attempt, keep_resolved=not undone, passed=self._passed)
         faults.point("mark.after", txid=attempt.txid)
 
     def settle(self) -> None:
@@ -259,8 +285,10 @@ class LedgerKeeper(MarkKeeper):
             settled=ledger.settled,
         )
 
-    def mark(self, attempt: TransactionAttempt, *, keep_resolved: bool) -> None:
-        self._save(self.ledger.commit(attempt, keep_resolved=keep_resolved))
+    def mark(
+        self, attempt: TransactionAttempt, *, keep_resolved: bool, passed: Container[int] = ()
+    ) -> None:
+        self._save(self.ledger.commit(attempt, keep_resolved=keep_resolved, passed=passed))
 
     def last_marked(self) -> TransactionAttempt | None:
         number = self.ledger.committed_attempt
@@ -309,7 +337,9 @@ class HeadKeeper(MarkKeeper):
         assert attempt == self.claim.attempt
         return self.claim
 
-    def mark(self, attempt: TransactionAttempt, *, keep_resolved: bool) -> None:
+    def mark(
+        self, attempt: TransactionAttempt, *, keep_resolved: bool, passed: Container[int] = ()
+    ) -> None:
         """Do nothing: the batch has committed when its head is settled."""
 
     def last_marked(self) -> TransactionAttempt | None:

@@ -8,7 +8,7 @@ committed, settle the heads in the name of the topology.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -113,7 +113,9 @@ class _AdoptingKeeper(LedgerKeeper):
             checkpoint=str(stopped.path),
         )
 
-    def mark(self, attempt: TransactionAttempt, *, keep_resolved: bool) -> None:
+    def mark(
+        self, attempt: TransactionAttempt, *, keep_resolved: bool, passed: Container[int] = ()
+    ) -> None:
         assert self.adopted is not None
         self._save(self.adopted)
 

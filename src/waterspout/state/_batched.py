@@ -454,6 +454,15 @@ class BatchedMap(MapState[V], Generic[V, R]):
         )
         return head, new
 
+    def put_back_lost(self, resolved: Mapping[int, int]) -> bool:
+        """Take all records of lost attempts at these batches back to the value before.
+
+        `resolved` says which attempt counts of each. A reader sees the same before and after; only
+        that nobody need be told any more which attempts these batches had. False if a record may
+        be left: the store cannot list what it holds, or somebody has changed one meanwhile.
+        """
+        return self.is_fenced and self.undoes_lost_attempts
+
     def refuse_lost_records(self) -> None:
         """Refuse a state that has not all the records which its head says it must have."""
         head = self.read_head()

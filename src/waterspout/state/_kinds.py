@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
-from waterspout.errors import StaleBatchError
+from waterspout.errors import StaleBatchError, StoreError
 from waterspout.state._base import BackingMap, Key, Snapshottable, StateKind, ValueUpdater
 from waterspout.state._batched import BatchedMap
 from waterspout.state._columns import Layout
@@ -76,6 +76,21 @@ class OpaqueMap(BatchedMap[V, OpaqueValue[V]]):
         # Into both values: the write stays, whether the record's batch commits or is replayed.
         value, prev = updater.update(record.value), updater.update(record.prev)
         return OpaqueValue(record.txid, record.attempt, value, prev)
+
+    def put_back_lost(self, resolved: Mapping[int, int]) -> bool:
+        fence = self._backing.fence
+        if fence is None or fence.undoes_lost_attempts:
+            return super().put_back_lost(resolved)
+        try:
+            for chunk in self._backing.uncached.scan():
+                lost = [(k, r) for k, r in chunk if resolved.get(r.txid, r.attempt) != r.attempt]
+                keys, read = [key for key, _ in lost], [record for _, record in lost]
+                before = [OpaqueValue(0, 0, record.prev) for record in read]
+                if lost and not all(fence.multi_compare_and_put(keys, read, before)):
+                    return False
+        except StoreError:  # it cannot list; or it is down, which the next step will say
+            return False
+        return True
 
     def _read(self, record: OpaqueValue[V] | None, head: Head | None) -> Any:
         if record is None:

@@ -9,7 +9,7 @@ the `commit`, that they do; nobody acts on that before it is stored, so it may b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -76,16 +76,22 @@ class Ledger:
         assert all(earlier < attempt.attempt_id for earlier in self.begun)
         return replace(self, begun=(*self.begun, attempt.attempt_id))
 
-    def commit(self, attempt: TransactionAttempt, *, keep_resolved: bool = True) -> Ledger:
+    def commit(
+        self,
+        attempt: TransactionAttempt,
+        *,
+        keep_resolved: bool = True,
+        passed: Container[int] = (),
+    ) -> Ledger:
         """Mark the current batch as committed by this attempt, and move on to the next.
 
         `keep_resolved` may be False when every state undoes the rows of a lost attempt, so
-        that no void record is ever left to be told apart.
+        that no void record is ever left to be told apart. Of the batches `passed` none is left.
         """
         assert attempt.txid == self.current
         assert self.begun
         assert self.begun[-1] == attempt.attempt_id
-        resolved = self.resolved
+        resolved = {t: a for t, a in self.resolved.items() if t not in passed}
         if keep_resolved and len(self.begun) > 1:
             resolved = {**resolved, attempt.txid: attempt.attempt_id}
         emitted = dict(self.emitted)
