@@ -64,6 +64,7 @@ BUDGETS_S: dict[str, float] = {
     "tests/state/test_file_faults.py": 15,
     "tests/state/test_postgres.py": 15,
     "tests/state/test_sqlite_faults.py": 15,
+    "tests/testing/test_conformance.py": 15,
     "tests/services/test_rabbitmq.py": 12,
     "tests/services/test_servers.py": 12,
 }

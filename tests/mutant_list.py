@@ -786,6 +786,27 @@ MUTANTS = (
         ("tests/spouts/test_read_files.py",),
     ),
     Mutant(
+        "verdicts: what varies may be recomputed within an attempt",
+        VERDICTS,
+        "if plan.recomputes and (varied := _why_one_of_them_varies(plan, above)):",
+        "if varied := None:",
+        ("tests/trident/test_explain.py",),
+    ),
+    Mutant(
+        "session: a lost shuffle is recomputed and not compared",
+        "spark/session.py",
+        '                self.spark.conf.set(setting, "true")\n',
+        "                pass\n",
+        ("tests/spark/test_session.py",),
+    ),
+    Mutant(
+        "session: it is not asked whether a lost shuffle is recomputed",
+        "spark/session.py",
+        'return self.spark.sparkContext.getConf().get(_STAGE_ATTEMPTS) != "1"',
+        "return False",
+        ("tests/spark/test_session.py",),
+    ),
+    Mutant(
         "risks: a store of one's own without a fence is exact",
         "state/_base.py",
         "return None if self.fenced else UNFENCED",

@@ -58,6 +58,27 @@ def test_doctor_finds_what_is_there_and_writes_nothing(cli, place):
     assert listing(place) == before
 
 
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (None, "ok       Spark       a lost shuffle fails the attempt; set"),
+        ("# nothing", "conf does not set it, so a lost part of a batch is computed anew"),
+        ("spark.stage.maxConsecutiveAttempts  4", "conf sets it to 4, so a lost part"),
+        ("spark.stage.maxConsecutiveAttempts=1", "a lost shuffle fails the attempt, as "),
+    ],
+)
+def test_doctor_says_what_becomes_of_a_lost_shuffle(cli, place, monkeypatch, line, said):
+    monkeypatch.setenv("SPARK_CONF_DIR", str(place))
+    if line is not None:
+        (place / "spark-defaults.conf").write_text(f"spark.ui.enabled false\n\n{line}\n")
+
+    outcome = cli("doctor")
+
+    assert outcome.code == 0
+    assert said in " ".join(outcome.out.split("\n")) or said in outcome.out
+    assert ("warning  Spark" in outcome.out) == ("computed anew" in outcome.out)
+
+
 def test_doctor_fails_without_java_and_says_what_to_do(cli, monkeypatch):
     monkeypatch.setenv("JAVA_HOME", "/not/here")
 

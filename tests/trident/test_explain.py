@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import pytest
 
@@ -365,6 +366,52 @@ def test_what_an_updater_emits_may_come_of_what_it_reads(kind, word):
     )
 
     assert f"state2 (memory:b): {word}: " in said(topology)[1]
+
+
+WITH_VARYING = {
+    "function": (lambda s: s.each("n", Random(), out="r int"), "each(Random) is declared not"),
+    "bad rows": (
+        lambda s: s.filter("n", lambda n: n, on_error="dead_letter"),
+        "puts bad rows aside",
+    ),
+    "static state": (
+        lambda s: s.state_query(
+            s.topology.new_static_state(MemoryMapState()), "word", MapGet(), out="found bigint"
+        ),
+        "a static state, which may change",
+    ),
+}
+
+
+@pytest.mark.parametrize("way", WITH_VARYING)
+def test_what_varies_must_not_be_computed_anew_within_an_attempt(way):
+    make, why = WITH_VARYING[way]
+    topology = TridentTopology("recomputed")
+    make(rows(topology)).group_by("word").persistent_aggregate(
+        memory(StateKind.OPAQUE), Count(), out="count"
+    )
+    plan = topology.plan()
+    refuse_weak(plan)
+
+    recomputing = replace(plan, recomputes=True)
+
+    (line,) = guarantees(recomputing)
+    assert ": not exactly-once: " in line
+    assert why in line
+    with pytest.raises(TopologyError) as refused:
+        refuse_weak(recomputing)
+    assert str(refused.value).endswith(
+        "this Spark session may compute a lost part of a batch anew, so that rows are lost or "
+        "doubled where it differs. Start the session with spark.stage.maxConsecutiveAttempts=1, or "
+        "leave strict off."
+    )
+
+
+@every_cell
+def test_what_does_not_vary_may_be_computed_anew(spout, state):
+    plan = word_count(spout, memory(state)).plan()
+
+    assert guarantees(replace(plan, recomputes=True)) == guarantees(plan)
 
 
 def test_explain_prints_the_plan_its_phases_and_the_guarantees():

@@ -36,6 +36,7 @@ _EXTRAS = {
     "zookeeper": "kazoo",
 }
 _MEMORY_MIN_GB = 3.0
+_STAGE_ATTEMPTS = "spark.stage.maxConsecutiveAttempts"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +72,7 @@ def _findings() -> Iterator[Finding]:
     yield Finding("ok", "Python", f"{sys.version.split()[0]}  {sys.executable}")
     yield from (_package(name) for name in _PACKAGES)
     yield _sqlite()
+    yield _session()
     yield _machine()
     yield _home()
     yield from (_extra(extra, package) for extra, package in _EXTRAS.items())
@@ -108,6 +110,26 @@ def _sqlite() -> Finding:
         remedy = f"{_dotted(_SQLITE_MIN)} or newer is needed: use a newer Python"
         return Finding("MISSING", "SQLite", f"{found}; {remedy}")
     return Finding("ok", "SQLite", found)
+
+
+def _session() -> Finding:
+    """Look at what a session of the user's own would be started with."""
+    folder = os.environ.get("SPARK_CONF_DIR") or os.path.join(
+        os.environ.get("SPARK_HOME", ""), "conf"
+    )
+    file = Path(folder) / "spark-defaults.conf"
+    wanted = f"set {_STAGE_ATTEMPTS} 1 for sessions of your own"
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return Finding("ok", "Spark", f"a lost shuffle fails the attempt; {wanted}")
+    pairs = (re.split(r"[\s=:]+", line.strip(), maxsplit=1) for line in lines)
+    found = {pair[0]: pair[-1].strip() for pair in pairs}.get(_STAGE_ATTEMPTS)
+    if found == "1":
+        return Finding("ok", "Spark", f"a lost shuffle fails the attempt, as {file} says")
+    now = "does not set it" if found is None else f"sets it to {found}"
+    why = "a lost part of a batch is computed anew within an attempt"
+    return Finding("warning", "Spark", f"{wanted}: {file} {now}, so {why}")
 
 
 def _machine() -> Finding:

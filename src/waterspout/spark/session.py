@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 __all__ = ["SparkRuntime", "is_connect"]
@@ -17,6 +18,12 @@ __all__ = ["SparkRuntime", "is_connect"]
 log = logging.getLogger(__name__)
 
 _SHIPPED = "_waterspout_shipped"
+
+_STAGE_ATTEMPTS = "spark.stage.maxConsecutiveAttempts"
+_COMPARING = (
+    "spark.sql.shuffle.orderIndependentChecksum.enabled",
+    "spark.sql.shuffle.orderIndependentChecksum.enableFullRetryOnMismatch",
+)
 
 
 def is_connect(spark: SparkSession) -> bool:
@@ -32,6 +39,8 @@ class SparkRuntime:
         self.is_connect = is_connect(spark)
         self._fair = self._is_fair()
         self._ship()
+        self.recomputes = self.retries_stages and not self._compares_what_it_recomputes()
+        """Whether Spark may compute a lost part of a batch anew and not notice that it differs."""
 
     @contextmanager
     def tagged(self, tag: str, description: str, pool: str) -> Iterator[None]:
@@ -86,6 +95,33 @@ class SparkRuntime:
         """Over how many partitions Spark shuffles where nobody says it; None: it does not tell."""
         setting = self.spark.conf.get("spark.sql.shuffle.partitions", None)
         return int(setting) if setting is not None and setting.isdigit() else None
+
+    @property
+    def retries_stages(self) -> bool:
+        """Whether a lost shuffle is recomputed within a job, instead of failing it.
+
+        The embedded session is set to fail. It is fixed when a SparkContext is made.
+        """
+        if self.is_connect:  # a server's own settings are in each of its sessions
+            return self.spark.conf.get(_STAGE_ATTEMPTS, None) != "1"
+        return self.spark.sparkContext.getConf().get(_STAGE_ATTEMPTS) != "1"
+
+    def _compares_what_it_recomputes(self) -> bool:
+        """Have Spark compare a recomputed shuffle with the lost one; tell whether it will.
+
+        Where they differ it computes all that follows anew, or fails the job.
+        """
+        try:
+            for setting in _COMPARING:
+                self.spark.conf.set(setting, "true")
+        except PySparkException as error:
+            log.warning(
+                "this Spark session may compute a lost part of a batch anew and does not let us "
+                "have it compared with what was lost (%s); start it with %s=1",
+                str(error).partition("\n")[0], _STAGE_ATTEMPTS,
+            )  # fmt: skip
+            return False
+        return True
 
     @property
     def is_alive(self) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, closing
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -40,6 +41,7 @@ from waterspout.transactional._builder import TransactionalTopology
 from waterspout.trident._topology import TridentTopology
 from waterspout.trident.isolation.rewriting import letters_of
 from waterspout.trident.plan.explain import explain as explain_plan
+from waterspout.trident.plan.explain import refuse_weak
 from waterspout.trident.windowing.build import windows_by_time
 from waterspout.waves.explain import explain as explain_waves
 
@@ -154,7 +156,10 @@ def _trident(
 ) -> Run:
     prepared = prepare(topology, conf)
     opened.callback(prepared.close)
-    plan, runtime = prepared.plan, session()
+    runtime = session()
+    plan = replace(prepared.plan, recomputes=runtime.recomputes)
+    if conf.strict:
+        refuse_weak(plan)  # only now it is known on which session
     dry_compile(plan, conf, runtime)
     engine = SparkEngine(runtime, plan, conf)
     opened.callback(engine.close)

@@ -82,6 +82,8 @@ class Plan:
     nodes: tuple[Node, ...]
     states: Mapping[str, StateSpec]
     hints: Mapping[int, int]
+    recomputes: bool = False
+    """Whether the engine may compute a part of a batch anew within an attempt, unnoticed."""
 
     @cached_property
     def sources(self) -> dict[str, Source]:

@@ -48,6 +48,13 @@ def verdict_of(plan: Plan, update: Update) -> Verdict:
         if not before.exact:
             why = f"it follows from {source.state}, which is not exactly-once"
             return Verdict(False, why, before.remedy)
+    if plan.recomputes and (varied := _why_one_of_them_varies(plan, above)):
+        return Verdict(
+            False,
+            f"{varied}, and this Spark session may compute a lost part of a batch anew, so that "
+            "rows are lost or doubled where it differs",
+            "Start the session with spark.stage.maxConsecutiveAttempts=1",
+        )
     spec = plan.states[update.state]
     state = spec.factory.kind
     spout, why = _spout_kind(plan, above)
@@ -73,10 +80,13 @@ def _spout_kind(plan: Plan, above: list[Node]) -> tuple[SpoutKind, str]:
         for kind, why in kinds:
             if kind is order:
                 return kind, f"{why} is {kind.value}"
-    for node in above:
-        if reason := _why_it_varies(plan, node):
-            return SpoutKind.OPAQUE, reason
+    if reason := _why_one_of_them_varies(plan, above):
+        return SpoutKind.OPAQUE, reason
     return SpoutKind.TRANSACTIONAL, f"{kinds[0][1]} is transactional" if kinds else "no spout"
+
+
+def _why_one_of_them_varies(plan: Plan, nodes: list[Node]) -> str | None:
+    return next(filter(None, (_why_it_varies(plan, node) for node in nodes)), None)
 
 
 def _why_it_varies(plan: Plan, node: Node) -> str | None:

@@ -1,0 +1,81 @@
+"""What is asked of a session that others have made, told without Spark."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+from pyspark.errors import PySparkException
+
+from waterspout.spark.session import SparkRuntime
+
+ATTEMPTS = "spark.stage.maxConsecutiveAttempts"
+COMPARING = {
+    "spark.sql.shuffle.orderIndependentChecksum.enabled": "true",
+    "spark.sql.shuffle.orderIndependentChecksum.enableFullRetryOnMismatch": "true",
+}
+
+
+class Settings(dict):
+    """The settings of a context, and of a session, whose changes are noted or refused."""
+
+    refuses = False
+
+    def set(self, name, value):
+        if self.refuses:
+            raise PySparkException(f"cannot modify {name}")
+        self[name] = value
+
+
+class Session:
+    """A session of the user's, with the settings of its SparkContext."""
+
+    def __init__(self, attempts=None):
+        self.conf = Settings()
+        self.sparkContext = self
+        self.master = "local[2]"
+        self._settings = {} if attempts is None else {ATTEMPTS: attempts}
+
+    def getConf(self):
+        return self._settings
+
+
+def test_a_session_that_fails_on_a_lost_shuffle_is_left_alone():
+    session = Session("1")
+
+    runtime = SparkRuntime(session)
+
+    assert (runtime.retries_stages, runtime.recomputes, dict(session.conf)) == (False, False, {})
+
+
+@pytest.mark.parametrize("attempts", [None, "2", "4"])
+def test_a_session_that_recomputes_a_lost_shuffle_is_told_to_compare_it(attempts):
+    session = Session(attempts)
+    session.conf.update(dict.fromkeys(COMPARING, "false"))
+
+    runtime = SparkRuntime(session)
+
+    assert (runtime.retries_stages, runtime.recomputes) == (True, False)
+    assert session.conf == COMPARING
+
+
+def test_a_session_that_cannot_be_told_so_recomputes(caplog):
+    session = Session()
+    session.conf.refuses = True
+
+    with caplog.at_level(logging.WARNING):
+        runtime = SparkRuntime(session)
+
+    assert runtime.recomputes
+    (told,) = caplog.messages
+    assert told == (
+        "this Spark session may compute a lost part of a batch anew and does not let us have it "
+        f"compared with what was lost (cannot modify {next(iter(COMPARING))}); start it with "
+        f"{ATTEMPTS}=1"
+    )
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(120)
+def test_the_embedded_session_fails_on_a_lost_shuffle(spark):
+    assert not SparkRuntime(spark).retries_stages
