@@ -40,6 +40,7 @@ from waterspout.coordination.rollback import roll_back
 from waterspout.errors import (
     ConfigError,
     DamagedStoreError,
+    FailedException,
     FencedError,
     ForeignStoreError,
     SourceError,
@@ -273,7 +274,7 @@ class Runner:
             try:
                 roll_back(NAME, plan.fingerprint(), world.store(), states, kinds)
                 self.outcome.rolled_back = True
-            except (SimulatedCrash, Unreachable):
+            except (SimulatedCrash, Unreachable, FailedException, RuntimeError):
                 self.outcome.crashes += 1
                 continue
             except ConfigError:
@@ -327,6 +328,10 @@ class Runner:
 
     def _is_done(self, run: LocalRun) -> bool:
         if not run.loop.is_idle or run.engine.waiting:
+            return False
+        if run.loop._settle_at is not None:
+            # A store could not be told of the last batch; until it is, readers do not see it.
+            self.world.now = max(self.world.now, run.loop._settle_at)
             return False
         for feed in self.world.feeds.values():
             feed.switch(lambda: False)
