@@ -349,7 +349,7 @@ MUTANTS = (
     Mutant(
         "protocol: states are claimed one by one, though a later one refuses",
         PROTOCOL,
-        "name: state.prepare_claim(claim) for",
+        "name: state.prepare_claim(mine) for",
         "name: (lambda state=state: state.claim(claim)) for",
         ("tests/coordination/test_commit_protocol.py",),
     ),
