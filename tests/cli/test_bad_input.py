@@ -161,7 +161,7 @@ def test_a_state_that_belongs_to_another_topology_is_refused(command, cli, write
 
     outcome = cli(command, file)
 
-    assert_refused(outcome, "counts.db#word_counts", "'other'", "'words'", "another table")
+    assert_refused(outcome, "'word_counts' in counts.db", "'other'", "'words'", "another table")
     assert listing(place) == before
 
 
