@@ -90,6 +90,7 @@ def test_a_transactional_state_of_a_committer_over_an_opaque_spout_is_found_wron
     assert is_found_out(200, opaque=True, committer=KeepInTransactionalState)
 
 
+@pytest.mark.soak
 def test_committers_without_a_fence_are_found_out(monkeypatch):
     def unfenced(self, stamp, keys, values, read=None):
         self.multi_put(keys, values)
