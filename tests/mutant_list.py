@@ -610,6 +610,13 @@ MUTANTS = (
         DRAWN,
     ),
     Mutant(
+        "witnesses: what a lost attempt removed stops a non-transactional state",
+        "state/_batched.py",
+        "if self.kind is StateKind.NON_TRANSACTIONAL and not head.committed:",
+        "if False:",
+        ("tests/state/test_witnesses.py",),
+    ),
+    Mutant(
         "windows: a window that ends now is not due",
         "trident/windowing/config.py",
         "while end <= now and",

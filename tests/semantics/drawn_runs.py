@@ -231,6 +231,9 @@ class Runner:
             self._roll_back()
             world.bring_late_rows()
             self._chapter()
+            if self._kill.happened:
+                self._drop_driver()
+                self._chapter()  # who struck at the very end is met by the next driver
         except WaterspoutError as error:
             outcome.stopped = error
         finally:

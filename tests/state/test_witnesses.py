@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -14,6 +15,8 @@ from waterspout.coordination.store import MemoryCoordinationStore, SharedMemory
 from waterspout.errors import StateMismatchError
 from waterspout.state._head import Claim as HeadClaim
 from waterspout.state._head import Head, Stamp, Writer, claimed, settled
+from waterspout.state._kinds import NonTransactionalMap, OpaqueMap
+from waterspout.state._memory import MemoryMap
 from waterspout.state._witnesses import MOST, Written, find_lost, witnessed
 from waterspout.state.sqlite import SQLiteState
 from waterspout.testing import FixedBatchSpout, LocalRun
@@ -196,3 +199,17 @@ def _claimed(head, txid, attempt=0, begun=()):
 def _committed(head, txid, written):
     head = _claimed(head, txid)
     return settled(head, head.stamp, state="s", written=written)
+
+
+def test_what_a_lost_attempt_removed_of_a_non_transactional_map_is_no_loss():
+    backing = MemoryMap()
+    begun = Head(Stamp(Writer("t", 1), 2, 0), witnesses=((1, '["a"]'),))
+    backing.move_head(None, begun)
+
+    NonTransactionalMap(backing).refuse_lost_records()
+
+    with pytest.raises(StateMismatchError, match="no record of key"):
+        OpaqueMap(backing).refuse_lost_records()
+    backing.move_head(begun, replace(begun, committed=True))
+    with pytest.raises(StateMismatchError, match="no record of key"):
+        NonTransactionalMap(backing).refuse_lost_records()

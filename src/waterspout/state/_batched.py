@@ -468,6 +468,8 @@ class BatchedMap(MapState[V], Generic[V, R]):
         head = self.read_head()
         if head is None or not head.witnesses or self._backing.forgets:
             return
+        if self.kind is StateKind.NON_TRANSACTIONAL and not head.committed:
+            return  # the attempt at the head may have removed them, and left no record that says so
         keys = [decode_key(key) for _, key in head.witnesses]
         lost = find_lost(head.witnesses, self._backing.uncached.multi_get(keys))
         if lost is not None:
