@@ -1058,4 +1058,25 @@ MUTANTS = (
         "or not self._states:",
         ("tests/coordination/test_resolved.py",),
     ),
+    Mutant(
+        "tries: an updater that varies writes again beside what a lost try wrote",
+        "spark/tasks.py",
+        "and varies and context.attemptNumber():",
+        "and varies and context.attemptNumber() > 9:",
+        ("tests/spark/test_tasks.py",),
+    ),
+    Mutant(
+        "witnesses: a key that was removed outside of any batch is missed",
+        "state/_memory.py",
+        " and name not in witnesses:",
+        ":",
+        ("tests/contracts/test_backing_map.py",),
+    ),
+    Mutant(
+        "witnesses: a row that was removed outside of any batch is missed",
+        "state/_sql.py",
+        "removes = stamp is not None and empty",
+        "removes = empty",
+        ("tests/contracts/test_backing_map.py",),
+    ),
 )

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import gc
+import random
 
 import pytest
 
-from waterspout import Config
-from waterspout.spark import tasks
-from waterspout.spark.tasks import TaskSetting
+from waterspout import Config, FailedException
+from waterspout.spark import tasks, tries
+from waterspout.spark.tasks import TaskSetting, UpdateTask
+from waterspout.spark.tries import Tries
+from waterspout.state import MemoryMapState
+from waterspout.state._head import Claim
+from waterspout.testing import FixedBatchSpout
+from waterspout.transactional import TransactionAttempt
+from waterspout.trident import StateUpdater, TridentTopology, nondeterministic
 
 USUAL = 700
 SETTING = TaskSetting(Config(), txid=1, partitions=4)
@@ -17,8 +24,25 @@ SETTING = TaskSetting(Config(), txid=1, partitions=4)
 class Worker:
     """The context of a task."""
 
+    tries_before = 0
+
     def partitionId(self):
         return 3
+
+    def stageId(self):
+        return 7
+
+    def attemptNumber(self):
+        return self.tries_before
+
+    def getLocalProperty(self, key):
+        return None
+
+
+class SecondTry(Worker):
+    """The same, when Spark has lost the first one."""
+
+    tries_before = 1
 
 
 @pytest.fixture(autouse=True)
@@ -48,3 +72,38 @@ def test_the_driver_stays_as_it_is(monkeypatch):
     SETTING.enter()
 
     assert gc.get_threshold()[0] == USUAL
+
+
+class PutRandom(StateUpdater):
+    """Puts rows under whatever keys it likes this time."""
+
+    def update_state(self, state, tuples, collector):
+        state.multi_put([(random.random(),)], [1])
+
+
+def update_task(updater):
+    topology = TridentTopology("t")
+    stream = topology.new_stream("s", FixedBatchSpout("word string", 1, [["a"]]))
+    stream.partition_persist(MemoryMapState(), ["word"], updater)
+    plan = topology.plan()
+    (node,) = plan.updates.values()
+    claim = Claim(TransactionAttempt(1, 0))
+    return UpdateTask(SETTING, node, plan.states[node.state], claim, want_new=False)
+
+
+@pytest.mark.parametrize(
+    "updater", [PutRandom(), nondeterministic(PutRandom())], ids=["", "varies"]
+)
+def test_an_updater_that_varies_is_not_run_again_beside_what_a_lost_try_wrote(
+    monkeypatch, tmp_path, updater
+):
+    monkeypatch.setattr(tasks.TaskContext, "get", SecondTry)
+    monkeypatch.setattr(tries.SparkFiles, "getRootDirectory", lambda: str(tmp_path))
+    Tries(str(tmp_path / ".waterspout-tries"), "7.3", 0).begin()
+    task = update_task(updater)
+
+    if updater.deterministic:
+        assert list(task([])) == []
+    else:
+        with pytest.raises(FailedException, match="declared not deterministic, and Spark runs its"):
+            list(task([]))

@@ -16,10 +16,11 @@ from waterspout import faults
 from waterspout._arrow import arrow_schema
 from waterspout._config import Config
 from waterspout._schema import Schema
+from waterspout.errors import FailedException
 from waterspout.spark.tries import one_try
 from waterspout.state._head import Claim
 from waterspout.trident.operations.contracts import OperationContext
-from waterspout.trident.plan.nodes import Query, Update
+from waterspout.trident.plan.nodes import Query, Update, UpdateWith
 from waterspout.trident.plan.plan import StateSpec
 from waterspout.trident.runtime.routing import PARTITION, CustomRoute
 from waterspout.trident.runtime.states import open_state, run_query, run_update
@@ -152,12 +153,27 @@ class UpdateTask:
         """Write a partition and give its new values, if anyone wants them."""
         self.setting.enter()
         with one_try():
+            self._refuse_second_try()
             for batch in _whole(batches):
                 table = pa.Table.from_batches([batch])
                 # As a rule there is one; adaptive execution may give a task several small ones.
                 for partition in sorted(pc.unique(table.column(PARTITION)).to_pylist()):
                     rows = real_rows(table.filter(pc.equal(table.column(PARTITION), partition)))
                     yield from self._write(partition, rows).to_batches()
+
+    def _refuse_second_try(self) -> None:
+        """Refuse to write other keys beside those that a lost try at this task has written.
+
+        Both would bear the name of this attempt, so that nothing could tell them apart.
+        """
+        context = TaskContext.get()
+        assert context is not None, "a commit by tasks runs in tasks"
+        varies = [o for o in self.node.operations if getattr(o, "deterministic", True) is False]
+        if isinstance(self.node.updating, UpdateWith) and varies and context.attemptNumber():
+            raise FailedException(
+                f"{self.node.title} is declared not deterministic, and Spark runs its task again "
+                "in the commit phase: a new attempt takes back what it may have written"
+            )
 
     def _write(self, partition: int, rows: pa.Table) -> pa.Table:
         spec, conf = self.spec, self.setting.conf

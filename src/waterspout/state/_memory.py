@@ -89,11 +89,13 @@ class MemoryMap(FencedMap[V]):
 
     def _sweep(self, head: Head) -> None:
         """Let go of the records without a value that no attempt can want back."""
+        witnesses = {key for _, key in head.witnesses}
         for name in self._removed:
             record: Any = self._records.get(name)
             txid, attempt = getattr(record, "txid", 0), getattr(record, "attempt", 0)
-            # Of a lost attempt, the value before counts.
-            if _is_empty(record) and head.holds(txid, attempt):
+            # Of a lost attempt, the value before counts. A witness was removed outside of any
+            # batch, and will be asked for.
+            if _is_empty(record) and head.holds(txid, attempt) and name not in witnesses:
                 self._records.pop(name, None)
         self._removed.clear()
 

@@ -47,7 +47,8 @@ class Upsert:
     """What one call writes: columns of keys and of records, or of partial results to combine.
 
     `txids` has the batch of each record, for the refusal of one that is behind its row.
-    `removes` if a record has no value, so that its row is to go with the claim of a later batch.
+    `removes` if a batch leaves a record without a value: its row goes with the claim of a later
+    batch. One that was removed outside of any batch stays, as a witness in the head may name it.
     """
 
     stamp: Stamp | None
@@ -106,7 +107,8 @@ class TableMap(FencedMap[Any]):
         columns: list[Sequence[Any]] = list(zip(*rows, strict=True))
         plain = self._kind is StateKind.NON_TRANSACTIONAL
         txids = None if plain else [record.txid for record in records]
-        removes = None in records if plain else any(record.value is None for record in records)
+        empty = None in records if plain else any(record.value is None for record in records)
+        removes = stamp is not None and empty
         key_columns = self._layout.key_columns(keys)
         return Upsert(stamp, keys, key_columns, columns, txids, removes=removes)
 

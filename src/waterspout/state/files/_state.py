@@ -131,7 +131,7 @@ class FileMap(FencedMap[Any]):
                 changes = self._undo(log.records, new.stamp.txid)
             elif goes_on(expected, new):
                 # Those that were removed in this process; all others when a driver starts.
-                changes = self._sweep(log, new.stamp.txid)
+                changes = self._sweep(log, new)
             return new, changes
 
         self._write(write, moves=True)
@@ -169,12 +169,15 @@ class FileMap(FencedMap[Any]):
             changes[name] = "" if record.prev is None else encode_record(self._kind, old)
         return changes
 
-    def _sweep(self, log: FileLog, txid: int) -> Changes:
+    def _sweep(self, log: FileLog, head: Head) -> Changes:
         """Return what lets go of records without a value that no later attempt can want back."""
         if log.removed is None:
             log.removed = {name for name, text in log.records.items() if _EMPTY.match(text)}
         found = {name: _EMPTY.match(log.records.get(name, "")) for name in log.removed}
+        txid = head.stamp.txid
         gone = {name for name, old in found.items() if old and int(old["txid"] or 0) < txid}
+        # A witness was removed outside of any batch, and will be asked for.
+        gone -= {key for _, key in head.witnesses}
         log.removed = {name for name, old in found.items() if old and name not in gone}
         return dict.fromkeys(gone, "")
 

@@ -66,6 +66,22 @@ class WitnessSuite(StoreHooks):
         with pytest.raises(StateMismatchError, match=r"no record of key \('x',\), which batch 1"):
             batches.restarted(self.state(kind, self.client(backing))).verify()
 
+    @each_exact_kind
+    def test_a_key_that_was_removed_outside_of_any_batch_is_not_missed(
+        self, kind: StateKind
+    ) -> None:
+        backing = self.fenced(kind)
+        batches = self.batches(kind, backing)
+        batches.commit({"x": 1})
+        self.state(kind, self.client(backing)).multi_remove([("x",)])
+        batches.commit({"y": 1})
+        batches.commit({"y": 1})
+
+        follower = batches.restarted(self.state(kind, self.client(backing)))
+
+        follower.verify()
+        assert self.state(kind, self.client(backing)).multi_get([("x",), ("y",)]) == [None, 2]
+
     @examples(25)
     @given(histories)
     def test_no_history_of_a_state_that_is_whole_looks_like_a_loss(
