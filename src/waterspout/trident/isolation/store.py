@@ -18,7 +18,7 @@ from typing import Any
 
 from waterspout._config import Config
 from waterspout._letters import DeadLetter, refuse_when_full
-from waterspout._own_files import make_private
+from waterspout._own_files import make_private, private_folder
 from waterspout._safe_repr import shown
 from waterspout._schema import Schema
 from waterspout._tuples import TridentTuple
@@ -62,6 +62,7 @@ class _LettersTable(SQLiteMap):
 
     def _connect(self, *, create: bool) -> sqlite3.Connection | None:
         if create and self._db is None:
+            private_folder(self._path.parent)
             make_private(self._path)
         return super()._connect(create=create)
 
