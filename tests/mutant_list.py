@@ -991,8 +991,8 @@ MUTANTS = (
     Mutant(
         "memory: what a lost attempt removed is gone",
         "state/_memory.py",
-        "if _is_empty(record) and head.holds(txid, attempt):",
-        "if _is_empty(record):",
+        "_is_empty(record) and head.holds(txid, attempt) and",
+        "_is_empty(record) and",
         ("tests/contracts/test_backing_map.py",),
     ),
     Mutant(
