@@ -54,7 +54,8 @@ _MODES = (
 
 _LWT_LEAVES = (
     "Cassandra compares row by row: the write of a lost attempt can reach a row that nobody has "
-    "written since, and is told apart by every reader of waterspout, but not by other clients"
+    "written since. Readers of waterspout tell it apart, unless it arrives after 500 later batches "
+    "that each lost an attempt; other clients do not"
 )
 _SINGLE_LEAVES = (
     "mode='single_writer' writes without comparing: only the lease of the driver keeps zombies "
