@@ -248,7 +248,8 @@ def test_the_files_can_be_read_with_any_tool(folder):
     assert len(check) == 33
     manifest = Manifest.from_bytes(head.read_bytes(), where="the head")
     assert manifest.shape == StateShape("opaque", "(any key) -> value")
-    assert manifest.head == Head(Stamp(Writer(OWNER, 1), 1, 0), committed=True)
+    named = ((1, '["cow"]'),)
+    assert manifest.head == Head(Stamp(Writer(OWNER, 1), 1, 0), True, witnesses=named)
     assert [(part.name, part.size, part.check) for part in manifest.files] == [
         (data.name, data.stat().st_size, check[1:])
     ]
