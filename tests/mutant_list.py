@@ -1079,4 +1079,12 @@ MUTANTS = (
         "removes = empty",
         ("tests/contracts/test_backing_map.py",),
     ),
+    Mutant(
+        "sqlite: a file that is there is opened and closed beside SQLite",
+        "_own_files.py",
+        "    if os.path.lexists(target):\n        return\n",
+        "    if os.path.lexists(target):\n"
+        "        os.close(open_private(target, os.O_WRONLY))\n        return\n",
+        ("tests/state/test_sqlite.py",),
+    ),
 )

@@ -10,6 +10,7 @@ whatever the umask. What is there already keeps its mode: its owner may have ope
 from __future__ import annotations
 
 import os
+import secrets
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -199,8 +200,29 @@ def private_folder(path: Path) -> None:
 
 
 def make_private(path: Path, *, follow: bool = False) -> None:
-    """Make an empty file for this user alone, unless there is a file."""
-    os.close(open_private(path, os.O_WRONLY, follow=follow))
+    """Make an empty file for this user alone, unless there is a file.
+
+    A file that is there is not even opened. To close it again would take away the locks that
+    SQLite has on it for other connections of this process: another process could then take itself
+    for the only one, and remove the log that these write to.
+    """
+    target = os.path.realpath(path) if follow else path
+    if not follow:
+        refuse_link(Path(path))
+    if os.path.lexists(target):
+        return
+    # Made under a name of its own: nobody can have it open before it has the real one.
+    draft = f"{target}.{secrets.token_hex(8)}"
+    os.close(open_private(draft, os.O_WRONLY | os.O_EXCL))
+    try:
+        os.link(draft, target)
+    except FileExistsError:
+        pass  # somebody was faster
+    except OSError:  # a file system without links
+        with suppress(FileExistsError):
+            os.close(open_private(target, os.O_WRONLY | os.O_EXCL))
+    finally:
+        os.unlink(draft)
 
 
 def open_private(path: str | Path, flags: int, *, follow: bool = False) -> int:

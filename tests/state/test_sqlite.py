@@ -7,6 +7,8 @@ from __future__ import annotations
 import math
 import pickle
 import sqlite3
+import subprocess
+import sys
 import threading
 from contextlib import closing
 from datetime import UTC, date, datetime, timedelta, timezone
@@ -494,3 +496,29 @@ def run_all(threads):
         thread.start()
     for thread in threads:
         thread.join()
+
+
+ANOTHER_PROCESS = """
+import sqlite3, sys
+db = sqlite3.connect(sys.argv[1])
+db.execute("SELECT count(*) FROM _waterspout_heads").fetchall()
+db.close()
+"""
+
+
+def test_two_states_in_one_file_leave_each_other_their_locks(db):
+    # Whoever closes a file that it has opened beside SQLite takes SQLite's locks away. The next
+    # process to leave would think that it is the last one, and remove the log of changes.
+    first = SQLiteState.opaque(db, table="first").make_state(Config(), 0, 1)
+    Batches(first).commit({"a": 1})
+    log = db.with_name(f"{db.name}-wal")
+    before = log.stat().st_ino
+    second = SQLiteState.opaque(db, table="second").backing()
+    second.multi_put([("a",)], [OpaqueValue(1, 0, 1)])
+
+    subprocess.run([sys.executable, "-c", ANOTHER_PROCESS, str(db)], check=True)
+
+    assert log.exists()
+    assert log.stat().st_ino == before
+    first.close()
+    second.close()
