@@ -23,7 +23,12 @@ from tests.services.secured import (
     SecuredRedis,
 )
 
-pytestmark = [pytest.mark.spark, pytest.mark.services, pytest.mark.timeout(300)]
+# Half a minute for three servers with certificates and a Spark of its own; what is shown of
+# addresses, and what errors chain, is tested each time in tests/test_addresses.py.
+pytestmark = [
+    *(pytest.mark.spark, pytest.mark.services, pytest.mark.soak),
+    pytest.mark.timeout(300),
+]
 
 ROOT = Path(__file__).parents[2]
 COUNTS = {backend: [2, 1] for backend in ("redis", "postgres", "memcached")}

@@ -369,7 +369,13 @@ def test_a_batch_has_the_jobs_and_shuffles_that_were_predicted(sorting, tmp_path
     assert found == expected(cost)
 
 
-@pytest.mark.parametrize("build", WRITTEN_BY_TASKS, ids=lambda build: build.__name__)
+@pytest.mark.parametrize(
+    "build",
+    [
+        pytest.param(build, id=build.__name__, marks=[pytest.mark.soak] if number % 2 else [])
+        for number, build in enumerate(WRITTEN_BY_TASKS)
+    ],
+)
 def test_a_batch_that_tasks_write_has_the_jobs_and_shuffles_that_were_predicted(
     sorting, tmp_path, build
 ):
