@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from datetime import date, datetime
@@ -205,7 +205,7 @@ class BatchedMap(MapState[V], Generic[V, R]):
         if batch is None or not changed:
             return
         keys = [entry.key for entry in changed]
-        self._refuse_misfits((entry.key, entry.value) for entry in changed)
+        self._refuse_misfits(keys, [entry.value for entry in changed])
         records = [self._close(e.start, e.value, batch) for e in changed]
         self._pass_point("write.before", batch.attempt)
         stamp, fence = self._stamp(batch), self._backing.fence
@@ -270,7 +270,7 @@ class BatchedMap(MapState[V], Generic[V, R]):
         if self._owned is not None:
             self._owned.check(keys)
         self._check_keys(keys)
-        self._refuse_misfits(zip(keys, values, strict=True))
+        self._refuse_misfits(keys, values)
         self._combined = True
         self._pass_point("write.before", batch.attempt)
         fence.fenced_combine(stamp, keys, values, combiner)
@@ -299,16 +299,17 @@ class BatchedMap(MapState[V], Generic[V, R]):
         if self._types is not None:
             self._types.check_keys(keys)
 
-    def _refuse_misfits(self, pairs: Iterable[tuple[Key, Any]]) -> None:
+    def _refuse_misfits(self, keys: Keys, values: Sequence[Any]) -> None:
         """Refuse values that are not of the state's types, naming the first key that has one."""
         if self._types is None:
             return
-        known = [(key, value) for key, value in pairs if value is not None]
         try:
-            self._types.check_values([value for _, value in known])
+            # All at once: only where one is off are they looked at one by one.
+            self._types.check_values([value for value in values if value is not None])
         except SerdeError:
-            for key, value in known:
-                self._refuse_misfit(key, value)
+            for key, value in zip(keys, values, strict=True):
+                if value is not None:
+                    self._refuse_misfit(key, value)
             raise
 
     def _refuse_misfit(self, key: Key, value: Any) -> None:
@@ -335,7 +336,7 @@ class BatchedMap(MapState[V], Generic[V, R]):
                 if name in todo:
                     records[name] = self._amend(records[name], _Careful(updater))
                     values[i] = self._read(records[name], head)
-            self._refuse_misfits(zip(keys, values, strict=True))
+            self._refuse_misfits(keys, values)
             if fence is None:
                 self._backing.multi_put(distinct, list(records.values()))
                 return values
