@@ -942,7 +942,7 @@ MUTANTS = (
     Mutant(
         "states: a value beyond its type is stored",
         "state/_batched.py",
-        "self._refuse_misfits((entry.key, entry.value) for entry in changed)",
+        "self._refuse_misfits(keys, [entry.value for entry in changed])",
         "pass",
         ("tests/contracts/test_backing_map.py",),
     ),
