@@ -59,11 +59,12 @@ def tried(mutant: Mutant) -> Verdict:
         if found != 1:
             raise SystemExit(f"{mutant.name}: {mutant.file} has {found} of {mutant.old!r}; mend it")
         file.write_text(text.replace(mutant.old, mutant.new), encoding="utf-8")
+        marks = () if mutant.soak else ("-m", "not soak")
         began = time.monotonic()
         ran = subprocess.run(
             [
                 *(sys.executable, "-m", "pytest", "-q", "-x", "--no-header", "--tb=no"),
-                *("-p", "no:cacheprovider", "-m", "not soak", *mutant.tests),
+                *("-p", "no:cacheprovider", *marks, *mutant.tests),
             ],
             cwd=ROOT,
             env={**os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"},
