@@ -41,10 +41,13 @@ class _Redis(StoreHooks):
         return self._made(state.bind(WORDS, NUMBERS))
 
     def lose_records(self, backing):
-        with redis.Redis.from_url(self.url, protocol=2) as client:
+        in_cluster = self.options.get("cluster", False)
+        connect = redis.RedisCluster if in_cluster else redis.Redis
+        with connect.from_url(self.url, protocol=2) as client:
             prefix = backing.recipe.prefix
             keys = [k for k in client.scan_iter(f"{{{prefix}:*") if not k.endswith(b":head")]
-            client.delete(*keys)
+            for key in keys:  # in a cluster each has a node of its own
+                client.delete(key)
         return True
 
     def reopen(self, backing):
