@@ -117,6 +117,7 @@ def run_schedules(seeds, spark, home, tmp_path):
     return wrong, struck, killed, outages
 
 
+@pytest.mark.soak  # in each run: crash points in process, workers and drivers killed on Spark
 def test_8_random_schedules_leave_what_a_recount_gives(spark, home, tmp_path):
     wrong, struck, killed, outages = run_schedules(range(8), spark, home, tmp_path)
 
