@@ -1092,4 +1092,11 @@ MUTANTS = (
         "        os.close(open_private(target, os.O_WRONLY))\n        return\n",
         ("tests/state/test_sqlite.py",),
     ),
+    Mutant(
+        "session: a checkpoint that was cancelled stays on the executors",
+        "spark/session.py",
+        "                    rdd.unpersist(False)\n        raise",
+        "                    pass\n        raise",
+        ("tests/spark/test_session.py",),
+    ),
 )

@@ -8,6 +8,7 @@ import pytest
 from pyspark.errors import PySparkException
 
 from waterspout.spark.session import SparkRuntime
+from waterspout.spark.staging import Staging, keep
 
 ATTEMPTS = "spark.stage.maxConsecutiveAttempts"
 COMPARING = {
@@ -79,3 +80,16 @@ def test_a_session_that_cannot_be_told_so_recomputes(caplog):
 @pytest.mark.timeout(120)
 def test_the_embedded_session_fails_on_a_lost_shuffle(spark):
     assert not SparkRuntime(spark).retries_stages
+
+
+@pytest.mark.spark
+def test_a_checkpoint_that_fails_in_its_middle_leaves_nothing_on_the_executors(spark):
+    persistent = spark.sparkContext._jsc.getPersistentRDDs
+    before = set(persistent().keySet())
+    half = spark.range(0, 4, 1, 4).selectExpr("if(id = 3, raise_error('no'), id) AS n")
+
+    with pytest.raises(Exception, match="no"):
+        keep(half, Staging([]))
+
+    assert set(persistent().keySet()) <= before
+    assert spark.sparkContext.getLocalProperty("callSite.short") is None

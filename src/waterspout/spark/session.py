@@ -5,19 +5,21 @@ from __future__ import annotations
 import logging
 import os
 import tempfile
+import uuid
 import zipfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["SparkRuntime", "is_connect"]
+__all__ = ["SparkRuntime", "freed_if_it_fails", "is_connect"]
 
 log = logging.getLogger(__name__)
 
 _SHIPPED = "_waterspout_shipped"
+_CALL_SITE = "callSite.short"
 
 _STAGE_ATTEMPTS = "spark.stage.maxConsecutiveAttempts"
 _COMPARING = (
@@ -29,6 +31,32 @@ _COMPARING = (
 def is_connect(spark: SparkSession) -> bool:
     """Whether a session is one of Spark Connect."""
     return type(spark).__module__.startswith("pyspark.sql.connect")
+
+
+@contextmanager
+def freed_if_it_fails(spark: SparkSession) -> Iterator[None]:
+    """Give back the blocks of a checkpoint that is cancelled, or fails, in its middle.
+
+    It is then known to Spark alone, which does not let go of it. So what is made here is marked,
+    by the place in the code that Spark notes for each RDD.
+    """
+    if is_connect(spark):
+        yield  # the server drops it
+        return
+    context, mark = spark.sparkContext, f"waterspout-{uuid.uuid4().hex}"
+    before = context.getLocalProperty(_CALL_SITE)
+    context.setLocalProperty(_CALL_SITE, mark)
+    try:
+        yield
+    except BaseException:
+        with suppress(Exception):  # the JVM may be gone, and the blocks with it
+            for rdd in context._jsc.getPersistentRDDs().values():
+                if rdd.rdd().creationSite().shortForm() == mark:
+                    rdd.unpersist(False)
+        raise
+    finally:
+        with suppress(Exception):
+            context.setLocalProperty(_CALL_SITE, before)  # type: ignore[arg-type]
 
 
 class SparkRuntime:

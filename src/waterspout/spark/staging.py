@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 
 from waterspout._config import Config
 from waterspout.errors import TopologyError
-from waterspout.spark.session import SparkRuntime
+from waterspout.spark.session import SparkRuntime, freed_if_it_fails
 from waterspout.trident.runtime.routing import PARTITION
 
 __all__ = ["Collected", "Kept", "Placement", "Staging", "chunks_of", "keep"]
@@ -106,7 +106,8 @@ def keep(
     looks = [F.count(F.lit(1)).alias("rows"), marked]
     if told is not None:
         looks += [F.max(told).alias("most"), F.min(told).alias("least")]
-    kept = frame.observe(observed, *looks).localCheckpoint(eager=True)
+    with freed_if_it_fails(frame.sparkSession):
+        kept = frame.observe(observed, *looks).localCheckpoint(eager=True)
     staging.frames.append(kept)
     seen = observed.get
     if "rows" not in seen:  # Spark Connect does not observe a checkpoint; a look at it is quick
