@@ -134,6 +134,13 @@ MUTANTS = (
         ("tests/transactional/test_coordinator.py",),
     ),
     Mutant(
+        "coordinator: a batch that takes too long is replayed for ever",
+        COORDINATOR,
+        "if not isinstance(error, FailedException):",
+        "if not isinstance(error, FailedException | BatchTimeoutError):",
+        ("tests/transactional/test_coordinator.py",),
+    ),
+    Mutant(
         "coordinator: a lost batch is not emitted again when its source is dry",
         COORDINATOR,
         "if txid not in self._attempts and not ready(txid):",

@@ -102,7 +102,7 @@ SURFACE = {
             adopt exactly_once
         """,
         "waterspout.errors": """
-            AckError BatchError BoltCrash BuildError ConfigError DamagedStoreError
+            AckError BatchError BatchTimeoutError BoltCrash BuildError ConfigError DamagedStoreError
             DeadLettersFullError EmitError FailedException FencedError ForeignStoreError
             JavaError LeaseHeldError LeaseLostError MalformedRowError
             MissingDependencyError NewerFormatError

@@ -208,7 +208,9 @@ class Config:
         key="topology.trident.batch.emit.interval.millis",
     )
     batch_timeout_secs: float = _option(
-        600, _DURATION, "Time after which a batch that is not done is failed and replayed."
+        600,
+        _DURATION,
+        "Time after which a phase of a batch that is not done has crashed; see max_retries.",
     )
     spout_max_batch_size: int = _option(
         1000,

@@ -8,6 +8,7 @@
     │   └── MissingDependencyError   an optional package is not installed
     ├── BatchError                 raised while a batch runs
     │   ├── FailedException          user code asks for the batch to be replayed
+    │   ├── BatchTimeoutError        a phase of a batch took longer than it may
     │   ├── StaleBatchError          a batch met a record newer than itself
     │   ├── FencedError              a write of an attempt that no longer may write
     │   ├── SerdeError               a key or value has no safe encoding
@@ -43,6 +44,7 @@ from __future__ import annotations
 __all__ = [
     "AckError",
     "BatchError",
+    "BatchTimeoutError",
     "BoltCrash",
     "BuildError",
     "ConfigError",
@@ -122,6 +124,10 @@ class BatchError(WaterspoutError):
 
 class FailedException(BatchError):
     """Raise this in user code to have the batch (or the tuple) failed and replayed."""
+
+
+class BatchTimeoutError(BatchError):
+    """Raised when a phase of a batch takes longer than `batch_timeout_secs`."""
 
 
 class StaleBatchError(BatchError):

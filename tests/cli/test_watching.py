@@ -70,6 +70,14 @@ def test_a_run_without_waves_says_so(still):
     assert watcher.afterwards() == []
 
 
+def test_why_a_batch_failed_is_told():
+    run = a_run(
+        totals=BatchTotals(), errors=[an_error("BatchTimeoutError: raise it", 1, "batch 7:0")]
+    )
+
+    assert BatchWatcher(run).news() == ["batch 7:0: BatchTimeoutError: raise it"]
+
+
 @pytest.mark.parametrize(
     ("count", "line"),
     [

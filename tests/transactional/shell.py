@@ -158,6 +158,9 @@ class Shell:
     def _poll(self) -> None:
         emitted = True
         while emitted:
+            late = self.coordinator.late(self.now)
+            if late is not None:
+                self._fail(*late)
             actions = self.coordinator.poll(self.now, self._ready, active=self.active)
             self._carry_out(actions)
             emitted = any(isinstance(action, Emit) for action in actions)

@@ -534,8 +534,9 @@ def test_a_batch_that_is_processed_for_too_long_is_failed_with_the_later_ones():
     coordinator = started(max_batches=3, batch_timeout_s=60.0, backoff=Backoff(1.0))
     coordinator.processed(a(1), 30.0)
 
-    assert coordinator.poll(60.0, always) == []
-    assert coordinator.poll(60.1, always) == [Cancel(a(2)), Cancel(a(3))]
+    assert coordinator.late(60.0) is None
+    attempt, error = coordinator.late(60.1)
+    assert coordinator.failed(attempt, error, 60.1) == [Cancel(a(2)), Cancel(a(3))]
     assert coordinator.in_flight == {1: (a(1), BatchPhase.COMMITTING)}
 
 
@@ -543,8 +544,11 @@ def test_a_commit_has_the_whole_time_for_itself():
     coordinator = started(max_batches=1, batch_timeout_s=60.0, backoff=Backoff(1.0))
     coordinator.processed(a(1), 50.0)
 
-    assert coordinator.poll(110.0, always) == []
-    assert coordinator.poll(110.1, always) == [Cancel(a(1))]
+    assert coordinator.late(110.0) is None
+    attempt, error = coordinator.late(110.1)
+    assert attempt == a(1)
+    assert "1:0 was still committing after 60 s" in str(error)
+    assert "raise batch_timeout_secs" in str(error)
 
 
 def test_a_processed_batch_that_waits_for_its_turn_does_not_time_out():
@@ -552,18 +556,23 @@ def test_a_processed_batch_that_waits_for_its_turn_does_not_time_out():
     coordinator.processed(a(2), 1.0)
     coordinator.processed(a(1), 59.0)
 
-    assert coordinator.poll(100.0, always) == []
+    assert coordinator.late(100.0) is None
     assert coordinator.committed(a(1), 110.0) == [Mark(a(1)), BeginCommit(a(2))]
     # Its commit is timed from its own beginning.
-    assert coordinator.poll(170.0, never) == []
+    assert coordinator.late(170.0) is None
 
 
-def test_time_outs_are_replayed_for_ever_and_never_stop_the_run():
-    coordinator = started(max_batches=1, batch_timeout_s=1.0, max_retries=0)
+def test_a_time_out_is_a_crash_and_one_too_many_stops_the_run():
+    coordinator = started(max_batches=1, batch_timeout_s=1.0, max_retries=2)
 
-    for attempt in range(50):
-        actions = coordinator.poll(10.0 * (attempt + 1), always)
-        assert actions == [Cancel(a(1, attempt)), Emit(a(1, attempt + 1))]
+    for attempt in range(2):
+        now = 10.0 * (attempt + 1)
+        late, error = coordinator.late(now)
+        assert coordinator.failed(late, error, now) == [Cancel(a(1, attempt))]
+        assert coordinator.poll(now, always) == [Emit(a(1, attempt + 1))]
+    late, error = coordinator.late(30.0)
+
+    assert coordinator.failed(late, error, 30.0) == [Cancel(a(1, 2)), Stop(error)]
 
 
 def test_nothing_is_emitted_before_all_cancelled_work_has_ended():

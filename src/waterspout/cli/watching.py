@@ -22,11 +22,12 @@ _RATE_OVER_S = 3.0
 
 
 class Watcher(ABC):
-    """Says in words how far a run is."""
+    """Says in words how far a run is, and each kind of error once."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
         self._rate = _Rate()
+        self._errors = ErrorLines()
 
     @abstractmethod
     def now(self) -> str:
@@ -37,8 +38,8 @@ class Watcher(ABC):
         """Return what the run has done in all."""
 
     def news(self, *, last: bool = False) -> list[str]:
-        """Return lines worth keeping since the last call, not too many; `last`: what is left."""
-        return []
+        """Return the kinds of errors since the last call, not too many; `last`: what is left."""
+        return self._errors.new(self._run, last=last)
 
     def afterwards(self) -> list[str]:
         """Say that there are dead letters, of this run or of earlier ones."""
@@ -80,11 +81,7 @@ class BatchWatcher(Watcher):
 
 
 class WaveWatcher(Watcher):
-    """Tells of a run of waves, and of each kind of error once."""
-
-    def __init__(self, run: Run) -> None:
-        super().__init__(run)
-        self._errors = ErrorLines()
+    """Tells of a run of waves."""
 
     def now(self) -> str:
         snapshot = self._run.snapshot()
@@ -95,9 +92,6 @@ class WaveWatcher(Watcher):
 
     def total(self) -> str:
         return _sum_of_waves(self._run.snapshot())
-
-    def news(self, *, last: bool = False) -> list[str]:
-        return self._errors.new(self._run, last=last)
 
 
 def _sum_of_waves(snapshot: RunSnapshot) -> str:

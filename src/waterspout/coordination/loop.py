@@ -269,12 +269,10 @@ class BatchLoop(DrivenLoop):
 
     def _do_what_is_due(self) -> bool:
         """Carry out one round of actions; True if a batch was emitted, so that the next may."""
+        late = self.coordinator.late(self._clock())
+        if late is not None:
+            self._fail(*late)
         actions = self.coordinator.poll(self._clock(), self._ready, active=self.active)
-        late = [action.attempt for action in actions if isinstance(action, Cancel)]
-        if late:
-            limit = self._setup.config.batch_timeout_secs
-            error = FailedException(f"a phase of it took more than {limit:g} s")
-            self._tell_failed(late[0], error, actions)
         self._carry_out(actions)
         return any(isinstance(action, Emit) for action in actions)
 

@@ -8,6 +8,7 @@ actions for its shell to carry out in order. It decides:
 - a failure of batch k fails every later batch in flight; all are emitted again, in order,
   each under a new attempt id; earlier ones are untouched;
 - a failed commit replays the processing too;
+- a batch that takes too long has crashed: `late` says so, and whoever asks reports it;
 - news of an attempt that is not the newest of its batch changes nothing.
 """
 
@@ -19,6 +20,7 @@ from enum import Enum
 
 from waterspout._backoff import Backoff
 from waterspout.errors import (
+    BatchTimeoutError,
     DeadLettersFullError,
     FailedException,
     MalformedRowError,
@@ -140,11 +142,22 @@ class Coordinator:
         self, now: float, ready: Callable[[int], bool], *, active: bool = True
     ) -> list[Action]:
         """Return what is due now; `ready(txid)` says whether there is data for a new batch."""
-        actions = self._time_out(now)
-        actions += self._commit_current(now)
+        actions = self._commit_current(now)
         if active and not self._stopped and self._may_emit(now):
             actions += self._emit_window(now, ready)
         return actions
+
+    def late(self, now: float) -> tuple[TransactionAttempt, BatchTimeoutError] | None:
+        """Return the first attempt whose time is over, and the error that it is `failed` with."""
+        limit = self._policy.batch_timeout_s
+        for batch in sorted(self._in_flight.values(), key=lambda b: b.attempt):
+            if batch.phase is not BatchPhase.PROCESSED and now - batch.since > limit:
+                return batch.attempt, BatchTimeoutError(
+                    f"batch {batch.attempt} was still {batch.phase.value} after {limit:g} s, which "
+                    "is all the time that it has. If it needs more, raise batch_timeout_secs; or "
+                    "put less into a batch (max_files of FileSpout, spout_max_batch_size)."
+                )
+        return None
 
     def processed(self, attempt: TransactionAttempt, now: float) -> list[Action]:
         """Take note that an attempt's processing phase succeeded."""
@@ -234,13 +247,3 @@ class Coordinator:
             self._draining[attempt] = now + self._policy.cancel_wait_s
             actions.append(Cancel(attempt))
         return actions
-
-    def _time_out(self, now: float) -> list[Action]:
-        limit = self._policy.batch_timeout_s
-        for batch in sorted(self._in_flight.values(), key=lambda b: b.attempt):
-            if batch.phase is not BatchPhase.PROCESSED and now - batch.since > limit:
-                error = FailedException(
-                    f"batch {batch.attempt} was {batch.phase.value} for more than {limit:g} s"
-                )
-                return self.failed(batch.attempt, error, now)
-        return []
