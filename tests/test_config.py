@@ -254,8 +254,8 @@ def test_any_unknown_key_is_a_config_error(key):
 
 
 def test_options_are_keyword_only():
-    with pytest.raises(TypeError):
-        Config(1)
+    with pytest.raises(ConfigError, match=r"options by name, not {'ackers': 1}.*from_dict"):
+        Config({"ackers": 1})
 
 
 def test_names_and_keys_may_be_mixed():

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import logging
 import math
 import os
 import re
@@ -15,15 +16,23 @@ import reprlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, TypeGuard, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeAlias, TypeGuard, TypeVar
 
 from waterspout._backoff import Backoff
+from waterspout._habits import SaysInstead
+from waterspout._storm_keys import meaningless
 from waterspout.errors import ConfigError
 
-__all__ = ["Config", "ConfigRow"]
+__all__ = ["Config", "ConfigRow", "Options", "as_config"]
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+_SETTERS = (
+    *("put", "set", "get", "update", "set_debug", "set_num_workers", "set_num_ackers"),
+    *("set_max_spout_pending", "set_message_timeout_secs", "register_metrics_consumer"),
+)
 _UNITS = {"secs": "seconds", "millis": "milliseconds"}  # by the end of a name
 
 
@@ -98,12 +107,17 @@ def _option(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Config:
+class Config(SaysInstead):
     """The options of one run: frozen, hashable, picklable, checked when made.
 
     >>> Config.from_dict({"topology.max.spout.pending": 4, "ackers": 2}).max_batches
     4
     """
+
+    _instead: ClassVar[Mapping[str, str]] = dict.fromkeys(
+        _SETTERS,
+        "it is frozen: Config(max_spout_pending=4), or Config.from_dict({...}) with Storm's keys",
+    )
 
     ackers: int = _option(
         1,
@@ -297,8 +311,13 @@ class Config:
         None, _TEXT, "Its key, if it is not in the same file.", unit="path"
     )
 
-    def __new__(cls, **options: object) -> Config:
+    def __new__(cls, *given: object, **options: object) -> Config:
         """Refuse an unknown keyword with the hint that Python's own error lacks."""
+        if given:
+            raise ConfigError(
+                f"Config takes options by name, not {_shown(given[0])}; write "
+                "Config(max_spout_pending=4), or Config.from_dict({...}) with Storm's keys"
+            )
         for name in options:
             if name not in cls.__dataclass_fields__:
                 raise _unknown(name, cls.__dataclass_fields__)
@@ -341,12 +360,19 @@ class Config:
 
     @classmethod
     def _from_mapping(cls, options: Mapping[Any, object], where: str) -> Config:
+        if not isinstance(options, Mapping):
+            raise ConfigError(f"{where}options are a mapping of keys, not {_shown(options)}")
         values: dict[str, Any] = {}
         written: dict[str, str] = {}
+        passed_over: dict[str, str] = {}
         for key, value in options.items():
             option = _BY_KEY.get(key) if isinstance(key, str) else None
             if option is None:
-                raise _unknown(key, _BY_KEY, where, nested=isinstance(value, Mapping))
+                why = meaningless(key) if isinstance(key, str) else None
+                if why is None:
+                    raise _unknown(key, _BY_KEY, where, nested=isinstance(value, Mapping))
+                passed_over[key] = why
+                continue
             name = option.name
             if name in written:
                 raise ConfigError(f"{where}{written[name]!r} and {key!r} are the same option")
@@ -355,6 +381,8 @@ class Config:
                 value = None
             label = repr(key) if key == name else f"{key!r} ({name})"
             values[name] = _checked(option, value, f"{where}{label}")
+        if passed_over:
+            log.warning("%s", _without_meaning(passed_over, where))
         return cls(**values)
 
     def to_dict(self) -> dict[str, object]:
@@ -399,6 +427,26 @@ class Config:
         return Backoff(self.retry_backoff_millis / 1000, self.retry_backoff_max_millis / 1000)
 
 
+Options: TypeAlias = Config | Mapping[str, object] | None
+"""What is taken wherever somebody gives options: a Config, a mapping of keys, or none."""
+
+
+def as_config(given: Options) -> Config:
+    """Return the options that somebody gave."""
+    if given is None:
+        return Config()
+    return given if isinstance(given, Config) else Config.from_dict(given)
+
+
+def _without_meaning(passed_over: Mapping[str, str], where: str) -> str:
+    """Return one sentence about options of Storm's, each reason once."""
+    by_reason: dict[str, list[str]] = {}
+    for key, why in passed_over.items():
+        by_reason.setdefault(why, []).append(key)
+    said = "; ".join(f"{', '.join(keys)} ({why})" for why, keys in by_reason.items())
+    return f"{where}options of Storm's that change nothing here: {said}"
+
+
 def _checked(option: dataclasses.Field[Any], value: object, label: str) -> object:
     """Return `value` in its stored form, or raise what is wrong with it."""
     stored = value
@@ -421,6 +469,10 @@ def _unknown(
     spelling = key[:100] if isinstance(key, str) else _shown(key)
     (closest,) = difflib.get_close_matches(spelling, known, n=1, cutoff=0.0)
     hint = "; sections are not read, write dotted keys" if nested else ""
+    # Storm's setters, setNumWorkers and such, in Python's spelling.
+    why = meaningless(f"topology.{spelling.removeprefix('num_').replace('_', '.')}")
+    if why is not None:
+        return ConfigError(f"{where}there is no option {_shown(key)}: {why}")
     return ConfigError(
         f"{where}unknown option {_shown(key)}; the closest known one is {closest!r}{hint}"
     )

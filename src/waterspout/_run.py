@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
-from waterspout._config import Config
+from waterspout._config import Config, Options, as_config
 from waterspout.coordination.run import Run, runs
-
-if TYPE_CHECKING:
-    from waterspout.topology._graph import Topology
-    from waterspout.trident._topology import TridentTopology
+from waterspout.errors import ConfigError, TopologyError
+from waterspout.topology._builder import TopologyBuilder
+from waterspout.topology._graph import Topology
+from waterspout.trident._topology import TridentTopology
 
 __all__ = ["Run", "runs", "submit"]
 
@@ -17,21 +18,47 @@ __all__ = ["Run", "runs", "submit"]
 def submit(
     topology: Topology | TridentTopology,
     spark: Any = None,
-    config: Config | None = None,
+    config: Options = None,
     *,
     replace: bool = False,
 ) -> Run:
     """Start a topology and return its run.
 
     `spark` is the session to run on, used and never stopped; None makes an embedded local one.
-    Everything is checked before anything runs: fields, names, stores, pickling.
+    `config` is a Config, or a dict of its options or of Storm's keys; it may be given in place of
+    the session. Everything is checked before anything runs: fields, names, stores, pickling.
     `replace` first stops the run of a topology of this name in this process, if there is one:
     what it had in flight is replayed by the new run. Another process is never stopped.
     """
+    _require_topology(topology)
+    if isinstance(spark, Config | Mapping):
+        if config is not None:
+            raise ConfigError(
+                "the session comes before the options: submit(topology, spark, config)"
+            )
+        spark, config = None, spark
+    conf = as_config(config)
     from waterspout.spark.submit import start
 
     if replace:
         for run in runs():
             if run.name == topology.name:
                 run.stop()
-    return start(topology, spark, config or Config())
+    return start(topology, spark, conf)
+
+
+def _require_topology(given: object) -> None:
+    """Refuse what is no topology, and say where one is."""
+    if isinstance(given, Topology | TridentTopology):
+        return
+    said = f"submit takes a topology, not {type(given).__name__}"
+    if isinstance(given, TopologyBuilder) or hasattr(given, "build_topology"):
+        method = "create_topology" if isinstance(given, TopologyBuilder) else "build_topology"
+        raise TopologyError(f"{said}: call {method} of the builder, and submit what it returns")
+    if isinstance(getattr(given, "topology", None), TridentTopology):
+        raise TopologyError(f"{said}: submit its topology, the TridentTopology that it is of")
+    if isinstance(given, str):
+        raise TopologyError(
+            f"{said}: write submit(topology, spark, config); a topology has its name already"
+        )
+    raise TopologyError(said)

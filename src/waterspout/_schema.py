@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
@@ -65,13 +65,21 @@ _SIMPLE = {
 _PARAMETRIC = ("decimal", "array", "map", "struct", "varchar", "char", "interval", "time", "string")
 
 
-def field_names(fields: FieldNames) -> tuple[str, ...]:
-    """Return names given as one string or as a list of strings.
+def field_names(fields: FieldNames, *more: str) -> tuple[str, ...]:
+    """Return names given as one string, as a list of strings, or one by one.
 
-    >>> field_names("word"), field_names(["a", "b"])
-    (('word',), ('a', 'b'))
+    >>> field_names("word"), field_names(["a", "b"]), field_names("a", "b"), field_names("a, b")
+    (('word',), ('a', 'b'), ('a', 'b'), ('a', 'b'))
     """
-    names = (fields,) if isinstance(fields, str) else tuple(fields)
+    if not isinstance(fields, (str, Sequence)) or (more and not isinstance(fields, str)):
+        given = fields if not more else (fields, *more)
+        raise TopologyError(f"fields are names, 'a' or ['a', 'b'], not {given!r}")
+    one_by_one = (fields, *more) if isinstance(fields, str) else tuple(fields)
+    names = tuple(
+        piece.strip() if isinstance(piece, str) else piece
+        for name in one_by_one
+        for piece in (name.split(",") if isinstance(name, str) else (name,))
+    )
     for name in names:
         if not isinstance(name, str) or not _NAME.fullmatch(name):
             raise TopologyError(
@@ -84,7 +92,8 @@ def field_names(fields: FieldNames) -> tuple[str, ...]:
 
 def check_topology_id(topology: str) -> str:
     """Refuse an id that could not be a folder name (or would be `.` or `..`)."""
-    if not _TOPOLOGY_ID.fullmatch(topology) or set(topology) <= {"."}:
+    fits = isinstance(topology, str) and _TOPOLOGY_ID.fullmatch(topology)
+    if not fits or set(topology) <= {"."}:
         raise TopologyError(
             f"{topology!r} cannot be an id; use 1 to 128 letters, digits, '.', '_' and '-'"
         )
@@ -109,9 +118,7 @@ class Schema:
         """
         if isinstance(text, Schema):
             return text
-        pieces = (
-            split_top(text) if isinstance(text, str) else [p for t in text for p in split_top(t)]
-        )
+        pieces = split_top(text) if isinstance(text, str) else _pieces(text)
         return cls(tuple(_parse_field(piece) for piece in pieces))
 
     @property
@@ -193,6 +200,19 @@ class Schema:
 
     def _listed(self) -> str:
         return ", ".join(self.names) if self.fields else "no fields"
+
+
+def _pieces(given: object) -> list[str]:
+    """Return the fields of a list, of a dict of types, or of a StructType of Spark's."""
+    if hasattr(given, "simpleString") and hasattr(given, "fields"):  # pyspark is not imported here
+        return [f"{field.name} {field.dataType.simpleString()}" for field in given.fields]
+    if isinstance(given, Mapping):
+        return [f"{name} {TYPE_OF_CLASS.get(kind, kind)}" for name, kind in given.items()]
+    if not isinstance(given, Sequence) or not all(isinstance(each, str) for each in given):
+        raise TopologyError(
+            f'cannot read the fields {given!r}; write "a string, b bigint", or ["a", "b"]'
+        )
+    return [piece for text in given for piece in split_top(text)]
 
 
 def _parse_field(piece: str) -> tuple[str, str | None]:

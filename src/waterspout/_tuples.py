@@ -5,9 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from waterspout._habits import SaysInstead
 from waterspout.errors import TopologyError
 
 __all__ = ["Fields", "Origin", "TridentTuple", "Tuple", "field_index"]
+
+
+# Storm's getters: getString(0), getStringByField("word"), getValues().
+BY_FIELD = {
+    f"get_{kind}{end}": 'write tuple["field"] or tuple[0]; tuple.values are all'
+    for kind in ("string", "integer", "long", "boolean", "double", "float", "binary", "value")
+    for end in ("", "_by_field")
+}
 
 
 class Fields(tuple[str, ...]):
@@ -67,7 +76,7 @@ class Origin:
         self.done = done
 
 
-class Tuple:
+class Tuple(SaysInstead):
     """What a bolt gets: values by position or field name, and where they come from.
 
     Two tuples are equal only if they are the same one, as in Storm: their values may be alike and
@@ -75,6 +84,8 @@ class Tuple:
     """
 
     __slots__ = ("_index", "_origin", "values")
+
+    _instead = BY_FIELD
 
     values: tuple[Any, ...]
 
@@ -148,7 +159,7 @@ def field_index(fields: Sequence[str]) -> Mapping[str, int]:
     return {name: position for position, name in enumerate(fields)}
 
 
-class TridentTuple(Sequence[Any]):
+class TridentTuple(SaysInstead, Sequence[Any]):
     """A row of a batch, read by position or by field name; equal if its values are equal.
 
     >>> row = TridentTuple(("to be", 2), field_index(["sentence", "n"]))
@@ -157,6 +168,8 @@ class TridentTuple(Sequence[Any]):
     """
 
     __slots__ = ("_index", "values")
+
+    _instead = BY_FIELD
 
     values: tuple[Any, ...]
 

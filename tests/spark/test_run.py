@@ -427,7 +427,7 @@ def test_nothing_staged_outlives_its_batch(spark, path):
     run = submit(
         word_count(path, sentences, driver_only=False),
         spark,
-        Config(commit_in="tasks", max_spout_pending=4),
+        {"commit_in": "tasks", "topology.max.spout.pending": 4},
     )
     try:
         run.process_all_available(timeout=90)

@@ -209,7 +209,8 @@ def test_a_component_without_streams_gives_none(builder):
 
     with refused(
         TopologyError,
-        "bolt 'sink' subscribes to stream 'default' of 'end', which declares no stream at all",
+        "bolt 'sink' subscribes to stream 'default' of 'end', which declares no stream at all; "
+        'write output_fields = ("word",) in its class',
     ):
         created(builder)
 

@@ -55,6 +55,7 @@ from waterspout.trident.operations.coercion import (
     as_query,
     as_updater,
     typed,
+    usable,
 )
 
 WORD = field_index(["word", "n"])
@@ -190,7 +191,7 @@ def yields_something(word, n):
         (as_function(yields_something, 1, ""), r"yields_something\(\.\.\.\) -> Iterator\[str\]"),
         (as_map(no_types, 2, ""), r"no_types\(\.\.\.\) -> tuple\[str, str\]"),
         (as_flat_map(no_types, 1, ""), r"no_types\(\.\.\.\) -> Iterator\[str\]"),
-        (arrow_function(no_types), 'for example out="x string"$'),
+        (arrow_function(lambda batch: batch), 'for example out="x string"$'),
     ],
 )
 def test_a_type_that_stays_unknown_is_an_error_with_the_fix_in_it(operation, fix):
@@ -409,10 +410,13 @@ def test_a_grouped_multi_reducer_gets_the_group_first():
 
 
 def test_a_multi_reducer_of_other_arguments_is_refused():
-    with pytest.raises(TopologyError, match="both must take one list of tuples for each of the 3"):
-        as_multi_reducer(both, 3, "multi_reduce(both)")
-    with pytest.raises(TopologyError, match="must take the group and one list"):
-        as_multi_reducer(lambda left, right: None, 2, "multi_reduce(f)", grouped=True)
+    three = as_multi_reducer(both, 3, "multi_reduce(both)")
+    grouped = as_multi_reducer(lambda left, right: None, 2, "multi_reduce(f)", grouped=True)
+
+    with pytest.raises(TopologyError, match=r"with one list of tuples for each of the 3 streams"):
+        usable(three, Schema(), "multi_reduce(both)")
+    with pytest.raises(TopologyError, match=r"with the group and one list.* takes \(left, right\)"):
+        usable(grouped, Schema(), "multi_reduce(f)")
 
 
 def test_a_query_answers_for_all_tuples_at_once():

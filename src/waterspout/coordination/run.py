@@ -5,9 +5,11 @@ from __future__ import annotations
 import logging
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import ClassVar
 
 from waterspout._config import Config
+from waterspout._habits import SaysInstead
 from waterspout._letters import DeadLetter
 from waterspout.coordination.events import EventBus, Listener, RunEnded
 from waterspout.coordination.progress import (
@@ -90,8 +92,15 @@ class DrivenLoop(ABC):
             self._activate_spouts(self._told_active)
 
 
-class Run:
+class Run(SaysInstead):
     """A running topology. Its own thread drives it; every method may be called from any."""
+
+    _instead: ClassVar[Mapping[str, str]] = {
+        "is_active": "status says running, idle, inactive, stopped or failed",
+        "kill": "stop() ends it",
+        "progress": "last_progress is the newest, recent_progress the latest",
+        "wait": "await_termination() waits for its end, process_all_available() for the sources",
+    }
 
     def __init__(
         self,

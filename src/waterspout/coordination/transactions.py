@@ -13,7 +13,7 @@ from waterspout.coordination.store import CoordinationStore
 from waterspout.errors import TopologyError
 from waterspout.spouts._base import SpoutKind
 from waterspout.spouts._emitters import EmittedSpout
-from waterspout.state._base import MapState, StateFactory
+from waterspout.state._base import MapState, StateFactory, require_factory
 from waterspout.state._batched import BatchedMap
 from waterspout.state._head import Claim
 from waterspout.transactional._builder import TransactionalTopology
@@ -97,11 +97,8 @@ def checked_topology(topology: TransactionalTopology, conf: Config) -> Transacti
         _refuse_weak(topology)  # what needs no store to be asked
     states = {}
     for name, spec in topology.states.items():
-        if not isinstance(spec.factory, StateFactory):
-            raise TopologyError(
-                f"state {spec.name!r}: {spec.factory!r} is not a StateFactory; a state is made by "
-                "a recipe"
-            )
+        require_factory(spec.factory, f"state {spec.name!r}")
+        assert isinstance(spec.factory, StateFactory)
         spec.factory.check()
         states[name] = replace(spec, asked=spec.factory.ask_risk())
         if spec.factory.driver_only and conf.commit_in == "tasks":

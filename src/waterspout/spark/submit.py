@@ -28,11 +28,11 @@ from waterspout.coordination.store import CoordinationStore, refuse_changed_grap
 from waterspout.coordination.transactions import explain as explain_transactions
 from waterspout.coordination.transactions import prepare_batches
 from waterspout.coordination.wave_loop import WaveLoop, WaveSetup
-from waterspout.errors import TopologyError
+from waterspout.errors import ConfigError, TopologyError
 from waterspout.spark.batch_bolts import BatchBoltEngine
 from waterspout.spark.dry_run import dry_compile
 from waterspout.spark.engine import SparkEngine
-from waterspout.spark.session import SparkRuntime
+from waterspout.spark.session import SparkRuntime, is_connect
 from waterspout.spark.starting import embedded_session
 from waterspout.spark.supersteps import SparkWaves
 from waterspout.spouts._emitters import EmittedSpout
@@ -57,6 +57,11 @@ def start(topology: Topology | TridentTopology, spark: SparkSession | None, conf
     """Check everything that can be checked, then run; without a session on one of our own."""
 
     def session() -> SparkRuntime:
+        if spark is not None and not (isinstance(spark, SparkSession) or is_connect(spark)):
+            raise ConfigError(
+                f"a topology runs on a SparkSession, not on a {type(spark).__name__}; without one "
+                "it runs on an embedded local Spark"
+            )
         return SparkRuntime(embedded_session() if spark is None else spark)
 
     with ExitStack() as opened:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,8 +10,9 @@ from enum import Enum
 from typing import Any, ClassVar, Generic, TypeVar
 
 from waterspout._config import Config
+from waterspout._safe_repr import shown
 from waterspout._schema import Schema
-from waterspout.errors import StoreError
+from waterspout.errors import StoreError, TopologyError
 from waterspout.state._head import Head, Stamp
 
 __all__ = [
@@ -28,6 +30,7 @@ __all__ = [
     "StateFactory",
     "StateKind",
     "ValueUpdater",
+    "require_factory",
 ]
 
 V = TypeVar("V")
@@ -341,3 +344,23 @@ class StateFactory(ABC):
 
     def check(self) -> None:  # noqa: B027  (optional hook)
         """Raise if the store cannot be used as it is; writes nothing. Called before a run."""
+
+
+def _class_of(thing: object) -> type:
+    return thing if isinstance(thing, type) else type(thing)
+
+
+def require_factory(given: object, where: str = "") -> None:
+    """Refuse what is no recipe of a state, such as a class or the path of a table."""
+    if isinstance(given, StateFactory):
+        return
+    before = f"{where}: " if where else ""
+    if inspect.isroutine(given):
+        owner = getattr(given, "__self__", None)
+        name = given.__name__ if owner is None else f"{_class_of(owner).__name__}.{given.__name__}"
+        raise TopologyError(f"{before}{name} is not a StateFactory; call it: {name}(...)")
+    shape = f"the class {given.__name__}" if isinstance(given, type) else shown(given)
+    raise TopologyError(
+        f"{before}{shape} is not a StateFactory; a state is made by a recipe, such as "
+        "SQLiteState.opaque(path, table=...)"
+    )

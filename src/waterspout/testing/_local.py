@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, overload
 
-from waterspout._config import Config
+from waterspout._config import Config, Options, as_config
 from waterspout._letters import DeadLetter
 from waterspout._serde import encode_value
 from waterspout.coordination.batch_clock import clock_for
@@ -221,21 +221,21 @@ def _other_kind(topology: Any) -> TopologyError:
 
 
 @overload
-def run_in_process(topology: TridentTopology, config: Config | None = None) -> LocalRun: ...
+def run_in_process(topology: TridentTopology, config: Options = None) -> LocalRun: ...
 
 
 @overload
 def run_in_process(  # type: ignore[overload-overlap]
-    topology: TransactionalTopology, config: Config | None = None
+    topology: TransactionalTopology, config: Options = None
 ) -> LocalBatches: ...
 
 
 @overload
-def run_in_process(topology: Topology, config: Config | None = None) -> LocalWaves: ...
+def run_in_process(topology: Topology, config: Options = None) -> LocalWaves: ...
 
 
 def run_in_process(
-    topology: TridentTopology | Topology, config: Config | None = None
+    topology: TridentTopology | Topology, config: Options = None
 ) -> LocalRun | LocalBatches | LocalWaves:
     """Run a topology until its sources have nothing more. Needs no Spark and no Java.
 
@@ -261,13 +261,14 @@ def run_in_process(
     >>> [(letter.values, letter.failed_in, letter.failures) for letter in run.letters]
     [((None,), 'split', 4)]
     """
+    conf = as_config(config)
     run: LocalRun | LocalBatches | LocalWaves
     if isinstance(topology, TransactionalTopology):
-        run = LocalBatches(topology, config)
+        run = LocalBatches(topology, conf)
     elif isinstance(topology, Topology):
-        run = LocalWaves(topology, config)
+        run = LocalWaves(topology, conf)
     else:
-        run = LocalRun(topology, config)
+        run = LocalRun(topology, conf)
     try:
         run.finish()
     finally:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from waterspout._config import Config
+from waterspout._habits import SaysInstead
+from waterspout._signatures import refuse_misfit_methods
 from waterspout._tuples import Fields
 from waterspout.errors import ConfigError, TopologyError
 from waterspout.topology._component import (
@@ -25,11 +27,15 @@ __all__ = ["BoltDeclarer", "SpoutDeclarer", "TopologyBuilder", "declare", "kind_
 
 D = TypeVar("D", bound="SpoutDeclarer")
 
+_TASKS = "tasks are counted where it is set: set_bolt(id, bolt, parallelism=4)"
+_BUILD = "create_topology(name) makes the topology, submit(topology) runs it"
 
-class SpoutDeclarer:
+
+class SpoutDeclarer(SaysInstead):
     """What can be said of a component after it was set."""
 
     noun = "spout"
+    _instead = dict.fromkeys(("parallelism_hint", "set_parallelism"), _TASKS)
 
     def __init__(self, id: str, component: Component, parallelism: int) -> None:
         self._id = id
@@ -62,10 +68,12 @@ class SpoutDeclarer:
         """Limit the unfinished messages of each task."""
         return self.add_configuration("topology.max.spout.pending", n)
 
-    def __getattr__(self, name: str) -> Any:
-        if name.endswith("_grouping") and not isinstance(self, BoltDeclarer):
-            raise TopologyError(f"{self._id!r} is a spout: it takes no stream ({name})")
-        raise AttributeError(f"{type(self).__name__} has no {name!r}")
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            if name.endswith("_grouping") and not isinstance(self, BoltDeclarer):
+                raise TopologyError(f"{self._id!r} is a spout: it takes no stream ({name})")
+            return super().__getattr__(name)
 
     def _options(self) -> dict[str, Any]:
         # Looked at again: a bolt may have been given its window after it was set.
@@ -170,7 +178,7 @@ class BoltDeclarer(SpoutDeclarer):
         return Fields(*names)
 
 
-class TopologyBuilder:
+class TopologyBuilder(SaysInstead):
     """Describes a topology of spouts and bolts.
 
     >>> from waterspout.testing import FeederSpout
@@ -179,6 +187,8 @@ class TopologyBuilder:
     >>> [spec.id for spec in builder.create_topology("words").spouts]
     ['sentences']
     """
+
+    _instead = dict.fromkeys(("build", "submit"), _BUILD)
 
     def __init__(self) -> None:
         self._declared: dict[str, SpoutDeclarer] = {}
@@ -231,6 +241,7 @@ def declare(
     if id in declared:
         raise TopologyError(f"a {declared[id].noun} has already been declared for id {id!r}")
     tasks = _positive(parallelism, f"the parallelism of {kind.noun} {id!r}")
+    refuse_misfit_methods(component, f"{kind.noun} {id!r}")
     declarer = declared[id] = kind(id, component, tasks)
     return declarer
 

@@ -67,6 +67,12 @@ class Component:
 
     def declared_streams(self) -> dict[str, StreamSchema]:
         """Return the schema of each output stream; an error says what does not fit."""
+        for method in ("declareOutputFields", "declare_output_fields"):
+            if callable(getattr(self, method, None)):
+                raise TopologyError(
+                    f"{type(self).__name__} declares its fields in {method}, which nobody calls; "
+                    'write output_fields = ("word",), or streams = {"id": ("word",)}, in the class'
+                )
         declared: dict[str, StreamSchema] = {}
         if self.output_fields is not None:
             declared[DEFAULT_STREAM] = _schema(DEFAULT_STREAM, self.output_fields)

@@ -24,6 +24,8 @@ TICK_STREAM = "__tick"
 
 SYSTEM_TASK = -1
 
+_NO_STREAM = 'no stream at all; write output_fields = ("word",) in its class'
+
 
 @dataclass(frozen=True)
 class Subscription:
@@ -158,7 +160,7 @@ def _validate_input(
     if schema is None:
         raise TopologyError(
             f"{where} subscribes to stream {given.stream!r} of {given.source!r}, which declares "
-            f"{', '.join(map(repr, source.streams)) or 'no stream at all'}"
+            f"{', '.join(map(repr, source.streams)) or _NO_STREAM}"
             f"{_closest(given.stream, source.streams)}"
         )
     for name in given.grouping.fields:

@@ -191,8 +191,9 @@ class TransactionalTopologyBuilder:
     def _states(self, specs: Mapping[str, ComponentSpec]) -> dict[str, BoltStateSpec]:
         """Return the states of all bolts by name; refuse two of one name, or in one place."""
         found: dict[str, BoltStateSpec] = {}
-        bolts = [each for each in self._declared.items() if isinstance(each[1], BatchBoltDeclarer)]
-        for state in [state for id, bolt in bolts for state in bolt.states(specs[id])]:
+        declared = self._declared.items()
+        bolts = {id: each for id, each in declared if isinstance(each, BatchBoltDeclarer)}
+        for state in [state for id, bolt in bolts.items() for state in bolt.states(specs[id])]:
             if state.name in found:
                 raise TopologyError(
                     f"bolts {found[state.name].component!r} and {state.component!r} both have a "

@@ -7,6 +7,7 @@ from typing import Any
 
 from waterspout._arrow import arrow_type
 from waterspout._fitting import widens
+from waterspout._safe_repr import shown
 from waterspout._schema import WHOLE, FieldNames, Schema, field_names
 from waterspout.errors import TopologyError
 from waterspout.trident.operations.coercion import as_aggregator, is_expression, typed
@@ -18,6 +19,7 @@ from waterspout.trident.plan.nodes import Aggregation
 __all__ = ["arguments", "make_aggregation", "value_schema"]
 
 
+_FIRST = {"persistent_aggregate": "factory, ", "state_query": "state, ", "window": "config, "}
 _OPERATIONS = {"partition_persist": "updater", "state_query": "query"}
 
 
@@ -36,11 +38,16 @@ def arguments(
         out = getattr(operation, "output_names", None)
     if out is None and not needs_out:
         out = ()
-    if operation is None or out is None or rest:
+    kind = _OPERATIONS.get(method, "aggregator")
+    if operation is not None and out is None:
         raise TopologyError(
-            f"{method} takes ([fields,] {_OPERATIONS.get(method, 'aggregator')}, out); "
-            f"got {len(args)} arguments"
+            f"{method}({describe(operation)}) does not say what its result is called; write "
+            f'{method}({_FIRST.get(method, "")}[fields,] {kind}, "name"), with a type behind the '
+            "name if it has none"
         )
+    if operation is None or out is None or rest:
+        got = ", ".join(shown(arg, 40) for arg in args) or "nothing"
+        raise TopologyError(f"{method} takes ([fields,] {kind}, out); got {got}")
     return fields, operation, out
 
 

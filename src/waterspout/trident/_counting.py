@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from waterspout.errors import TopologyError
-from waterspout.state._base import StateFactory, StateKind
+from waterspout.state._base import StateFactory, StateKind, require_factory
 from waterspout.trident.operations.aggregators import Columns
 
 __all__ = ["Target"]
@@ -20,8 +20,7 @@ class Target:
     columns: Columns
 
     def __post_init__(self) -> None:
-        if not isinstance(self.factory, StateFactory):
-            raise TopologyError(f"{self.factory!r} is not a StateFactory; a state is a recipe")
+        require_factory(self.factory)
         if self.factory.kind not in (StateKind.OPAQUE, StateKind.TRANSACTIONAL):
             raise TopologyError(
                 f"exactly_once needs an opaque or a transactional state; {self.factory!r} would "

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from waterspout._habits import SaysInstead
 from waterspout._schema import FieldNames
 from waterspout.errors import TopologyError
 from waterspout.state._base import StateFactory
 from waterspout.trident._aggregating import make_aggregation
+from waterspout.trident._habits import GROUPED
 from waterspout.trident._tridentstate import TridentState
 from waterspout.trident.operations.accepted import (
     AggregateArgument,
@@ -22,8 +24,10 @@ if TYPE_CHECKING:
 __all__ = ["ChainedAggregatorDeclarer", "GroupedStream"]
 
 
-class GroupedStream:
+class GroupedStream(SaysInstead):
     """A stream whose batches are grouped by some fields."""
+
+    _instead = GROUPED
 
     def __init__(self, stream: Stream, keys: tuple[str, ...]) -> None:
         self._stream = stream

@@ -6,13 +6,16 @@ import datetime as dt
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from waterspout._habits import SaysInstead
 from waterspout._schema import FieldNames, Schema, field_names
+from waterspout._signatures import refuse_misfit
 from waterspout._tuples import TridentTuple
 from waterspout.errors import TopologyError
-from waterspout.state._base import StateFactory
+from waterspout.state._base import StateFactory, require_factory
 from waterspout.topology._grouping import CustomGrouping
 from waterspout.trident._aggregating import arguments, make_aggregation, value_schema
 from waterspout.trident._grouped import ChainedAggregatorDeclarer, GroupedStream
+from waterspout.trident._habits import STREAM
 from waterspout.trident._tridentstate import TridentState
 from waterspout.trident.deduplication.build import add_deduplication
 from waterspout.trident.operations.accepted import (
@@ -37,6 +40,7 @@ from waterspout.trident.operations.coercion import (
     as_updater,
     is_expression,
     typed,
+    usable,
 )
 from waterspout.trident.operations.contracts import (
     Assembly,
@@ -79,8 +83,10 @@ DataFrame = TypeVar("DataFrame")
 _ON_ERROR = ("fail", "dead_letter")
 
 
-class Stream:
+class Stream(SaysInstead):
     """Batches of tuples with named fields. A method returns a new stream."""
+
+    _instead = STREAM
 
     def __init__(self, topology: TridentTopology, node: Node) -> None:
         self._topology = topology
@@ -128,7 +134,7 @@ class Stream:
         names = field_names(fields)
         inputs = self.schema.select(names, where=where)
         if out is None:
-            predicate = as_filter(operation, where)
+            predicate = usable(as_filter(operation, where), inputs, where)
             failing = _on_error(on_error, predicate, where)
             return self._add(
                 Keep, where=where, schema=self.schema, fields=names, operation=predicate,
@@ -179,16 +185,16 @@ class Stream:
     def peek(self, operation: ConsumeOperation, *, on_error: str | None = None) -> Stream:
         """Show each tuple to a function; the stream stays as it is."""
         where = f"peek({describe(operation)})"
-        consumer = as_consumer(operation, where)
+        consumer = usable(as_consumer(operation, where), self.schema, where)
         failing = _on_error(on_error, consumer, where)
         return self._add(
             Keep, where=where, schema=self.schema, fields=self.fields, operation=consumer,
             on_error=failing,
         )  # fmt: skip
 
-    def project(self, fields: FieldNames) -> Stream:
+    def project(self, fields: FieldNames, *more: str) -> Stream:
         """Keep only some fields, in this order."""
-        schema = self.schema.select(field_names(fields), where="project")
+        schema = self.schema.select(field_names(fields, *more), where="project")
         return self._add(Project, where="project", schema=schema, fields=schema.names)
 
     def transform(
@@ -201,6 +207,7 @@ class Stream:
         where = f"transform({describe(function)})"
         if not callable(function):
             raise TopologyError(f"{where} needs a function of a DataFrame, not {function!r}")
+        refuse_misfit(function, 1, where, "one DataFrame")
         schema = self.schema if out is None else Schema.parse(out).require_types(where=where)
         return self._add(Transform, where=where, schema=schema, function=function)
 
@@ -214,9 +221,9 @@ class Stream:
             raise TopologyError(f"{describe(assembly)} must return a stream; it gave {made!r}")
         return made
 
-    def partition_by(self, fields: FieldNames) -> Stream:
+    def partition_by(self, fields: FieldNames, *more: str) -> Stream:
         """Bring tuples with equal fields to one partition."""
-        chosen = self.schema.select(field_names(fields), where="partition_by")
+        chosen = self.schema.select(field_names(fields, *more), where="partition_by")
         names = chosen.require_keys(where="partition_by").names
         if not names:
             raise TopologyError("partition_by needs a field")
@@ -260,9 +267,9 @@ class Stream:
         self._topology.hint(self._node, n)
         return self
 
-    def group_by(self, fields: FieldNames) -> GroupedStream:
+    def group_by(self, fields: FieldNames = (), *more: str) -> GroupedStream:
         """Group each batch by some fields, for the aggregation that follows."""
-        schema = self.schema.select(field_names(fields), where="group_by")
+        schema = self.schema.select(field_names(fields, *more), where="group_by")
         if not len(schema):
             raise TopologyError("group_by needs a field; without one, aggregate the stream itself")
         return GroupedStream(self, schema.require_keys(where="group_by").names)
@@ -381,11 +388,12 @@ class Stream:
         `out` is what the updater emits, if it does: the fields of `new_values_stream()`. Of a map,
         one task owns a key: an updater that declares its `keys` may run on several partitions.
         """
+        require_factory(factory, "partition_persist")
         fields, operation, names = arguments("partition_persist", args, out, needs_out=False)
         where = f"partition_persist({describe(operation)})"
-        updater = as_updater(operation, where)
         wanted = self.fields if fields is None else field_names(fields)
         inputs = self.schema.select(wanted, where=where)
+        updater = usable(as_updater(operation, where), inputs, where)
         schema = Schema.parse(names).require_types(where=where)
         updating = UpdateWith(inputs.names, updater, _updated_keys(updater, inputs, where))
         # A table without columns has no rows: keep one column.
@@ -414,7 +422,7 @@ class Stream:
         output = Schema.parse(wanted)
         if not len(output):
             raise TopologyError(f"{where} has no output field")
-        query = as_query(operation, len(output), where)
+        query = usable(as_query(operation, len(output), where), inputs, where)
         whole = getattr(query, "whole_tuples", False)
         stored = state.tuple_types(len(output)) if whole else state.value_types(len(output))
         known = query.output_types(inputs.types) or stored
@@ -446,8 +454,7 @@ class Stream:
         shown: Schema | None = None,
     ) -> TridentState:
         """Add the update of a state; `shown` is how its values look to a reader."""
-        if not isinstance(factory, StateFactory):
-            raise TopologyError(f"{factory!r} is not a StateFactory; a state is made by a recipe")
+        require_factory(factory)
         if shape is not Shape.OWN:
             factory = factory.bind(keys, values)
         finisher = updating.operation if isinstance(updating, CombineInto) else None
@@ -523,6 +530,7 @@ class Stream:
         out: FieldNames | None,
     ) -> TridentState:
         method = "persistent_aggregate"
+        require_factory(factory, method)
         aggregation = make_aggregation(self.schema, method, args, out)
         aggregator = aggregation.aggregator
         shape = Shape.MAP if keys else Shape.SNAPSHOT

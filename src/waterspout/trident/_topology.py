@@ -6,12 +6,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from waterspout._config import Config
+from waterspout._config import Config, Options, as_config
+from waterspout._habits import SaysInstead
 from waterspout._schema import FieldNames, Schema, check_topology_id
 from waterspout.errors import TopologyError
 from waterspout.spouts._sources import AnySpout, source_of
-from waterspout.state._base import StateFactory
+from waterspout.state._base import StateFactory, require_factory
 from waterspout.trident._grouped import GroupedStream
+from waterspout.trident._habits import TOPOLOGY
 from waterspout.trident._joins import join_streams, merge_streams, multi_reduce_streams
 from waterspout.trident._stream import Stream
 from waterspout.trident._tridentstate import TridentState
@@ -26,8 +28,10 @@ from waterspout.trident.plan.plan import Plan, Shape, StateSpec
 __all__ = ["TridentTopology"]
 
 
-class TridentTopology:
+class TridentTopology(SaysInstead):
     """Where streams and states are made. Its progress is stored under `name`."""
+
+    _instead = TOPOLOGY
 
     def __init__(self, name: str) -> None:
         self.name = check_topology_id(name)
@@ -114,9 +118,9 @@ class TridentTopology:
         """Reduce the tuples of several streams, or of several grouped streams, together."""
         return multi_reduce_streams(self, streams, reducer, out, fields)
 
-    def explain(self, config: Config | None = None, *, format: str = "text") -> str:
+    def explain(self, config: Options = None, *, format: str = "text") -> str:
         """Return the plan as text, or as a graph: `format="mermaid"` or `"dot"`."""
-        conf = config or Config()
+        conf = as_config(config)
         plan = self.plan(conf)
         return explain_as(with_letters(plan, conf, letters_location(plan, conf)), conf, format)
 
@@ -189,8 +193,7 @@ class TridentTopology:
         finisher: CombinerAggregator[Any] | None = None,
     ) -> str:
         """Take in a state and return its name; refuse two on one table."""
-        if not isinstance(factory, StateFactory):
-            raise TopologyError(f"{factory!r} is not a StateFactory; a state is made by a recipe")
+        require_factory(factory)
         location = factory.location()
         for other in self._states.values():
             both_write = location is not None and not (static or other.static)

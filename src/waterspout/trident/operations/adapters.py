@@ -6,8 +6,10 @@ import copy
 import dataclasses
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar, overload
+from typing import Any, ClassVar, Generic, TypeVar, overload
 
+from waterspout._schema import Schema
+from waterspout._signatures import refuse_misfit
 from waterspout._tuples import TridentTuple
 from waterspout.errors import ResultError, TopologyError
 from waterspout.trident.operations.annotations import returned_types, yields
@@ -40,6 +42,7 @@ __all__ = [
     "plain_name",
     "required_function",
     "unmarked",
+    "values_of",
 ]
 
 
@@ -97,12 +100,28 @@ def plain_name(function: Any) -> str:
     return str(getattr(function, "__name__", type(function).__name__))
 
 
+def values_of(inputs: Schema) -> str:
+    """Return in words what a function is called with that is called with the field values."""
+    if len(inputs) == 1:
+        return f"the value of {inputs.names[0]}"
+    values = f"the values of {', '.join(inputs.names)}, one argument each"
+    return values if len(inputs) else "no argument"
+
+
 class OfFunction(Operation):
     """What adapters of plain functions share: the function, its name and its mark."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.label = plain_name(function)
         self._function, self.deterministic = unmarked(function)
+
+    def _given(self, inputs: Schema) -> tuple[int, str]:
+        """Return with how many arguments the function is called, and in words with which."""
+        return len(inputs), values_of(inputs)
+
+    def _check_use(self, inputs: Schema, where: str) -> None:
+        count, given = self._given(inputs)
+        refuse_misfit(self._function, count, where, given)
 
 
 class _Plain(OfFunction):
@@ -212,6 +231,15 @@ class PlainFilter(_Plain, Filter):
                 f'filter; write out="name type" to make it a function'
             )
 
+    def _check_use(self, inputs: Schema, where: str) -> None:
+        super()._check_use(inputs, where)
+        returns = returned_types(self._function, 1, many=False) or ["boolean"]
+        if returns != ["boolean"]:
+            raise TopologyError(
+                f"{where} returns {returns[0]}, so it is no predicate: without `out` an "
+                'operation is a filter; write out="name type" to make it a function'
+            )
+
     def is_keep(self, tuple: TridentTuple) -> bool:
         return bool(self._function(*tuple.values))
 
@@ -236,6 +264,7 @@ class Vectorised:
 
     function: Callable[..., Any]
     deterministic: bool = True
+    takes: ClassVar[str] = "all rows"
 
     @property
     def label(self) -> str:
@@ -256,6 +285,8 @@ class ArrowFunction(Vectorised):
     place of its input; in `flat_map` there are always indices.
     """
 
+    takes = "one Arrow batch"
+
 
 class PandasFunction(Vectorised):
     """A function over pandas DataFrames of the input fields.
@@ -263,6 +294,8 @@ class PandasFunction(Vectorised):
     It gives a Series or DataFrame as long as its input, or `(indices, columns)` as an
     `ArrowFunction` does; as a filter, a boolean Series.
     """
+
+    takes = "one DataFrame"
 
 
 @dataclass(frozen=True)

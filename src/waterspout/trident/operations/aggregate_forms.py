@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from waterspout._schema import Schema
+from waterspout._signatures import refuse_misfit
 from waterspout._tuples import TridentTuple
 from waterspout.errors import TopologyError
 from waterspout.trident.operations.adapters import (
@@ -17,6 +18,7 @@ from waterspout.trident.operations.adapters import (
     plain_name,
     required_function,
     unmarked,
+    values_of,
 )
 from waterspout.trident.operations.annotations import returned_types, row_types
 from waterspout.trident.operations.contracts import (
@@ -73,6 +75,9 @@ class PlainReducer(OfFunction, ReducerAggregator[Any]):
         known = _type(out, f"reducer({self.label})")
         self._types = [known] if known else returned_types(self._function, 1, many=False)
 
+    def _given(self, inputs: Schema) -> tuple[int, str]:
+        return 1 + len(inputs), f"the value so far and {values_of(inputs)}"
+
     def init(self) -> Any:
         return _fresh(self._init)
 
@@ -123,6 +128,12 @@ class PlainCombiner(CombinerAggregator[Any]):
         self._out, self._value = types
         self._finish = finish
         self.finishes = finish is not None
+
+    def _check_use(self, inputs: Schema, where: str) -> None:
+        refuse_misfit(self._init, len(inputs), f"{where}: its init", values_of(inputs))
+        refuse_misfit(self._combine, 2, f"{where}: its combine", "two values")
+        if self._finish is not None:
+            refuse_misfit(self._finish, 1, f"{where}: its finish", "one value")
 
     def init(self, tuple: TridentTuple) -> Any:
         return self._init(*tuple.values)
@@ -192,6 +203,11 @@ def combiner(
 class _OverRows(OfFunction):
     """What adapters share that hold all tuples and call a function once."""
 
+    _takes = "one list of tuples"
+
+    def _given(self, inputs: Schema) -> tuple[int, str]:
+        return 1, self._takes
+
     def output_types(self, inputs: Sequence[str | None]) -> Sequence[str | None] | None:
         return row_types(self._function)
 
@@ -229,6 +245,8 @@ def aggregator(function: Callable[..., object]) -> PlainAggregator:
 class ArrowAggregator(PlainAggregator):
     """A function from the Arrow table of a batch (or group) to rows."""
 
+    _takes = "one Arrow table"
+
     def run_table(self, table: pa.Table) -> Sequence[Sequence[Any]]:
         """Call the function with a table of the input fields; return its rows."""
         return _rows_of_table(self._function(table))
@@ -240,6 +258,8 @@ class ArrowAggregator(PlainAggregator):
 
 class PandasAggregator(ArrowAggregator):
     """A function from the DataFrame of a batch (or group) to rows."""
+
+    _takes = "one DataFrame"
 
     def run_table(self, table: pa.Table) -> Sequence[Sequence[Any]]:
         return _rows_of_table(self._function(table.to_pandas()))
@@ -269,18 +289,13 @@ class _OverStreams(_OverRows):
     before = 0  # arguments before the streams
     streams = 0
 
-    def bound(self: _S, streams: int, where: str) -> _S:
-        """Return the same reducer for so many streams; refuse a function of other arguments."""
-        try:
-            inspect.signature(self._function).bind(*[None] * (self.before + streams))
-        except TypeError as error:
-            first = "the group and " if self.before else ""
-            raise TopologyError(
-                f"{where}: {self.label} must take {first}one list of tuples for each of the "
-                f"{streams} streams: {error}"
-            ) from None
-        except ValueError:
-            pass  # a builtin that does not show its arguments
+    def _given(self, inputs: Schema) -> tuple[int, str]:
+        first = "the group and " if self.before else ""
+        each = f"one list of tuples for each of the {self.streams} streams"
+        return self.before + self.streams, f"{first}{each}"
+
+    def bound(self: _S, streams: int) -> _S:
+        """Return the same reducer for so many streams."""
         made = copy.copy(self)
         made.streams = streams
         return made

@@ -6,10 +6,10 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from decimal import Context, Decimal
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from waterspout._config import Config
-from waterspout._schema import FieldNames, field_names
+from waterspout._schema import FieldNames, Schema, field_names
 from waterspout._tuples import TridentTuple, field_index
 from waterspout.errors import TopologyError
 from waterspout.trident.operations.accepted import ColumnOperation
@@ -18,8 +18,23 @@ from waterspout.trident.operations.contracts import CombinerAggregator, Operatio
 __all__ = ["Average", "Columns", "Count", "Max", "Min", "Sum"]
 
 
+class _OfItsFields(CombinerAggregator[Any]):
+    """What aggregators share that are told their fields by the stream's method."""
+
+    def __new__(cls, *fields: object) -> Self:
+        """Refuse a field, which Spark's functions take: `sum("amount")`."""
+        if fields:
+            name = cls.__name__
+            raise TopologyError(
+                f"{name}({fields[0]!r}): the fields stand before the aggregator; write "
+                f'aggregate({fields[0]!r}, {name}(), "name"), or in Columns '
+                f"name=({fields[0]!r}, {name}())"
+            )
+        return super().__new__(cls)
+
+
 @dataclass(frozen=True)
-class Count(CombinerAggregator[int]):
+class Count(_OfItsFields):
     """Count the tuples.
 
     >>> Count().combine(Count().init(TridentTuple(("a",), {"w": 0})), 2)
@@ -52,7 +67,7 @@ def _added(left: Any, right: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class Sum(CombinerAggregator[Any]):
+class Sum(_OfItsFields):
     """Add up a field; nulls count as nothing.
 
     A sum that does not fit its type (64 bits, 38 digits of a decimal) fails its batch.
@@ -89,7 +104,7 @@ def _type_of_sum(name: str, inputs: Sequence[str | None]) -> str:
 
 
 @dataclass(frozen=True)
-class Average(CombinerAggregator[dict[str, Any]]):
+class Average(_OfItsFields):
     """The mean of a field; nulls count as nothing, and the mean of nothing is null.
 
     A state keeps the sum, exact where the field's type is, and the count.
@@ -123,7 +138,7 @@ class Average(CombinerAggregator[dict[str, Any]]):
 
 
 @dataclass(frozen=True)
-class _ExtremeValue(CombinerAggregator[Any]):
+class _ExtremeValue(_OfItsFields):
     """The least or greatest value of a field; nulls count as nothing, a NaN is the greatest."""
 
     def init(self, tuple: TridentTuple) -> Any:
@@ -182,6 +197,11 @@ class Columns(CombinerAggregator[Any]):
         }
         self.is_wide = len(self.columns) > 1
         self._indexes = [field_index(fields) for fields, _ in self.columns.values()]
+
+    def _check_use(self, inputs: Schema, where: str) -> None:
+        for name, (fields, aggregator) in self.columns.items():
+            own = inputs.select(fields, where=where)
+            aggregator._check_use(own, f"{where}: column {name!r}")
 
     @property
     def input_fields(self) -> tuple[str, ...]:

@@ -56,7 +56,7 @@ def returned_types(
     `many`: it gives any number of rows, and the annotation says `Iterator[row]` or `list[row]`.
     A row of several fields is a `tuple[A, B]`. None if there is no annotation to go by.
     """
-    annotation = _return_annotation(function)
+    annotation = function if _is_conversion(function) else _return_annotation(function)
     if annotation is None:
         return None
     if many:
@@ -89,6 +89,11 @@ def row_types(function: Callable[..., Any]) -> Sequence[str | None] | None:
 def yields(function: Callable[..., Any]) -> bool:
     """Whether a function (or what stands behind a partial or a callable object) is a generator."""
     return inspect.isgeneratorfunction(_plain(function))
+
+
+def _is_conversion(function: Any) -> bool:
+    """Whether a function is a class of Python's own, such as int, which gives what it is called."""
+    return isinstance(function, type) and function in TYPE_OF_CLASS
 
 
 def _row_of(annotation: Any) -> Any:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from waterspout._schema import Schema
+from waterspout._schema import TYPE_OF_CLASS, Schema
+from waterspout._signatures import refuse_misfit
 from waterspout.errors import TopologyError
 from waterspout.trident.operations.adapters import (
     PlainConsumer,
@@ -49,6 +50,7 @@ __all__ = [
     "is_column",
     "is_expression",
     "typed",
+    "usable",
 ]
 
 
@@ -120,7 +122,7 @@ def as_multi_reducer(operation: Any, streams: int, where: str, *, grouped: bool 
     if not isinstance(operation, contract):
         _require_function(operation, f"{where} needs a {contract.__name__}")
         operation = plain(operation)
-    return operation.bound(streams, where) if isinstance(operation, plain) else operation
+    return operation.bound(streams) if isinstance(operation, plain) else operation
 
 
 def as_query(operation: Any, width: int, where: str) -> QueryFunction[Any, Any]:
@@ -140,6 +142,15 @@ def as_updater(operation: Any, where: str) -> StateUpdater[Any]:
     return PlainUpdater(operation)
 
 
+def usable(operation: Any, inputs: Schema, where: str) -> Any:
+    """Return an operation that can be called with these fields; refuse another one now."""
+    if isinstance(operation, Operation):
+        operation._check_use(inputs, where)
+    elif isinstance(operation, Vectorised):
+        refuse_misfit(operation.function, 1, where, operation.takes)
+    return operation
+
+
 def is_column(operation: Any) -> bool:
     """Whether this is a Column of Spark's."""
     # Recognised by the module of its class, because pyspark is not imported here.
@@ -148,7 +159,11 @@ def is_column(operation: Any) -> bool:
 
 
 def typed(operation: Any, output: Schema, inputs: Schema, where: str) -> Schema:
-    """Return the output fields with the types that the operation knows; refuse one without."""
+    """Return the output fields with the types that the operation knows; refuse one without.
+
+    An operation that cannot be called with its inputs is refused as well.
+    """
+    usable(operation, inputs, where)
     if not len(output):
         raise TopologyError(f'{where} has no output field; write out="name type"')
     known = operation.output_types(inputs.types) if isinstance(operation, Operation) else None
@@ -188,6 +203,9 @@ def _require_function(operation: Any, wanted: str) -> None:
     """Refuse what is no plain function, such as an operation of another kind or a class."""
     if isinstance(operation, type) and issubclass(operation, Operation):
         raise TopologyError(f"{wanted}; got the class, write {operation.__name__}()")
+    if isinstance(operation, str):
+        raise TopologyError(f"{wanted}; an expression of Spark's is written expr({operation!r})")
     other = isinstance(operation, (Operation, Vectorised)) or is_expression(operation)
-    if other or not callable(operation) or isinstance(operation, type):
+    is_class = isinstance(operation, type) and operation not in TYPE_OF_CLASS
+    if other or not callable(operation) or is_class:
         raise TopologyError(f"{wanted}; got {operation!r}")

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from waterspout._config import Config
-from waterspout._schema import FieldNames
+from waterspout._schema import FieldNames, Schema
+from waterspout._signatures import refuse_misfit_methods
 from waterspout._tuples import TridentTuple
 from waterspout.state._base import Combiner
 
@@ -85,6 +86,10 @@ class Operation:
     def output_types(self, inputs: Sequence[str | None]) -> Sequence[str | None] | None:
         """Return the types of the output fields where they are known; None: written by the user."""
         return None
+
+    def _check_use(self, inputs: Schema, where: str) -> None:
+        """Refuse to be called with these fields. Called in the driver, when the stream is made."""
+        refuse_misfit_methods(self, where)
 
 
 class Function(Operation, ABC):

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from waterspout._schema import field_names
+from waterspout._signatures import refuse_misfit
 from waterspout._tuples import TridentTuple
 from waterspout.errors import TopologyError
 from waterspout.trident.operations.adapters import plain_name, unmarked
@@ -41,6 +42,9 @@ class _ExtremeTuple(_WholeTuples):
             raise TopologyError(f"the key of {name} is a function, not {key!r}")
         if field is None and key is None:
             raise TopologyError(f"{name} needs a field, or a key: a function of the tuple")
+        if key is not None:
+            given = "one value" if field is not None else "one tuple"
+            refuse_misfit(key, 1, f"the key of {name}", f"{given}, to be compared by its result")
         self.field = None if field is None else _one_field(name, field)
         self.label = f"{name}({field or plain_name(key)})"
         self._key, self.deterministic = unmarked(key or _itself)

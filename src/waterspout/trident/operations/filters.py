@@ -6,6 +6,7 @@ import logging
 from dataclasses import dataclass
 
 from waterspout._config import Config
+from waterspout._schema import Schema
 from waterspout._tuples import TridentTuple
 from waterspout.errors import TopologyError
 from waterspout.trident.operations.contracts import Filter, OperationContext
@@ -61,6 +62,9 @@ class Negate(Filter):
     def deterministic(self) -> bool:  # type: ignore[override]
         """Whether the other filter is."""
         return self.filter.deterministic
+
+    def _check_use(self, inputs: Schema, where: str) -> None:
+        self.filter._check_use(inputs, where)
 
     def prepare(self, conf: Config, context: OperationContext) -> None:
         self.filter.prepare(conf, context)

@@ -6,7 +6,7 @@ import copy
 from collections.abc import Callable, Sequence
 from typing import Any, overload
 
-from waterspout._schema import FieldNames
+from waterspout._schema import FieldNames, Schema
 from waterspout._tuples import TridentTuple
 from waterspout.trident.operations.adapters import OfFunction
 from waterspout.trident.operations.aggregate_forms import rows_of
@@ -20,6 +20,9 @@ class PlainQuery(OfFunction, QueryFunction[Any, Any]):
     """A function of a state and the tuples of a partition; it gives one answer per tuple."""
 
     _width = 1
+
+    def _given(self, inputs: Schema) -> tuple[int, str]:
+        return 2, "a state and a list of tuples"
 
     def of_width(self, width: int) -> PlainQuery:
         """Return the same query for so many output fields."""
@@ -44,6 +47,9 @@ class PlainUpdater(OfFunction, StateUpdater[Any]):
     def __init__(self, function: Callable[..., object], keys: FieldNames | None = None) -> None:
         super().__init__(function)
         self.keys = keys
+
+    def _given(self, inputs: Schema) -> tuple[int, str]:
+        return 2, "a state and a list of tuples"
 
     def update_state(
         self, state: Any, tuples: Sequence[TridentTuple], collector: TridentCollector
