@@ -262,6 +262,7 @@ def test_the_status_is_the_one_told_last(channels):
     assert asks.status() is None
 
     driver.publish({"epoch": 1})
+    until(lambda: asks.status() == {"epoch": 1})
     driver.publish({"epoch": 2})
 
     until(lambda: asks.status() == {"epoch": 2})
@@ -572,7 +573,8 @@ def test_named_operations_of_trident_are_rebalanced_and_no_others():
     for name, why in {
         "each": "whose results depend on their number",
         "after": "same partitions as each",
-        "no": "no operation 'no' in t; it has after, each, split",
+        "no": "no operation 'no' in t; it has after, ",
+        "shuffle": "several operations 'shuffle'; give one a name",
         state: "is a state: its partitions hold its keys",
     }.items():
         with pytest.raises(ConfigError, match=why):

@@ -25,8 +25,12 @@ def rebalanced(plan: Plan, parallelism: Mapping[str, int]) -> Plan:
 
 
 def _named(plan: Plan, name: str) -> Node:
-    # Some nodes are made of several when bad rows are put aside: any of them will do.
     found = [node for node in plan.nodes if node.name == name]
+    # Several of one group will do: where bad rows are put aside, a node is made into some.
+    if len({root_of(node) for node in found}) > 1:
+        raise ConfigError(
+            f"{plan.name} has several operations {name!r}; give one a name of its own"
+        )
     if found:
         return found[0]
     if name in plan.states:
