@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv demo test test-fast soak mutants check format bench bench-words bench-forms bench-core bench-transactional bench-states java servers check-java lock audit clean
+.PHONY: help venv demo test test-fast soak mutants check format bench bench-words bench-forms bench-core bench-memory bench-transactional bench-states java servers check-java lock audit clean
 
 PYTHON ?= python3
 ARGS ?=
@@ -86,6 +86,9 @@ bench-forms: check-java $(STAMP) ## Measure a function in all its forms against 
 
 bench-core: check-java $(STAMP) ## Measure spouts and bolts, tracked against untracked (ARGS=...)
 	@$(PY) -m benchmarks.core $(ARGS)
+
+bench-memory: check-java $(STAMP) ## Measure waves by what their bolt remembers (ARGS=...)
+	@$(PY) -m benchmarks.bolt_memory $(ARGS)
 
 bench-transactional: check-java $(STAMP) ## Measure four batches in flight against one (ARGS=...)
 	@$(PY) -m benchmarks.transactional $(ARGS)

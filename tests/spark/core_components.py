@@ -44,6 +44,16 @@ class Count(Bolt):
         Path(self._folder, f"{self._task}.json").write_text(json.dumps(self.counts))
 
 
+class CountMany(Count):
+    """Begins with one of each of many words."""
+
+    words = 20_000
+
+    def prepare(self, conf, context, collector):
+        super().prepare(conf, context, collector)
+        self.counts = dict.fromkeys((f"word number {n}" for n in range(self.words)), 1)
+
+
 def counted(folder):
     """Return the counts of all tasks; a word at two tasks is a mistake."""
     found = {}

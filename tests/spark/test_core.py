@@ -10,6 +10,7 @@ import pytest
 from tests.soaking import soaked
 from tests.spark.core_components import (
     Count,
+    CountMany,
     Join,
     Log,
     Numbers,
@@ -97,6 +98,33 @@ def test_a_worker_killed_in_any_superstep_changes_nothing(spark, tmp_path, compo
     assert (tmp_path / "token").exists()
     assert counted(tmp_path) == COUNTS
     assert feeder.tracker.acks == dict.fromkeys(range(100), 1)
+
+
+def test_of_a_large_memory_waves_move_what_changes_and_a_killed_worker_changes_nothing(
+    spark, tmp_path
+):
+    feeder = FeederSpout("word")
+    builder = TopologyBuilder()
+    builder.set_spout("words", feeder)
+    builder.set_bolt("count", CountMany(tmp_path)).fields_grouping("words", "word")
+    where = {"component": "count", "wave": 6}
+    kill = Fault("wave.execute", "kill", where=where, token=str(tmp_path / "token"))
+    faults.install(FaultPlan([kill]))
+    run = submit(builder.create_topology("large"), spark, Config(retry_backoff_millis=10))
+    for wave in range(12):
+        for n in range(wave * 10, (wave + 1) * 10):
+            feeder.feed([f"word number {n}"], msg_id=n)
+        run.process_all_available(timeout=60)
+    finish(run)
+
+    assert (tmp_path / "token").exists()
+    once = {f"word number {n}": 1 for n in range(CountMany.words)}
+    assert counted(tmp_path) == once | {f"word number {n}": 2 for n in range(120)}
+    assert feeder.tracker.acks == dict.fromkeys(range(120), 1)
+    # All of it while it is new to a worker; then what ten tuples change, for each worker.
+    moved = [progress["state_moved_bytes"] for progress in run.recent_progress]
+    assert max(moved) > 400_000
+    assert sorted(moved)[len(moved) // 2] < 20_000
 
 
 def test_a_wave_that_fails_as_a_whole_is_run_again(spark, tmp_path):

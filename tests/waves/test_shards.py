@@ -149,41 +149,31 @@ class Stub:
     """Stands for a bolt task."""
 
 
-def test_a_bolt_is_alive_in_its_own_version_only():
-    live, bolt = LiveTasks(), Stub()
-    live.put("run", 2, "1.0.a", bolt)
-
-    assert live.take("run", 2, "1.1.a") is None
-    assert live.take("run", 2, "1.0.a") is None, "a version that was not found is gone"
-
-
 def test_a_bolt_is_taken_out_while_it_works():
     live, bolt = LiveTasks(), Stub()
-    live.put("run", 2, "1", bolt)
+    live.put("run", 2, bolt)
 
-    assert live.take("run", 2, "1") is bolt
-    assert live.take("run", 2, "1") is None
+    assert live.take("run", 2) is bolt
+    assert live.take("run", 2) is None
 
 
 def test_runs_and_tasks_do_not_meet():
     live, one, two = LiveTasks(), Stub(), Stub()
-    live.put("run", 2, "1", one)
-    live.put("other", 2, "1", two)
+    live.put("run", 2, one)
+    live.put("other", 2, two)
 
-    assert live.take("run", 3, "1") is None
-    assert live.take("other", 2, "1") is two
-    assert live.take("run", 2, "1") is one
-    assert live.take("nobody", 2, None) is None
+    assert live.take("run", 3) is None
+    assert live.take("other", 2) is two
+    assert live.take("run", 2) is one
+    assert live.take("nobody", 2) is None
 
 
 def test_only_the_newest_runs_stay_alive():
     live = LiveTasks()
     for n in range(20):
-        live.put(f"run {n}", 2, "1", Stub())
+        live.put(f"run {n}", 2, Stub())
 
-    assert [n for n in range(20) if live.take(f"run {n}", 2, "1") is not None] == list(
-        range(12, 20)
-    )
+    assert [n for n in range(20) if live.take(f"run {n}", 2) is not None] == list(range(12, 20))
 
 
 class LosesResults(InProcessWaves):

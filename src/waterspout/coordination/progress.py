@@ -127,6 +127,8 @@ class WaveProgress(_DictLike):
     """How many tuples the next wave may begin with."""
     state_bytes: int = 0
     """The size of what the bolts keep between two waves."""
+    state_moved_bytes: int = 0
+    """How much of it went to the workers for this wave, and came back from them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,10 +20,7 @@ from dataclasses import asdict, dataclass, replace
 
 from waterspout import faults
 from waterspout._config import Config
-from waterspout.coordination.commands.messages import Change
-from waterspout.coordination.commands.obedience import Standing
 from waterspout.coordination.dead_letters import DeadLetters
-from waterspout.coordination.driven import DrivenLoop
 from waterspout.coordination.events import (
     ErrorReported,
     Listener,
@@ -33,6 +30,7 @@ from waterspout.coordination.events import (
     WaveStarted,
 )
 from waterspout.coordination.progress import WaveProgress
+from waterspout.coordination.run import DrivenLoop
 from waterspout.coordination.spout_tasks import Counts, SpoutTasks
 from waterspout.coordination.store import CoordinationStore, acquire_when_free
 from waterspout.errors import BoltCrash, LeaseLostError, WorkerLostError
@@ -43,10 +41,10 @@ from waterspout.waves.bolts import ErrorNote
 from waterspout.waves.engine import Wave, WaveDone, WaveEngine, WaveFailed, assemble
 from waterspout.waves.frames import Frame, anchored, halves
 from waterspout.waves.logs import LogRead, halved
+from waterspout.waves.memory import Memories
 from waterspout.waves.over_waves import WaveHeader
 from waterspout.waves.pacing import Pacing
-from waterspout.waves.shape import check_widths, collapsed, spread
-from waterspout.waves.shards import TaskState
+from waterspout.waves.shape import collapsed, spread
 
 __all__ = ["WaveLoop", "WaveSetup"]
 
@@ -108,9 +106,8 @@ class WaveLoop(DrivenLoop):
         self._engine = setup.engine
         self._pacing = Pacing(setup.config)
         outline = setup.topology.outline()
-        self._change = Change()
         self._shapes = (collapsed(outline), spread(outline, setup.engine.workers))
-        self._states: dict[int, TaskState] = {}
+        self._memories = Memories()
         self._waiting: list[Frame] = []
         self._pieces: list[_Load] = []
         self._running: tuple[Wave, _Load] | None = None
@@ -151,7 +148,7 @@ class WaveLoop(DrivenLoop):
     def close(self) -> None:
         if self._running is not None:
             self._engine.cancel()
-        elif self.error is None and self._states and self._has_cleanups():
+        elif self.error is None and self._memories and self._has_cleanups():
             self._clean_up()
         if hasattr(self, "spouts"):
             self.spouts.close()
@@ -162,39 +159,6 @@ class WaveLoop(DrivenLoop):
                     log.warning("positions of %s not stored: %s", self._setup.topology.name, error)
         self._setup.letters.close()
         self._setup.store.release()
-
-    def standing(self) -> Standing:
-        pending, collected = self.spouts.pending, self.spouts.collected
-        busy = self._running is not None or self._waiting or self._pieces
-        messages = "1 message was" if pending == 1 else f"{pending:,} messages were"
-        return Standing(
-            is_drained=not (busy or pending or collected),
-            done=f"wave {self.waves}" if self.waves else "no wave",
-            left=f"{messages} not acked: it is up to their spouts to emit them again"
-            if pending
-            else "",
-            facts={"waves": self.waves, "acked": self.spouts.counts.acked, "pending": pending},
-        )
-
-    def check_change(self, change: Change) -> None:
-        check_widths(self._setup.topology, change.parallelism)
-
-    def change(self, change: Change) -> None:
-        self._change = change.over(self._change)
-        outline = self._setup.topology.outline()
-        self._shapes = (self._shapes[0], spread(outline, self.workers, self.widths))
-        if change.pending is not None:
-            self.spouts.set_max_pending(change.pending)
-
-    @property
-    def workers(self) -> int:
-        """Into how many Spark tasks a stage is divided at most."""
-        return self._change.workers or self._engine.workers
-
-    @property
-    def widths(self) -> Mapping[str, int]:
-        """The components that run in fewer of them."""
-        return self._change.parallelism
 
     def _round(self, wait_s: float) -> None:
         self._obey()
@@ -239,7 +203,8 @@ class WaveLoop(DrivenLoop):
     def _start_wave(self) -> bool:
         """Begin a wave if there is anything to do; return whether to look again at once."""
         if self._pieces:
-            self._start(self._pieces.pop())
+            # Whole memories: what is looked for must not be left for a wave with others in it.
+            self._start(self._pieces.pop(), complete=True)
             return False
         now = self._clock()
         collected = self.spouts.collected
@@ -261,13 +226,13 @@ class WaveLoop(DrivenLoop):
         self._start(_Load([*waiting, *self.spouts.hand_out(self.waves + 1), *ticks], reads))
         return False
 
-    def _start(self, load: _Load) -> None:
+    def _start(self, load: _Load, *, complete: bool = False) -> None:
         self.waves += 1
         header = replace(self._header, number=self.waves, seed=secrets.randbits(128))
         small = load.tuples <= self._conf.wave_collapse_tuples
         shape = self._shapes[0 if small else 1]
-        wave = Wave(shape, header, assemble(shape, load.frames, self._states, load.reads))
-        self._run(wave, load)
+        states = self._memories.given(complete=complete)
+        self._run(Wave(shape, header, assemble(shape, load.frames, states, load.reads)), load)
 
     def _run(self, wave: Wave, load: _Load) -> None:
         self._running = (wave, load)
@@ -293,12 +258,13 @@ class WaveLoop(DrivenLoop):
         self._running, self._failures, self._hopeless = None, 0, 0
         faults.point("wave.done", wave=wave.header.number)
         for result in ended.results:
-            self._states.update(result.states)
+            self._memories.take_in(result.states, result.missed, result.worker)
             self._waiting += result.waiting
             self._report(result.errors)
         self.spouts.finish_wave(ended.results)
         undone = sum(result.undone for result in ended.results)
-        self._pacing.finished(load.tuples, ended.seconds, undone=undone)
+        if not any(result.missed for result in ended.results):  # else it tells nothing of bolts
+            self._pacing.finished(load.tuples, ended.seconds, undone=undone)
         backlog = sum(map(len, self._waiting))
         self._pacing.look(backlog)
         progress = replace(
@@ -307,6 +273,7 @@ class WaveLoop(DrivenLoop):
             executed=_summed(result.executed for result in ended.results),
             emitted=_summed(result.emitted for result in ended.results),
             backlog=backlog,
+            state_moved_bytes=self._memories.moved(),
             stages=len(wave.shape.stages),
             wave_s=ended.seconds,
             busy_s=sum(result.busy_s for result in ended.results),
@@ -328,7 +295,7 @@ class WaveLoop(DrivenLoop):
             pending=self.spouts.pending,
             throttled=self._pacing.throttled,
             next_wave_tuples=self._pacing.size,
-            state_bytes=sum(len(state.data) for state in self._states.values()),
+            state_bytes=self._memories.size,
         )
 
     def _report(self, notes: Iterable[ErrorNote]) -> None:
@@ -360,7 +327,10 @@ class WaveLoop(DrivenLoop):
         wave, load = self._running
         # New ids: late tasks of the lost attempt must not be able to meet those of this one.
         header = replace(wave.header, attempt=wave.header.attempt + 1, seed=secrets.randbits(128))
-        self._run(replace(wave, header=header), load)
+        # Whole memories: who has died may have been the one that kept them.
+        states = self._memories.given(complete=True)
+        inputs = assemble(wave.shape, load.frames, states, load.reads)
+        self._run(replace(wave, header=header, inputs=inputs), load)
 
     def _break_up(self, load: _Load, error: BaseException) -> None:
         """Look for the tuple that kills its worker by halving; fail it when it is alone."""
@@ -396,7 +366,8 @@ class WaveLoop(DrivenLoop):
         """Let the bolts give up what they hold, in a wave in which nothing is executed."""
         shape = self._shapes[0]
         header = replace(self._header, number=self.waves + 1, closing=True)
-        self._engine.start(Wave(shape, header, assemble(shape, [], self._states)))
+        states = self._memories.given(complete=True)
+        self._engine.start(Wave(shape, header, assemble(shape, [], states)))
         until = self._clock() + self._conf.cancel_wait_secs
         ended = None
         while ended is None and (left := until - self._clock()) > 0:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import io
 import pickle
-from collections.abc import Mapping
+from collections import ChainMap
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from waterspout.errors import NotPicklableError
@@ -16,12 +17,15 @@ from waterspout.errors import NotPicklableError
 __all__ = ["culprit", "dumps", "require_picklable"]
 
 
-def dumps(thing: Any) -> bytes:
-    """Pickle anything, functions and classes of `__main__` included."""
+def dumps(thing: Any, reducers: Mapping[type, Callable[[Any], Any]] | None = None) -> bytes:
+    """Pickle anything, functions and classes of `__main__` included; some types in ways given."""
     from pyspark import cloudpickle
 
     buffer = io.BytesIO()
-    cloudpickle.CloudPickler(buffer, protocol=pickle.HIGHEST_PROTOCOL).dump(thing)  # type: ignore[no-untyped-call]
+    pickler = cloudpickle.CloudPickler(buffer, protocol=pickle.HIGHEST_PROTOCOL)  # type: ignore[no-untyped-call]
+    if reducers:
+        pickler.dispatch_table = ChainMap(dict(reducers), pickler.dispatch_table)
+    pickler.dump(thing)  # type: ignore[no-untyped-call]
     return buffer.getvalue()
 
 

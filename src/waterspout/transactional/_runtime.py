@@ -31,6 +31,7 @@ from waterspout.transactional._states import BoltStateSpec, TaskStates, begin_co
 from waterspout.waves.bolts import Worker
 from waterspout.waves.frames import Frame, pack, unpack
 from waterspout.waves.intake import Intake
+from waterspout.waves.memory import TaskState
 from waterspout.waves.outlets import Anchors, seal
 from waterspout.waves.shape import WaveShape, collapsed, spread
 from waterspout.waves.shards import (
@@ -41,7 +42,6 @@ from waterspout.waves.shards import (
     Shard,
     ShardHeader,
     ShardInput,
-    TaskState,
     run_stage,
 )
 
@@ -96,17 +96,11 @@ class PhasePlan:
 class Phases:
     """Makes the phases of a topology; a batch is spread over workers unless batches are small."""
 
-    def __init__(
-        self,
-        topology: TransactionalTopology,
-        conf: Config,
-        workers: int,
-        widths: Mapping[str, int] | None = None,
-    ) -> None:
+    def __init__(self, topology: TransactionalTopology, conf: Config, workers: int) -> None:
         self._spout_id = topology.spout_id
         self._late = topology.late
         outline = topology.outline()
-        self._collapsed, self._spread = collapsed(outline), spread(outline, workers, widths)
+        self._collapsed, self._spread = collapsed(outline), spread(outline, workers)
         self._collapse_tuples = conf.wave_collapse_tuples
         self._largest: int | None = None
         self._conf = conf.to_dict()

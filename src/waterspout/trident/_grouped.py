@@ -11,7 +11,6 @@ from waterspout.state._base import StateFactory
 from waterspout.trident._aggregating import make_aggregation
 from waterspout.trident._habits import GROUPED
 from waterspout.trident._tridentstate import TridentState
-from waterspout.trident._windowed import Windowed
 from waterspout.trident.operations.accepted import (
     AggregateArgument,
     EachOperation,
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["ChainedAggregatorDeclarer", "GroupedStream"]
 
 
-class GroupedStream(SaysInstead, Windowed):
+class GroupedStream(SaysInstead):
     """A stream whose batches are grouped by some fields."""
 
     _instead = GROUPED

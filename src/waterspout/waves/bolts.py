@@ -1,11 +1,15 @@
 """`BoltTask`: one task of a bolt, over the waves of a run.
 
-Between waves its attributes are pickled. Where the next wave finds the very same object alive in
-its worker it goes on with that; anywhere else it is made anew from the pickled attributes.
+Between waves its attributes are pickled; of large containers among them only what has changed.
+Where the next wave finds the very same object alive in its worker it goes on with that; anywhere
+else it is made anew from the pickled attributes, and from containers of an earlier life if there
+are any.
 """
 
 from __future__ import annotations
 
+import os
+import secrets
 import time
 import traceback
 from collections import OrderedDict
@@ -24,6 +28,8 @@ from waterspout.topology._pickling import culprit, dumps
 from waterspout.topology._ports import FAILED, Outlet, Port
 from waterspout.waves.frames import Frame, pack, unpack
 from waterspout.waves.intake import Intake, Outcome
+from waterspout.waves.large import LARGE, Change, Container, adopt, apply, reference, resolving
+from waterspout.waves.memory import StateStep, TaskState, Whole, steps_since
 
 __all__ = ["BoltTask", "ErrorNote", "Failure", "LiveTasks", "Worker"]
 
@@ -32,6 +38,9 @@ _CHUNK_MAX = 256
 _CHUNK_S = 0.01
 
 _TEXT_MAX = 4000
+
+# As how many changes a wave's step counts at least: many small steps have their price too.
+_STEP_MIN = 64
 
 # Of how many runs a worker process keeps bolts alive.
 _RUNS_MAX = 8
@@ -97,6 +106,10 @@ class BoltTask:
         self._crash_on_error = crash_on_error
         self._make = make
         self._intakes: list[Intake] = []
+        self._large: dict[int, Container] = {}
+        self._numbered = 0
+        self._noted = 0
+        self.version = ""
         self.bolt: Any = None
         self.collector: BasicCollector | OutputCollector
         self.errors = _Errors(self._component, self._task)
@@ -107,24 +120,70 @@ class BoltTask:
         self._new_collector()
         self._prepare()
 
-    def restore(self, state: bytes) -> None:
-        """Make the bolt as it was when `state` was taken."""
+    def restore(self, state: TaskState, earlier: BoltTask | None = None) -> bool:
+        """Make the bolt as it was when `state` was taken; False: that takes more than is here.
+
+        `earlier` is a life of it that is over: its large containers are taken over.
+        """
+        large = _containers(state, earlier)
+        if large is None:
+            return False
+        self._large, self.version = large, state.version
         self.bolt = self._make()
         self._new_collector()
         if self.bolt.transient:
             self._prepare()
-        with restoring(self.collector):
-            attributes, self._intakes = unpack(state)
+        with restoring(self.collector), resolving(large):
+            attributes, self._intakes, self._numbered, self._noted = unpack(state.data)
         for name in set(self.bolt.__dict__) - set(attributes) - set(self.bolt.transient):
             del self.bolt.__dict__[name]  # the bolt had deleted it
         self.bolt.__dict__.update(attributes)
+        return True
 
-    def state(self) -> bytes:
-        """Return what `restore` needs."""
+    def state(self, version: str) -> TaskState:
+        """Return what `restore` needs, if it has all that was returned before."""
+        before, self.version = self.version, version
+        is_first = not self._large
+        changes = self._changes()
+        self._noted += sum(max(_STEP_MIN, len(change)) for change in changes.values())
+        # So that steps and whole together are never much more than what is held.
+        again = self._noted > LARGE + sum(map(len, self._large.values()))
+        self._noted = 0 if again or is_first else self._noted
+        data = self._attributes()
+        if not self._large:
+            return TaskState(version, data)
+        steps = (StateStep(before, version, pack(changes)),) if before else ()
+        if not (again or is_first):
+            return TaskState(version, data, steps)
+        content = {number: container.whole() for number, container in self._large.items()}
+        return TaskState(version, data, steps, Whole(version, pack(content)))
+
+    def _changes(self) -> dict[int, Change]:
+        """Return what has changed in large containers; look for new ones, and give up others."""
+        found: dict[int, Change] = {}
+        for number, container in list(self._large.items()):
+            change = container.change()
+            if change is None:
+                container.number = 0
+                del self._large[number]
+            elif change.cleared or len(change):
+                found[number] = change
+            container.forget()
+        new = adopt(self.bolt.__dict__, set(self.bolt.transient), self.executed, self._numbered + 1)
+        self._numbered += len(new)
+        self._large |= new
+        return found | {number: container.whole() for number, container in new.items()}
+
+    def _attributes(self) -> bytes:
+        """Return attributes and open tuples, pickled; forget containers that are not there."""
         transient = set(self.bolt.transient)
         attributes = {k: v for k, v in self.bolt.__dict__.items() if k not in transient}
+        met: set[int] = set()
         try:
-            return _pickled((attributes, self._intakes))
+            kept = (attributes, self._intakes, self._numbered, self._noted)
+            data = _pickled(kept, reference(self._large, met))
+            self._large = {number: self._large[number] for number in sorted(met)}
+            return data
         except Exception as error:
             name = culprit(attributes)
             raise NotPicklableError(
@@ -257,15 +316,20 @@ class LiveTasks:
     """
 
     def __init__(self) -> None:
-        self._runs: OrderedDict[str, dict[int, tuple[str, BoltTask]]] = OrderedDict()
+        self._name = secrets.token_hex(8)
+        self._runs: OrderedDict[str, dict[int, BoltTask]] = OrderedDict()
 
-    def take(self, run: str, task: int, version: str | None) -> BoltTask | None:
-        """Return the bolt if it is alive here in this version."""
-        found = self._runs.get(run, {}).pop(task, None)
-        return found[1] if found is not None and found[0] == version else None
+    @property
+    def name(self) -> str:
+        """Who keeps them; a process that was forked is another one."""
+        return f"{self._name}.{os.getpid()}"
 
-    def put(self, run: str, task: int, version: str, bolt: BoltTask) -> None:
-        self._runs.setdefault(run, {})[task] = (version, bolt)
+    def take(self, run: str, task: int) -> BoltTask | None:
+        """Return the bolt if it is alive here, in whichever version."""
+        return self._runs.get(run, {}).pop(task, None)
+
+    def put(self, run: str, task: int, bolt: BoltTask) -> None:
+        self._runs.setdefault(run, {})[task] = bolt
         self._runs.move_to_end(run)
         while len(self._runs) > _RUNS_MAX:
             self._runs.popitem(last=False)
@@ -293,8 +357,24 @@ def _chunks(total: int, deadline: float) -> Iterator[tuple[int, int]]:
         began = now
 
 
-def _pickled(thing: Any) -> bytes:
+def _pickled(thing: Any, reducers: Mapping[type, Callable[[Any], Any]]) -> bytes:
     try:
-        return pack(thing)
+        return pack(thing, reducers)
     except Exception:
-        return dumps(thing)  # slower, and able to pickle functions and classes by value
+        return dumps(thing, reducers)  # slower, and able to pickle functions and classes by value
+
+
+def _containers(state: TaskState, earlier: BoltTask | None) -> dict[int, Container] | None:
+    """Return a task's large containers as the state has them, from what was alive or from all."""
+    containers: dict[int, Container] = {}
+    steps = None if earlier is None else steps_since(earlier.version, state)
+    if earlier is not None and steps is not None:
+        containers = earlier._large
+    elif state.partial:
+        return None
+    elif state.whole is not None:
+        apply(containers, unpack(state.whole.data))
+        steps = steps_since(state.whole.version, state)
+    for step in steps or ():
+        apply(containers, unpack(step.data))
+    return containers

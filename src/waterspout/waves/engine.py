@@ -8,9 +8,10 @@ from dataclasses import dataclass
 
 from waterspout.waves.frames import Frame
 from waterspout.waves.logs import LogRead
+from waterspout.waves.memory import TaskState
 from waterspout.waves.over_waves import ShardResult, WaveHeader
 from waterspout.waves.shape import WaveShape
-from waterspout.waves.shards import Row, ShardInput, TaskState
+from waterspout.waves.shards import Row, ShardInput
 
 __all__ = ["Wave", "WaveDone", "WaveEngine", "WaveFailed", "assemble"]
 

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from waterspout._config import Config
 from waterspout.topology._graph import ComponentSpec, Topology
+from waterspout.waves.large import LARGE
 from waterspout.waves.shape import WaveShape, collapsed, spread
 
 __all__ = ["describe_component", "describe_stages", "explain"]
 
 
-def explain(
-    topology: Topology, conf: Config, workers: int, widths: Mapping[str, int] | None = None
-) -> str:
+def explain(topology: Topology, conf: Config, workers: int) -> str:
     """Return the plan of a topology's waves, and its guarantee."""
     lines = [f"{topology.name}: a topology of spouts and bolts", ""]
     for spec in topology.components.values():
         lines += describe_component(topology, spec)
-    large = spread(topology, workers, widths)
+    large = spread(topology, workers)
     lines += ["", f"a wave of up to {conf.wave_collapse_tuples:,} tuples: 1 job, 1 stage, 1 task"]
     if collapsed(topology).stages != large.stages:
         count = len(large.stages)
@@ -77,4 +74,6 @@ def _guarantee(conf: Config) -> list[str]:
         "guarantee: at least once for messages with an id, not exactly-once",
         f"  {timeout}; after {conf.max_replays} replays a message becomes a dead letter",
         "  in-memory state of bolts survives lost workers, not the end of the run",
+        f"  of dicts, Counters, defaultdicts and sets in it with {LARGE:,} plain values or more",
+        "    a wave moves what it has changed; everything else in it moves whole with every wave",
     ]

@@ -7,8 +7,10 @@ never read from a file, a socket of ours or a database.
 
 from __future__ import annotations
 
+import copyreg
+import io
 import pickle
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -66,9 +68,15 @@ class Frame:
         self.roots, self.edges, self.shared, self.born = ids
 
 
-def pack(thing: Any) -> bytes:
-    """Return the wire form of frames and of what travels with them."""
-    return pickle.dumps(thing, protocol=5)
+def pack(thing: Any, reducers: Mapping[type, Callable[[Any], Any]] | None = None) -> bytes:
+    """Return the wire form of frames and of what travels with them; of some types as given."""
+    if not reducers:
+        return pickle.dumps(thing, protocol=5)
+    buffer = io.BytesIO()
+    pickler = pickle.Pickler(buffer, protocol=5)
+    pickler.dispatch_table = {**copyreg.dispatch_table, **reducers}
+    pickler.dump(thing)
+    return buffer.getvalue()
 
 
 def unpack(data: bytes) -> Any:

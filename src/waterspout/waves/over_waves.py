@@ -15,6 +15,7 @@ from waterspout.errors import BoltCrash
 from waterspout.waves.bolts import BoltTask, ErrorNote, Failure, Worker
 from waterspout.waves.frames import Frame, pack, unpack
 from waterspout.waves.logs import LogRead, OpenedLog, read_log
+from waterspout.waves.memory import TaskState
 from waterspout.waves.outlets import Anchors, seal
 from waterspout.waves.shards import (
     DRIVER,
@@ -24,7 +25,6 @@ from waterspout.waves.shards import (
     Shard,
     ShardHeader,
     ShardInput,
-    TaskState,
 )
 
 __all__ = ["ShardResult", "WaveHeader", "results_of"]
@@ -56,7 +56,14 @@ class ShardResult:
     errors: list[ErrorNote] = field(default_factory=list)
     states: dict[int, TaskState] = field(default_factory=dict)
     waiting: list[Frame] = field(default_factory=list)
-    """Tuples for the next wave: sent back along a cycle, or not reached in time."""
+    """Tuples for the next wave: sent back along a cycle, not reached in time, or of a task whose
+    memory was not here."""
+
+    missed: list[int] = field(default_factory=list)
+    """Tasks whose memory was not here: neither alive, nor all of it given."""
+
+    worker: str = ""
+    """The process that keeps the bolts alive."""
 
     undone: int = 0
     """How many of them were not reached in time."""
@@ -81,7 +88,7 @@ class _OverWaves(LifeCycle):
         self._values: list[Ids] = []
         self._failed: list[int] = []
         self._resets: list[int] = []
-        self._result = ShardResult()
+        self._result = ShardResult(worker=worker.live.name)
 
     def run_task(self, task: int, frames: list[Frame], given: ShardInput) -> None:
         for read in given.reads:
@@ -101,6 +108,11 @@ class _OverWaves(LifeCycle):
         header, result = self._header, self._result
         component = self._shard.topology.component_of[task]
         bolt = self._take(task, state)
+        if bolt is None:
+            # Nothing was executed, so nothing is executed twice: they wait, as if out of time.
+            result.missed.append(task)
+            result.waiting.extend(frames)
+            return
         outlets = self._shard.outlets(task, header.number)
         faults.point("wave.execute", wave=header.number, component=component)
         intake, left = bolt.run(frames, self._shard.origin, outlets, self._deadline)
@@ -109,8 +121,8 @@ class _OverWaves(LifeCycle):
         sealed = seal(task, outlets.values(), anchors, self._ids, header.number)
         outcome, failures, resets = bolt.close_books()
         version = f"{header.number}.{header.attempt}.{self._worker.token}"
-        result.states[task] = TaskState(version, bolt.state())
-        self._worker.live.put(header.run, task, version, bolt)
+        result.states[task] = bolt.state(version)
+        self._worker.live.put(header.run, task, bolt)
         self._roots += [*sealed.roots, *outcome.acked_roots]
         self._values += [*sealed.edges, *outcome.acked_edges]
         self._failed += [failure.root for failure in failures]
@@ -131,12 +143,11 @@ class _OverWaves(LifeCycle):
         self._result.opened.append(opened)
         self._send(read.task, component, sealed.frames)
 
-    def _take(self, task: int, state: TaskState | None) -> BoltTask:
-        """Return the bolt as it was after its last wave."""
-        version = None if state is None else state.version
-        bolt = self._worker.live.take(self._header.run, task, version)
-        if bolt is not None:
-            return bolt
+    def _take(self, task: int, state: TaskState | None) -> BoltTask | None:
+        """Return the bolt as it was after its last wave; None: not all of that is here."""
+        earlier = self._worker.live.take(self._header.run, task)
+        if earlier is not None and state is not None and earlier.version == state.version:
+            return earlier
         component = self._shard.topology.component_of[task]
         bolt = BoltTask(
             lambda: self._shard.make(component),
@@ -146,8 +157,8 @@ class _OverWaves(LifeCycle):
         )
         if state is None:
             bolt.start()
-        else:
-            bolt.restore(state.data)
+        elif not bolt.restore(state, earlier):
+            return None
         return bolt
 
     def _send(self, task: int, component: str, frames: list[Frame]) -> None:
@@ -163,6 +174,7 @@ class _EndOfRun(_OverWaves):
         if state is None:
             return
         bolt = self._take(task, state)
+        assert bolt is not None, "the last wave is given all"
         try:
             bolt.bolt.cleanup()
         except Exception as error:

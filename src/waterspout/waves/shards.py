@@ -23,6 +23,7 @@ from waterspout.waves.bolts import Worker
 from waterspout.waves.frames import Frame, pack, unpack
 from waterspout.waves.intake import Intake
 from waterspout.waves.logs import LogRead
+from waterspout.waves.memory import TaskState
 from waterspout.waves.outlets import make_outlets
 from waterspout.waves.shape import WaveShape
 
@@ -34,7 +35,6 @@ __all__ = [
     "Shard",
     "ShardHeader",
     "ShardInput",
-    "TaskState",
     "run_stage",
 ]
 
@@ -54,14 +54,6 @@ class Row:
     count: int
     """The tuples in it; in a row for the driver, the tuples that the shard has executed."""
 
-    data: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class TaskState:
-    """A bolt task that is not running; the version tells whether a live object is the same."""
-
-    version: str
     data: bytes
 
 

@@ -18,7 +18,6 @@ from waterspout.trident.plan.nodes import (
     Node,
     Query,
     Source,
-    StaticTable,
     Update,
     UpdateWith,
 )
@@ -101,8 +100,6 @@ def _why_it_varies(plan: Plan, node: Node) -> str | None:
         return f"{next(filter(None, node.addresses))} puts bad rows aside"
     if getattr(node, "on_error", None) == "dead_letter":
         return f"{node.title} puts bad rows aside"
-    if isinstance(node, StaticTable):
-        return f"the {node.title} may change between attempts"
     if isinstance(node, Query) and plan.states[node.state].static:
         return f"{node.title} asks {node.state}, a static state, which may change between attempts"
     return None

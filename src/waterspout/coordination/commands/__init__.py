@@ -1,3 +1,0 @@
-"""Commands from another terminal: how they reach a run, and when it obeys."""
-
-__all__: list[str] = []
