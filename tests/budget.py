@@ -56,6 +56,7 @@ BUDGETS_S: dict[str, float] = {
     "tests/test_tls.py": 20,
     "tests/state/test_postgres_faults.py": 20,
     "tests/state/test_redis_combining.py": 20,
+    "tests/trident/test_event_windows_crashes.py": 15,
     "tests/trident/test_windows_crashes.py": 20,
     "tests/trident/test_deduplicate_crashes.py": 20,
     "tests/contracts/test_backing_map.py": 15,

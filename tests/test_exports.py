@@ -26,9 +26,9 @@ SURFACE = {
         """,
         "waterspout.events": """
             BatchCancelled BatchCommitted BatchCommitting BatchEmitted BatchFailed
-            BatchProcessed BatchProgress ErrorReported Event Listener MessageDeadLettered
-            ProgressBetweenWaves RunEnded RunSnapshot SpoutPaused StateWritten TreesDecided
-            WaveFinished WaveProgress WaveRetried WaveStarted
+            BatchProcessed BatchProgress CommandObeyed ErrorReported Event Listener
+            MessageDeadLettered ProgressBetweenWaves RunEnded RunSnapshot SpoutPaused StateWritten
+            TreesDecided WaveFinished WaveProgress WaveRetried WaveStarted
         """,
         "waterspout.topology": """
             BasicBolt BasicCollector Bolt CustomGrouping Direct Fields LogSpout
@@ -102,7 +102,8 @@ SURFACE = {
             adopt exactly_once
         """,
         "waterspout.errors": """
-            AckError BatchError BatchTimeoutError BoltCrash BuildError ConfigError DamagedStoreError
+            AckError BatchError BatchTimeoutError BoltCrash BuildError CommandError ConfigError
+            DamagedStoreError
             DeadLettersFullError EmitError FailedException FencedError ForeignStoreError
             JavaError LeaseHeldError LeaseLostError MalformedRowError
             MissingDependencyError NewerFormatError

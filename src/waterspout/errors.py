@@ -32,6 +32,7 @@
         │   └── NewerFormatError       a newer waterspout wrote it
         ├── StateMismatchError       state and coordination store disagree
         ├── WorkerLostError          a process of Spark died under its work
+        ├── CommandError             a run did not obey a command from another terminal
         ├── LeaseHeldError           another driver runs this topology
         └── LeaseLostError           another driver took this topology over
 
@@ -47,6 +48,7 @@ __all__ = [
     "BatchTimeoutError",
     "BoltCrash",
     "BuildError",
+    "CommandError",
     "ConfigError",
     "DamagedStoreError",
     "DeadLettersFullError",
@@ -257,6 +259,10 @@ class StateMismatchError(OutsideError):
 
 class WorkerLostError(OutsideError):
     """Raised when processes of Spark die again and again under the same work."""
+
+
+class CommandError(OutsideError):
+    """Raised when a command for a run elsewhere was not carried out; the text says why."""
 
 
 class LeaseHeldError(OutsideError):

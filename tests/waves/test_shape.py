@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from tests.waves.driving import ListLog, Pass
+from waterspout.errors import ConfigError
 from waterspout.testing import FeederSpout
 from waterspout.topology import Topology, TopologyBuilder
-from waterspout.waves.shape import Slot, WaveShape, collapsed, spread
+from waterspout.waves.shape import Slot, WaveShape, check_widths, collapsed, spread
 
 
 def topology(*bolts: tuple[str, int, list[tuple[str, str]]], log: bool = False) -> Topology:
@@ -135,3 +136,41 @@ def test_producers_come_before_consumers_whatever_the_order_of_declaration():
     )
 
     assert shape.stages[0].components == ("x", "y", "z")
+
+
+def test_a_bolt_may_run_in_fewer_shards_than_it_has_tasks():
+    graph = topology(("a", 4, [("shuffle", "s")]), ("b", 4, [("fields", "a")]))
+
+    shape = spread(graph, 4, {"b": 1})
+
+    assert stages(shape) == [(("a",), 4), (("b",), 1)]
+    assert [shape.slots[task].shard for task in graph.tasks["b"]] == [0, 0, 0, 0]
+
+
+def test_a_narrow_bolt_of_a_stage_keeps_to_its_own_shards():
+    graph = topology(("a", 4, [("shuffle", "s")]), ("b", 4, [("shuffle", "s")]))
+
+    shape = spread(graph, 4, {"b": 2})
+
+    assert [stage.shards for stage in shape.stages] == [4]
+    assert [shape.slots[task].shard for task in graph.tasks["b"]] == [0, 1, 0, 1]
+
+
+def test_a_narrow_bolt_is_not_chained_to_a_wide_one():
+    graph = topology(("a", 4, [("shuffle", "s")]), ("b", 4, [("shuffle", "a")]))
+
+    assert len(spread(graph, 4).stages) == 1
+    assert len(spread(graph, 4, {"b": 2}).stages) == 2
+
+
+@pytest.mark.parametrize(
+    ("widths", "why"),
+    [
+        ({"c": 1}, "there is no component 'c'; t has s, a"),
+        ({"s": 1}, "spout 's' runs in the driver"),
+        ({"a": 3}, "bolt 'a' has 2 tasks, as long as its topology lives"),
+    ],
+)
+def test_widths_that_cannot_be_are_refused_with_the_reason(widths, why):
+    with pytest.raises(ConfigError, match=why):
+        check_widths(topology(("a", 2, [("shuffle", "s")])), widths)

@@ -21,6 +21,7 @@ from waterspout.cli.demo import demo
 from waterspout.cli.doctor import doctor
 from waterspout.cli.failures import INTERRUPTED, exit_code, paragraph
 from waterspout.cli.run import run
+from waterspout.cli.running import activate, deactivate, kill, list_topologies, rebalance, show
 from waterspout.cli.screen import harmless
 from waterspout.cli.state import state
 
@@ -34,6 +35,9 @@ app = typer.Typer(
 )
 for command in (demo, run, check, doctor):
     app.command()(command)
+app.command("list")(list_topologies)
+for asking in (show, kill, activate, deactivate, rebalance):
+    app.command()(asking)
 app.add_typer(state)
 app.add_typer(dead_letters)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import tempfile
 import time
+from collections import deque
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
@@ -19,6 +20,7 @@ from waterspout.cli.options import ConfigFile, Settings, Target, read_config
 from waterspout.cli.screen import Screen
 from waterspout.cli.stopping import StopSignals
 from waterspout.cli.watching import Watcher, start_waiting, watch
+from waterspout.coordination.events import CommandObeyed, Event
 from waterspout.errors import ConfigError
 
 __all__ = ["run"]
@@ -93,22 +95,43 @@ def _watch(
     running: Run, watcher: Watcher, stop: StopSignals, screen: Screen, *, until_idle: bool
 ) -> None:
     began = time.monotonic()
+    obeyed = _Obeyed()
+    running.subscribe(obeyed)
     caught_up = start_waiting(running) if until_idle else None
     try:
-        while not stop.wait(_LOOK_EVERY_S) and running.exception() is None:
-            _tell(watcher.news(), screen)
+        while not stop.wait(_LOOK_EVERY_S) and running.status not in ("stopped", "failed"):
+            _tell([*watcher.news(), *obeyed.news()], screen)
             screen.show(f"{running.name}: {running.status}, {watcher.now()}")
             if caught_up is not None and caught_up.is_set():
                 break
     finally:
         running.stop()
-    _tell(watcher.news(last=True), screen)
+    _tell([*watcher.news(last=True), *obeyed.news()], screen)
     running.await_termination()
-    why = "stopped" if stop.is_set else "done"
+    why = "killed" if obeyed.killed else "stopped" if stop.is_set else "done"
     took = f"{time.monotonic() - began:.1f} s"
     screen.say(f"{running.name}: {why}; {watcher.total()} in {took}")
     for line in watcher.afterwards():
         screen.say(line)
+
+
+class _Obeyed:
+    """Listens to what commands from other terminals come to."""
+
+    def __init__(self) -> None:
+        self._lines: deque[str] = deque(maxlen=100)
+        self.killed = False
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, CommandObeyed):
+            self._lines.append(
+                f"{event.run}: {event.command} by {event.by}: {event.outcome}, {event.text}"
+            )
+            self.killed = self.killed or (event.command, event.outcome) == ("kill", "done")
+
+    def news(self) -> list[str]:
+        """Return the lines since the last call."""
+        return [self._lines.popleft() for _ in range(len(self._lines))]
 
 
 def _tell(lines: Iterable[str], screen: Screen) -> None:

@@ -27,7 +27,16 @@ from waterspout._own_files import (
 )
 from waterspout._schema import check_topology_id
 from waterspout._serde import checksum
-from waterspout.coordination.lease import Lease, Process, boot_clock, may_take_over, this_process
+from waterspout.coordination.commands.channel import FolderChannel
+from waterspout.coordination.commands.messages import Wanted, from_json, to_json
+from waterspout.coordination.lease import (
+    Holder,
+    Lease,
+    Process,
+    boot_clock,
+    may_take_over,
+    this_process,
+)
 from waterspout.coordination.settled_note import SettledNote
 from waterspout.coordination.store import CoordinationStore, refuse_changed_graph
 from waterspout.errors import (
@@ -39,7 +48,7 @@ from waterspout.errors import (
 )
 from waterspout.transactional._ledger import Ledger, Metadata
 
-__all__ = ["EmbeddedStore"]
+__all__ = ["COORDINATION_FILE", "EmbeddedStore"]
 
 T = TypeVar("T")
 
@@ -49,8 +58,9 @@ _KIND = FileKind(
     format=1,
     schema="CREATE TABLE records (name TEXT PRIMARY KEY, body TEXT, checksum TEXT) STRICT",
 )
-_FILE = "coordination.db"
+COORDINATION_FILE = "coordination.db"
 _NOTE = "settled"
+_WANTED = "wanted"
 _BUSY_S = 10.0
 _MEMORY_BATCHES = 1000
 _MEMORY_BYTES = 16_000_000
@@ -70,7 +80,7 @@ class EmbeddedStore(CoordinationStore):
     ) -> None:
         self._topology = check_topology_id(topology)
         self._folder = home.expanduser().absolute() / topology
-        self._path = self._folder / _FILE
+        self._path = self._folder / COORDINATION_FILE
         self._lease_s = lease_s
         self._clock = clock
         self._durable = durable
@@ -137,11 +147,29 @@ class EmbeddedStore(CoordinationStore):
             if not self._path.exists():
                 return None
             db, name = self._open(), f"batch {txid}"
-            known = db.execute("SELECT 1 FROM records WHERE name = ?", (name,)).fetchone()
-            if known is None:
+            if not self._has(db, name):
                 return super().batch(txid)
             attempt, metadata = json.loads(self._get(db, name))
             return attempt, metadata
+
+    @property
+    def channel(self) -> FolderChannel:
+        return FolderChannel(self._folder)
+
+    def holder(self) -> Holder | None:
+        with self._visit():
+            if not self._path.exists():
+                return None
+            return Holder.of(self._read_lease(self._open()), self._clock())
+
+    def wanted(self) -> Wanted:
+        with self._visit():
+            if not self._path.exists() or not self._has(self._open(), _WANTED):
+                return Wanted()
+            return from_json(Wanted, json.loads(self._get(self._open(), _WANTED)))
+
+    def want(self, wanted: Wanted) -> None:
+        self._as_holder(lambda db, _: self._put(db, _WANTED, json.dumps(to_json(wanted))))
 
     def renew(self) -> None:
         self._as_holder(lambda db, epoch: self._put_lease(db, self._lease(epoch, this_process())))
@@ -228,6 +256,10 @@ class EmbeddedStore(CoordinationStore):
     def _put_lease(self, db: sqlite3.Connection, lease: Lease) -> None:
         self._put(db, "lease", json.dumps(lease.to_json()))
 
+    def _has(self, db: sqlite3.Connection, name: str) -> bool:
+        found = db.execute("SELECT 1 FROM records WHERE name = ?", (name,)).fetchone()
+        return found is not None
+
     def _get(self, db: sqlite3.Connection, name: str) -> str:
         row = db.execute("SELECT body, checksum FROM records WHERE name = ?", (name,)).fetchone()
         if row is None:
@@ -256,7 +288,7 @@ class EmbeddedStore(CoordinationStore):
     def _create(self, fingerprint: Mapping[str, Any]) -> None:
         """Make the file aside and move it in place: a file of that name is always complete."""
         self._refuse_links()
-        journal = self.folder / f"{_FILE}-journal"
+        journal = self.folder / f"{COORDINATION_FILE}-journal"
         left = journal.exists() and journal.stat().st_size > 0
         # The file is looked for again: a driver that was faster may be writing already.
         if left and not self._path.exists():
@@ -264,7 +296,7 @@ class EmbeddedStore(CoordinationStore):
             raise DamagedStoreError(f"{self._path} is gone, but {journal} is not; {_REMEDY}")
         _make_folder(self.folder)
         # Not named after the pid: two containers may share the folder, and each has its own 7.
-        draft = self.folder / f".{_FILE}.{uuid.uuid4().hex}"
+        draft = self.folder / f".{COORDINATION_FILE}.{uuid.uuid4().hex}"
         try:
             os.close(open_private(draft, os.O_WRONLY | os.O_EXCL))
             self._fill(draft, fingerprint)

@@ -6,6 +6,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from waterspout.coordination.commands.messages import Change
+from waterspout.errors import ConfigError
 from waterspout.state._head import Claim
 from waterspout.transactional._attempt import TransactionAttempt
 from waterspout.transactional._ledger import Metadata
@@ -77,3 +79,11 @@ class BatchEngine(ABC):
     @abstractmethod
     def release(self, attempt: TransactionAttempt) -> None:
         """Drop what a committed attempt staged."""
+
+    def check_change(self, change: Change) -> None:
+        """Raise ConfigError, with the reason, for a change that cannot be made."""
+        if change.workers is not None or change.parallelism:
+            raise ConfigError("only max_spout_pending can be changed while it runs")
+
+    def change(self, change: Change) -> None:  # noqa: B027  (an engine may have nothing to do)
+        """Make a change that was checked; called while nothing is in flight."""

@@ -19,6 +19,7 @@ __all__ = [
     "BatchEmitted",
     "BatchFailed",
     "BatchProcessed",
+    "CommandObeyed",
     "ErrorReported",
     "Event",
     "EventBus",
@@ -57,6 +58,20 @@ class RunEnded(Event):
 
     error: BaseException | None
     """What stopped it; None if it was told to stop."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommandObeyed(Event):
+    """A command from another terminal was accepted, carried out or refused."""
+
+    command: str
+    """One of kill, activate, deactivate, rebalance."""
+    by: str
+    """Who gave it: user@host."""
+    outcome: str
+    """One of accepted, done, refused; after accepted comes one of the others."""
+    text: str
+    """What has become of it, for people."""
 
 
 @dataclass(frozen=True, slots=True)

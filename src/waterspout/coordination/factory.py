@@ -8,12 +8,19 @@ from pathlib import Path
 
 from waterspout._config import Config
 from waterspout._tls import TLS
-from waterspout.coordination.embedded import EmbeddedStore
+from waterspout.coordination.embedded import COORDINATION_FILE, EmbeddedStore
 from waterspout.coordination.store import CoordinationStore, MemoryCoordinationStore, SharedMemory
-from waterspout.coordination.zookeeper import ZooKeeperStore
+from waterspout.coordination.zookeeper import ZooKeeperStore, topologies
+from waterspout.coordination.zookeeper_session import Address
 from waterspout.errors import StoreError
 
-__all__ = ["ZOOKEEPER_AUTH", "coordination_store", "volatile_store", "why_not_writable"]
+__all__ = [
+    "ZOOKEEPER_AUTH",
+    "coordination_store",
+    "known_topologies",
+    "volatile_store",
+    "why_not_writable",
+]
 
 # `user:password` for ZooKeeper; not an option, because options are shown.
 ZOOKEEPER_AUTH = "WATERSPOUT_ZOOKEEPER_AUTH"
@@ -37,13 +44,34 @@ def coordination_store(name: str, conf: Config, folder: Path | None = None) -> C
         name,
         port=conf.zookeeper_port,
         root=conf.zookeeper_root,
-        auth=f"${{{ZOOKEEPER_AUTH}}}" if ZOOKEEPER_AUTH in os.environ else None,
+        auth=_zookeeper_auth(),
         tls=_zookeeper_tls(conf),
         acl=conf.zookeeper_acl or (),
         session_s=conf.lease_secs,
         connect_s=conf.connect_timeout_secs,
         folder=folder,
     )
+
+
+def known_topologies(conf: Config) -> list[str]:
+    """Return the names of the topologies whose ledgers are in ZooKeeper, or else in the home."""
+    if conf.zookeeper_servers is None:
+        home = conf.home_path().absolute()
+        return sorted(path.parent.name for path in home.glob(f"*/{COORDINATION_FILE}"))
+    address = Address(
+        conf.zookeeper_servers,
+        conf.zookeeper_port,
+        session_s=conf.lease_secs,
+        connect_s=conf.connect_timeout_secs,
+        auth=_zookeeper_auth(),
+        tls=_zookeeper_tls(conf),
+        acl=conf.zookeeper_acl or (),
+    )
+    return topologies(address, conf.zookeeper_root)
+
+
+def _zookeeper_auth() -> str | None:
+    return f"${{{ZOOKEEPER_AUTH}}}" if ZOOKEEPER_AUTH in os.environ else None
 
 
 def _zookeeper_tls(conf: Config) -> TLS | None:

@@ -12,11 +12,11 @@ import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from waterspout.errors import DamagedStoreError
 
-__all__ = ["Lease", "Process", "boot_clock", "may_take_over", "this_process"]
+__all__ = ["Holder", "Lease", "Process", "boot_clock", "may_take_over", "this_process"]
 
 
 def boot_clock() -> float:
@@ -84,6 +84,28 @@ class Lease:
         if self.holder is None or self.holder.boot == boot:
             return now >= self.renewed + self.duration_s
         return boot in self.watched and now >= self.watched[boot] + self.duration_s
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Who has a topology, as it is seen from here."""
+
+    epoch: int
+    process: Process | None
+    """Who took it last; None if it was given up and that is not known any more."""
+    state: Literal["held", "free", "dead", "silent"]
+    """held: it runs, or may. free: given up. dead: it ended without that. silent: it is there, but
+    has not renewed its lease in time, as one that is stopped (SIGSTOP)."""
+
+    @classmethod
+    def of(cls, lease: Lease, now: float) -> Holder:
+        """Tell from a lease."""
+        if lease.holder is None:
+            return cls(lease.epoch, None, "free")
+        if lease.holder.is_alive() is False:
+            return cls(lease.epoch, lease.holder, "dead")
+        silent = lease.has_run_out(_boot_id(), now)
+        return cls(lease.epoch, lease.holder, "silent" if silent else "held")
 
 
 def may_take_over(lease: Lease, now: float) -> str | None:

@@ -16,7 +16,7 @@ import logging
 import queue
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,11 +24,14 @@ from waterspout import faults
 from waterspout._config import Config
 from waterspout._safe_repr import described
 from waterspout.coordination.batch_clock import CLOCK, BatchClock
+from waterspout.coordination.commands.messages import Change
+from waterspout.coordination.commands.obedience import Standing
 from waterspout.coordination.commit_protocol import (
     CommitProtocol,
     LedgerKeeper,
     verify_topology,
 )
+from waterspout.coordination.driven import DrivenLoop
 from waterspout.coordination.engine import (
     BatchEngine,
     Committed,
@@ -49,7 +52,6 @@ from waterspout.coordination.events import (
     StateWritten,
 )
 from waterspout.coordination.progress import BatchProgress
-from waterspout.coordination.run import DrivenLoop
 from waterspout.coordination.store import CoordinationStore, acquire_when_free
 from waterspout.errors import BuildError, FailedException, LeaseLostError, OutsideError
 from waterspout.spouts._base import BatchPlanner, PlannedSpout, SpoutContext, SpoutKind
@@ -176,11 +178,29 @@ class BatchLoop(DrivenLoop):
             planner.close()
         self._setup.store.release()
 
+    def standing(self) -> Standing:
+        ledger, in_flight = self.ledger, self.coordinator.in_flight
+        last, left = ledger.current - 1, sorted(ledger.emitted)
+        return Standing(
+            is_drained=not in_flight and self._reports.empty(),
+            done=f"batch {last}" if last else "no batch",
+            left=f"{_batches(left)} will be emitted again by the next run" if left else "",
+            facts={"last_txid": last or None, "emitted_again": left},
+        )
+
+    def check_change(self, change: Change) -> None:
+        self._setup.engine.check_change(change)
+
+    def change(self, change: Change) -> None:
+        self._setup.engine.change(change)
+        if change.pending is not None:
+            self.coordinator.set_max_batches(change.pending)
+
     def _round(self, wait_s: float) -> None:
         """Handle what was reported, waiting at most `wait_s` for it, then do what is due."""
         self._take_reports(self._until_due(wait_s))
         self._obey()
-        for _ in range(self._setup.config.max_batches):
+        for _ in range(self.coordinator.max_batches):
             if not self._do_what_is_due():
                 break
         self._settle_if_due()
@@ -435,6 +455,10 @@ class BatchLoop(DrivenLoop):
             return False
         # Nobody knows whether a source that cannot be asked has more.
         return self._ask_again_at is None
+
+
+def _batches(txids: Sequence[int]) -> str:
+    return f"batch {txids[0]}" if len(txids) == 1 else f"batches {txids[0]} to {txids[-1]}"
 
 
 def _policy(config: Config) -> CoordinatorPolicy:

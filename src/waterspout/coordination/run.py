@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import logging
 import threading
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import ClassVar
 
 from waterspout._config import Config
 from waterspout._habits import SaysInstead
 from waterspout._letters import DeadLetter
-from waterspout.coordination.events import EventBus, Listener, RunEnded
+from waterspout.coordination.commands.desk import CommandDesk
+from waterspout.coordination.driven import DrivenLoop
+from waterspout.coordination.events import Listener, RunEnded
 from waterspout.coordination.progress import (
     BatchProgress,
     ErrorSummary,
@@ -23,7 +24,7 @@ from waterspout.coordination.recording import Recorder
 from waterspout.coordination.store import CoordinationStore
 from waterspout.errors import LeaseLostError, RunFailedError
 
-__all__ = ["DrivenLoop", "Run", "runs"]
+__all__ = ["Run", "runs"]
 
 log = logging.getLogger(__name__)
 
@@ -36,60 +37,6 @@ def runs() -> list[Run]:
     """Return the runs of this process that have not ended, in the order of their starts."""
     with _live_lock:
         return list(_live)
-
-
-class DrivenLoop(ABC):
-    """What a run drives: a loop over batches, or over waves. One thread calls `step`."""
-
-    def __init__(self, name: str, clock: Callable[[], float], listener: Listener | None) -> None:
-        self.name = name
-        self._clock = clock
-        self.events = EventBus()
-        if listener is not None:
-            self.events.subscribe(listener)
-        self.active = True
-        self.is_idle = False
-        self.error: BaseException | None = None
-        self._told_active = True
-        self._abandoned: BaseException | None = None
-
-    def step(self, wait_s: float = 0.0) -> None:
-        """Do what is due, waiting at most `wait_s` if that is nothing.
-
-        Whatever ends the run is raised and kept in `error`; nothing is lost by it.
-        """
-        try:
-            self._round(wait_s)
-        except BaseException as error:
-            self.error = error
-            raise
-
-    @abstractmethod
-    def wake(self) -> None:
-        """Make a waiting `step` return. Callable from any thread."""
-
-    def abandon(self, error: BaseException) -> None:
-        """End the run with this error at the next step. Callable from any thread."""
-        self._abandoned = error
-        self.wake()
-
-    @abstractmethod
-    def close(self) -> None:
-        """Stop what runs, close the spouts, give up the lease."""
-
-    @abstractmethod
-    def _round(self, wait_s: float) -> None: ...
-
-    @abstractmethod
-    def _activate_spouts(self, active: bool) -> None: ...
-
-    def _obey(self) -> None:
-        """Do what other threads have asked for since the last round."""
-        if self._abandoned is not None:
-            raise self._abandoned
-        if self.active != self._told_active:
-            self._told_active = self.active
-            self._activate_spouts(self._told_active)
 
 
 class Run(SaysInstead):
@@ -128,6 +75,14 @@ class Run(SaysInstead):
         self._rounds = 0
         # Up to this round the loop looks at the sources without a pause: somebody waits for it.
         self._hurry_until = 1
+        channel = store.channel
+        self._desk = (
+            None
+            if channel is None
+            else CommandDesk(loop, store, channel, config, lambda: self.snapshot())
+        )
+        if self._desk is not None:
+            self._desk.begin()
         self._thread = threading.Thread(target=self._drive, name=f"waterspout-{name}", daemon=True)
         self._keeper = threading.Thread(
             target=self._keep_lease, name=f"waterspout-lease-{name}", daemon=True
@@ -241,6 +196,8 @@ class Run(SaysInstead):
             while not self._stopping.is_set():
                 hurry = self._rounds < self._hurry_until
                 self._loop.step(wait_s=0.0 if hurry else poll_s)
+                if self._desk is not None and self._desk.turn():
+                    self._stopping.set()
                 with self._changed:
                     self._rounds += 1
                     self._changed.notify_all()
@@ -252,6 +209,12 @@ class Run(SaysInstead):
             self._shut_down()
 
     def _shut_down(self) -> None:
+        try:
+            if self._desk is not None:
+                failed = self._failure is not None
+                self._desk.end("failed" if failed else "stopped", self._failure)
+        except Exception:
+            log.exception("telling the end of run %s", self.name)
         try:
             self._loop.close()
             self._close()

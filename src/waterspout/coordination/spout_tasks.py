@@ -121,6 +121,11 @@ class SpoutTasks:
         for each in self._tasks.values():
             self._guarded(each, each.activate, active)
 
+    def set_max_pending(self, n: int) -> None:
+        """Let each task have so many messages on the way from now on."""
+        for each in self._tasks.values():
+            each.set_max_pending(n)
+
     @property
     def pending(self) -> int:
         """Messages that are neither acked nor failed."""

@@ -7,11 +7,15 @@ import logging
 import time
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from waterspout.coordination.commands.channel import CommandChannel
+from waterspout.coordination.commands.messages import Wanted
+from waterspout.coordination.lease import Holder
 from waterspout.errors import ForeignStoreError, LeaseHeldError, LeaseLostError
 from waterspout.transactional._ledger import Ledger, Metadata
 
@@ -93,6 +97,28 @@ class CoordinationStore(ABC):
         if txid == ledger.current - 2 and ledger.earlier_attempt is not None:
             return ledger.earlier_attempt, ledger.earlier_metadata or {}
         return None
+
+    @property
+    def channel(self) -> CommandChannel | None:
+        """How commands from other terminals reach the driver; None if they cannot."""
+        return None
+
+    def holder(self) -> Holder | None:
+        """Return who has the topology, as seen from here; None if it has never run."""
+        return None
+
+    def wanted(self) -> Wanted:
+        """Return what commands have left for this run and later ones."""
+        return Wanted()
+
+    def want(self, wanted: Wanted) -> None:
+        """Store that durably; LeaseLostError if the epoch has moved."""
+        raise NotImplementedError  # a store without a channel is never asked to
+
+    @contextmanager
+    def visiting(self) -> Iterator[None]:
+        """Stay connected for a while, without the lease."""
+        yield
 
     @abstractmethod
     def renew(self) -> None:

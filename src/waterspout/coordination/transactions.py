@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -198,7 +198,12 @@ def _refuse_weak(topology: TransactionalTopology) -> None:
         )
 
 
-def explain(topology: TransactionalTopology, conf: Config, workers: int) -> str:
+def explain(
+    topology: TransactionalTopology,
+    conf: Config,
+    workers: int,
+    widths: Mapping[str, int] | None = None,
+) -> str:
     """Return the plan of a topology's batches, and what each state and committer promises."""
     lines = [f"{topology.name}: a transactional topology", ""]
     for spec in topology.components.values():
@@ -208,7 +213,7 @@ def explain(topology: TransactionalTopology, conf: Config, workers: int) -> str:
             for state in topology.states.values()
             if state.component == spec.id
         ]
-    shape = spread(topology.outline(), workers)
+    shape = spread(topology.outline(), workers, widths)
     lines += ["", f"in flight at once: {conf.max_batches} at most; in commit: one"]
     lines.append(f"processing: 1 job, {len(shape.stages)} stages")
     lines += describe_stages(shape)

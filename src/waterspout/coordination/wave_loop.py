@@ -20,7 +20,10 @@ from dataclasses import asdict, dataclass, replace
 
 from waterspout import faults
 from waterspout._config import Config
+from waterspout.coordination.commands.messages import Change
+from waterspout.coordination.commands.obedience import Standing
 from waterspout.coordination.dead_letters import DeadLetters
+from waterspout.coordination.driven import DrivenLoop
 from waterspout.coordination.events import (
     ErrorReported,
     Listener,
@@ -30,7 +33,6 @@ from waterspout.coordination.events import (
     WaveStarted,
 )
 from waterspout.coordination.progress import WaveProgress
-from waterspout.coordination.run import DrivenLoop
 from waterspout.coordination.spout_tasks import Counts, SpoutTasks
 from waterspout.coordination.store import CoordinationStore, acquire_when_free
 from waterspout.errors import BoltCrash, LeaseLostError, WorkerLostError
@@ -44,7 +46,7 @@ from waterspout.waves.logs import LogRead, halved
 from waterspout.waves.memory import Memories
 from waterspout.waves.over_waves import WaveHeader
 from waterspout.waves.pacing import Pacing
-from waterspout.waves.shape import collapsed, spread
+from waterspout.waves.shape import check_widths, collapsed, spread
 
 __all__ = ["WaveLoop", "WaveSetup"]
 
@@ -106,6 +108,7 @@ class WaveLoop(DrivenLoop):
         self._engine = setup.engine
         self._pacing = Pacing(setup.config)
         outline = setup.topology.outline()
+        self._change = Change()
         self._shapes = (collapsed(outline), spread(outline, setup.engine.workers))
         self._memories = Memories()
         self._waiting: list[Frame] = []
@@ -159,6 +162,39 @@ class WaveLoop(DrivenLoop):
                     log.warning("positions of %s not stored: %s", self._setup.topology.name, error)
         self._setup.letters.close()
         self._setup.store.release()
+
+    def standing(self) -> Standing:
+        pending, collected = self.spouts.pending, self.spouts.collected
+        busy = self._running is not None or self._waiting or self._pieces
+        messages = "1 message was" if pending == 1 else f"{pending:,} messages were"
+        return Standing(
+            is_drained=not (busy or pending or collected),
+            done=f"wave {self.waves}" if self.waves else "no wave",
+            left=f"{messages} not acked: it is up to their spouts to emit them again"
+            if pending
+            else "",
+            facts={"waves": self.waves, "acked": self.spouts.counts.acked, "pending": pending},
+        )
+
+    def check_change(self, change: Change) -> None:
+        check_widths(self._setup.topology, change.parallelism)
+
+    def change(self, change: Change) -> None:
+        self._change = change.over(self._change)
+        outline = self._setup.topology.outline()
+        self._shapes = (self._shapes[0], spread(outline, self.workers, self.widths))
+        if change.pending is not None:
+            self.spouts.set_max_pending(change.pending)
+
+    @property
+    def workers(self) -> int:
+        """Into how many Spark tasks a stage is divided at most."""
+        return self._change.workers or self._engine.workers
+
+    @property
+    def widths(self) -> Mapping[str, int]:
+        """The components that run in fewer of them."""
+        return self._change.parallelism
 
     def _round(self, wait_s: float) -> None:
         self._obey()

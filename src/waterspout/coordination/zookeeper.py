@@ -4,6 +4,7 @@
     <root>/<topology>/ledger        the whole ledger, one record
     <root>/<topology>/settled       the last batch that all states know of, until the ledger says so
     <root>/<topology>/lease-<name>  ephemeral: there as long as the holder's session is
+    <root>/<topology>/wanted        what commands have left for later runs
 
 A lease has a random name that is used once, and the topology's node says which name counts. So
 a lease that is gone never comes back, and one transaction takes it: set the topology's node if
@@ -26,7 +27,9 @@ from typing import Any
 
 from waterspout._schema import check_topology_id
 from waterspout._tls import TLS
-from waterspout.coordination.lease import this_process
+from waterspout.coordination.commands.messages import Wanted, from_json, to_json
+from waterspout.coordination.commands.zookeeper import ZooKeeperChannel
+from waterspout.coordination.lease import Holder, this_process
 from waterspout.coordination.store import CoordinationStore, refuse_changed_graph
 from waterspout.coordination.zookeeper_records import (
     REMEDY,
@@ -53,7 +56,7 @@ from waterspout.errors import (
 )
 from waterspout.transactional._ledger import Ledger
 
-__all__ = ["ZooKeeperStore"]
+__all__ = ["ZooKeeperStore", "topologies"]
 
 # ZooKeeper refuses packets above 1,048,575 bytes (jute.maxbuffer); the rest is for the paths.
 _LEDGER_BYTES_MAX = 1_000_000
@@ -101,6 +104,7 @@ class ZooKeeperStore(CoordinationStore):
         self._address = Address(servers, port, *waits, auth, tls, acl)
         self._home = None if folder is None else Home(folder)
         self._session: Session | None = None
+        self._visitors = 0
         self._held: _Held | None = None
         self._lock = threading.RLock()
 
@@ -166,6 +170,51 @@ class ZooKeeperStore(CoordinationStore):
         """Send it, and do not wait for the answer."""
         with self._as_holder() as (session, _):
             session.send(self._settled_path, pack("settled", _named(ledger)))
+
+    @property
+    def channel(self) -> ZooKeeperChannel:
+        return ZooKeeperChannel(self._path, self._lent)
+
+    def holder(self) -> Holder | None:
+        """Look at the lease; of one that is gone it cannot be told whether it was given up."""
+        with self._connected() as session:
+            found = self._read(session)
+        owner = found.owner
+        if owner is None:
+            return None
+        if found.lease is None:
+            return Holder(owner.epoch, owner.holder, "free")
+        return Holder(owner.epoch, owner.holder, "dead" if is_seen_dead(owner.holder) else "held")
+
+    def wanted(self) -> Wanted:
+        path = self._wanted_path
+        with self._connected() as session:
+            found = session.get(path)
+        return Wanted() if found is None else from_json(Wanted, unpack("wanted", found.data, path))
+
+    def want(self, wanted: Wanted) -> None:
+        path, data = self._wanted_path, pack("wanted", to_json(wanted))
+        with self._as_holder() as (session, held):
+            deadline = time.monotonic() + self._address.operation_s
+            while True:
+                is_there = session.get(path) is not None
+
+                def build(transaction: Any, is_there: bool = is_there) -> None:
+                    self._check(transaction, held)
+                    (transaction.set_data if is_there else transaction.create)(path, data)
+
+                # Once more, after an answer was lost, changes nothing.
+                with suppress(Unanswered):
+                    if session.transact(path, build) is not None:
+                        return
+                self._refuse_if_lost(self._read(session), held)
+                if time.monotonic() > deadline:
+                    session.give_up(path)
+
+    @contextmanager
+    def visiting(self) -> Iterator[None]:
+        with self._lent():
+            yield
 
     def renew(self) -> None:
         """Check the lease; the client itself keeps the session alive."""
@@ -361,6 +410,10 @@ class ZooKeeperStore(CoordinationStore):
     def _settled_path(self) -> str:
         return f"{self._path}/settled"
 
+    @property
+    def _wanted_path(self) -> str:
+        return f"{self._path}/wanted"
+
     def _lease_path(self, name: str) -> str:
         return f"{self._path}/lease-{name}"
 
@@ -382,13 +435,40 @@ class ZooKeeperStore(CoordinationStore):
             try:
                 yield self._session
             finally:
-                if self._held is None:
-                    self._close()
+                self._close_if_done()
+
+    @contextmanager
+    def _lent(self) -> Iterator[Session]:
+        """Lend the session out without the lock: whoever saves does not wait for who looks."""
+        with self._lock:
+            if self._session is None:
+                self._session = Session(self._address)
+            session = self._session
+            self._visitors += 1
+        try:
+            yield session
+        finally:
+            with self._lock:
+                self._visitors -= 1
+                self._close_if_done()
+
+    def _close_if_done(self) -> None:
+        if self._held is None and not self._visitors:
+            self._close()
 
     def _close(self) -> None:
         if self._session is not None:
             self._session.close()
             self._session = None
+
+
+def topologies(address: Address, root: str) -> list[str]:
+    """Return the names of what is kept under a root."""
+    session = Session(address)
+    try:
+        return session.children(root)
+    finally:
+        session.close()
 
 
 @dataclass(slots=True)

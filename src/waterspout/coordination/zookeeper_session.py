@@ -112,7 +112,7 @@ class Address:
 
 
 class Session:
-    """One client of ZooKeeper. One thread at a time.
+    """One client of ZooKeeper.
 
     Reads are repeated until they are answered. A write is sent once: if its answer is lost,
     `Unanswered` says so, and the caller has to look. Both give up after `operation_s`.
@@ -236,6 +236,21 @@ class Session:
                 self._client.create_async(path, data)
 
         self._client.set_async(path, data).rawlink(make)
+
+    def put(self, path: str, data: bytes) -> None:
+        """Set a node, made if it is not there, and wait until that is done."""
+        deadline = time.monotonic() + self._address.operation_s
+        steps: tuple[Callable[[Any], None], ...] = (
+            lambda t: t.set_data(path, data),
+            lambda t: t.create(path, data),
+        )
+        while True:
+            # To set it once more, after an answer was lost, changes nothing.
+            with suppress(Unanswered):
+                if any(self.transact(path, step) is not None for step in steps):
+                    return
+            if time.monotonic() >= deadline:
+                self.give_up(path)
 
     def _repeated(self, send: Callable[[], Any], path: str) -> Any:
         """Send a read, again and again over lost connections, and return the answer."""

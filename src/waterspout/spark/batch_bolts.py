@@ -7,12 +7,13 @@ no lineage, so that a lost block fails the attempt instead of silently emitting 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 
 from waterspout._config import Config
+from waterspout.coordination.commands.messages import Change
 from waterspout.coordination.engine import Committed, Processed
 from waterspout.coordination.transactions import commits_in_driver, note_written
 from waterspout.spark.phases import PhaseEngine, Work
@@ -32,6 +33,7 @@ from waterspout.transactional._runtime import (
     run_here,
 )
 from waterspout.waves.bolts import Worker
+from waterspout.waves.shape import check_widths
 from waterspout.waves.shards import DRIVER, FAILED, Row
 
 __all__ = ["BatchBoltEngine"]
@@ -50,9 +52,28 @@ class BatchBoltEngine(PhaseEngine):
         super().__init__(runtime, topology.name, conf)
         self._topology = topology
         self._spout = spout
-        self._phases = Phases(topology, conf, runtime.cores or 2)
+        self._change = Change()
+        self._phases = Phases(topology, conf, self.workers)
         self._stages = Stages("attempt", "commit", "metadata", "resolved", "writer")
         self._in_driver = commits_in_driver(topology, conf)
+
+    @property
+    def workers(self) -> int:
+        """Into how many Spark tasks a stage is divided at most."""
+        return self._change.workers or self._runtime.cores or 2
+
+    @property
+    def widths(self) -> Mapping[str, int]:
+        """The components that run in fewer of them."""
+        return self._change.parallelism
+
+    def check_change(self, change: Change) -> None:
+        check_widths(self._topology, change.parallelism)
+
+    def change(self, change: Change) -> None:
+        super().change(change)
+        self._change = change.over(self._change)
+        self._phases = Phases(self._topology, self._conf, self.workers, self.widths)
 
     def process(self, attempt: TransactionAttempt, metadata: Metadata, work: Work) -> Processed:
         """Emit the batch and execute it; leave what is half-done on the executors."""

@@ -6,7 +6,9 @@ import time
 from collections.abc import Callable
 
 from waterspout._config import Config
+from waterspout.coordination.commands.messages import Change
 from waterspout.coordination.engine import Committed, Processed
+from waterspout.errors import ConfigError
 from waterspout.spark.phases import PhaseEngine, Work
 from waterspout.spark.session import SparkRuntime
 from waterspout.spark.steps import BatchRows, StepRunner
@@ -15,6 +17,7 @@ from waterspout.state._head import Claim
 from waterspout.transactional._attempt import TransactionAttempt
 from waterspout.transactional._ledger import Metadata
 from waterspout.trident.plan.plan import Plan
+from waterspout.trident.plan.rebalancing import rebalanced
 
 __all__ = ["SparkEngine"]
 
@@ -24,16 +27,30 @@ class SparkEngine(PhaseEngine):
 
     def __init__(self, runtime: SparkRuntime, plan: Plan, conf: Config) -> None:
         super().__init__(runtime, plan.name, conf)
-        self._plan = plan
+        self.plan = plan
         self._steps = StepRunner(runtime, plan, conf)
 
     def close(self) -> None:
         super().close()
         self._steps.close()
 
+    def check_change(self, change: Change) -> None:
+        if change.workers is not None:
+            raise ConfigError(
+                "Spark divides the batches of a Trident topology; a number of workers is for "
+                "topologies of spouts and bolts"
+            )
+        rebalanced(self.plan, change.parallelism)
+
+    def change(self, change: Change) -> None:
+        super().change(change)
+        self.plan = rebalanced(self.plan, change.parallelism)
+        self._steps.close()
+        self._steps = StepRunner(self._runtime, self.plan, self._conf)
+
     def process(self, attempt: TransactionAttempt, metadata: Metadata, work: Work) -> Processed:
         began = time.monotonic()
-        sources = self._plan.sources.items()
+        sources = self.plan.sources.items()
         reads = {source: source.spout.read(metadata[spout_id]) for spout_id, source in sources}
         requests = any(
             source.hidden and not (isinstance(read, RowsRead) and not read.rows)
@@ -43,7 +60,7 @@ class SparkEngine(PhaseEngine):
         small = all(read.is_small for read in reads.values())
         self._steps.process(batch, small=small, requests=requests)
         work.results["batch"] = batch
-        left = batch.left_for_commit(self._plan)
+        left = batch.left_for_commit(self.plan)
         return Processed(attempt, processing_s=time.monotonic() - began, staged_rows=left)
 
     def commit(self, claim: Claim, move_heads: Callable[[], None], work: Work) -> Committed:

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 from typing import Any
 
-from pyspark.sql import Column, DataFrame, SparkSession
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from waterspout._arrow import arrow_type
@@ -17,6 +18,7 @@ from waterspout._fitting import widens
 from waterspout._schema import Schema
 from waterspout.errors import TopologyError
 from waterspout.spark.native import native_columns
+from waterspout.spark.reads import from_table
 from waterspout.spark.records import read_again
 from waterspout.spark.spreading import everywhere, never_empty, repartitioned
 from waterspout.spark.tasks import PartitionTask, TaskSetting, ask
@@ -26,7 +28,7 @@ from waterspout.trident.isolation.letters import ASIDE, LetterRequest, read_asid
 from waterspout.trident.isolation.running import isolated_steps, run_isolated
 from waterspout.trident.operations.adapters import SqlExpression
 from waterspout.trident.operations.coercion import is_expression
-from waterspout.trident.operations.functions import Split
+from waterspout.trident.operations.functions import PaneStart, Split
 from waterspout.trident.plan.exchange import Deal, Exchange
 from waterspout.trident.plan.lowering import Lowerings
 from waterspout.trident.plan.nodes import (
@@ -35,6 +37,7 @@ from waterspout.trident.plan.nodes import (
     Isolated,
     Join,
     Keep,
+    LateRows,
     Mapped,
     Merge,
     MultiReduce,
@@ -43,8 +46,10 @@ from waterspout.trident.plan.nodes import (
     Query,
     Repartition,
     Scope,
+    Sessions,
     Sifted,
     SortedOut,
+    StaticTable,
     Transform,
 )
 from waterspout.trident.plan.plan import Plan
@@ -105,6 +110,10 @@ def _native(node: Each | Mapped, parents: Sequence[DataFrame], building: Buildin
         pattern, name = re.escape(node.operation.separator), out.names[0]
         words = F.explode(F.split(F.col(node.fields[0]), pattern, -1)).alias(name)
         frame = parent.select(*rest, words, *beside).where(F.col(name) != "")
+    elif isinstance(node.operation, PaneStart):
+        kind = str(node.parents[0].schema.type_of(node.fields[0]))
+        start = _pane_start(node.operation, F.col(node.fields[0]), kind)
+        frame = parent.select(*rest, start.alias(out.names[0]), *beside)
     else:
         made = [_column(c).alias(n) for c, n in zip(node.operations, out.names, strict=True)]
         frame = parent.select(*rest, *made, *beside)
@@ -279,6 +288,13 @@ def _merged(node: Merge, parents: Sequence[DataFrame], building: Building) -> Da
     return reduce(DataFrame.union, sides)
 
 
+@lowers(StaticTable)
+def _static(node: StaticTable, parents: Sequence[DataFrame], building: Building) -> DataFrame:
+    given = node.table
+    frame = from_table(building.spark, given) if isinstance(given, pa.Table) else given
+    return frame.select(*node.schema.names)
+
+
 @lowers(Join)
 def _joined(node: Join, parents: Sequence[DataFrame], building: Building) -> DataFrame:
     """Join frames one after the other; nulls are equal to each other, as in a grouping."""
@@ -286,6 +302,8 @@ def _joined(node: Join, parents: Sequence[DataFrame], building: Building) -> Dat
     must = False
     for number, frame in enumerate(parents):
         side = _renamed(node, number, frame)
+        if isinstance(node.parents[number], StaticTable):
+            side = F.broadcast(side)
         wanted = not node.optional[number]
         if made is None:
             made, must = _as_left(node, side), wanted
@@ -308,6 +326,32 @@ def _joined(node: Join, parents: Sequence[DataFrame], building: Building) -> Dat
                 names.append(_own(number, column))
     pairs = zip(names, node.schema.names, strict=True)
     return made.select(*(F.col(made_name).alias(name) for made_name, name in pairs))
+
+
+@lowers(Sessions)
+def _sessions(node: Sessions, parents: Sequence[DataFrame], building: Building) -> DataFrame:
+    (parent,) = parents
+    kind = str(node.parents[0].schema.type_of(node.event_time))
+    moment = _as_number(F.col(node.event_time), kind)
+    in_order = Window.partitionBy(*node.keys).orderBy(F.col(node.event_time))
+    before = F.lag(moment).over(in_order)
+    begins = F.when(before.isNull() | (moment - before >= node.gap), moment)
+    start = F.last(begins, ignorenulls=True).over(
+        in_order.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    )
+    return parent.select("*", F.when(moment.isNotNull(), start).alias(node.schema.names[-1]))
+
+
+@lowers(LateRows)
+def _late(node: LateRows, parents: Sequence[DataFrame], building: Building) -> DataFrame:
+    rows, spans = parents
+    names = [f"_l{i}" for i in range(len(spans.columns))]
+    spans = F.broadcast(spans.toDF(*names))
+    *keys, start, end = (F.col(name) for name in names)
+    moment = F.col(node.event_time)
+    within = (moment >= start) & (moment < end) | (moment.isNull() & start.isNull())
+    same = [F.col(name).eqNullSafe(key) for name, key in zip(node.keys, keys, strict=True)]
+    return rows.join(spans, reduce(Column.__and__, same, within), "left_semi")
 
 
 @lowers(MultiReduce)
@@ -340,6 +384,15 @@ def asked_by_tasks(
     """
     run = partial(ask, node.alone(), building.plan.states[node.state], claim)
     return parent.mapInArrow(PartitionTask(building.setting(node), run), node.schema.ddl())
+
+
+def _pane_start(operation: PaneStart, moment: Column, kind: str) -> Column:
+    number = _as_number(moment, kind)
+    return number - F.pmod(number, F.lit(operation.size).cast("bigint"))
+
+
+def _as_number(moment: Column, kind: str) -> Column:
+    return F.unix_micros(moment) if kind == "timestamp" else moment
 
 
 def _column(operation: Any) -> Column:

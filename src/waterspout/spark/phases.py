@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from waterspout._config import Config
+from waterspout.coordination.commands.messages import Change
 from waterspout.coordination.engine import (
     BatchEngine,
     Committed,
@@ -108,6 +109,17 @@ class PhaseEngine(BatchEngine):
             self._work.clear()
         for work in left:
             work.staging.release(self._runtime)
+
+    @property
+    def conf(self) -> Config:
+        """The options, as they are by now."""
+        return self._conf
+
+    def change(self, change: Change) -> None:
+        if change.pending is not None:
+            self._conf = self._conf.replace(max_spout_pending=change.pending)
+            self._processing.close(self._conf.cancel_wait_secs)
+            self._processing = DaemonPool(self._conf.max_batches, "waterspout-process")
 
     def _guard(
         self,

@@ -28,7 +28,15 @@ from waterspout.state._witnesses import Written
 from waterspout.transactional._attempt import TransactionAttempt
 from waterspout.trident.isolation.letters import ASIDE, LETTER_MARK
 from waterspout.trident.plan.exchange import Deal, Exchange
-from waterspout.trident.plan.nodes import Node, Query, Source, Update, UpdateWith
+from waterspout.trident.plan.nodes import (
+    LATE,
+    NewValues,
+    Node,
+    Query,
+    Source,
+    Update,
+    UpdateWith,
+)
 from waterspout.trident.plan.plan import Plan, StateSpec
 from waterspout.trident.plan.schedule import (
     AskState,
@@ -48,6 +56,7 @@ from waterspout.trident.plan.schedule import (
 )
 from waterspout.trident.runtime.routing import PARTITION
 from waterspout.trident.runtime.states import (
+    new_values,
     open_state,
     run_query,
     run_update,
@@ -160,7 +169,7 @@ class StepRunner:
         batch.rows[step.node] = self._compiler.derived(step, parents, batch.attempt)
 
     def _pass_on(self, step: PassOn, batch: BatchRows) -> None:
-        batch.rows[step.node] = batch.rows[step.node.parents[0]]
+        batch.rows[step.node] = _passed_on(step.node, batch.rows[step.node.parents[0]])
         batch.moves[step.node] = step.exchanges
 
     def _keep(self, step: KeepRows, batch: BatchRows) -> None:
@@ -333,6 +342,17 @@ def _by_partition(table: pa.Table, partitions: int) -> Iterator[tuple[int, pa.Ta
 def _own_fields(table: pa.Table) -> pa.Table:
     table = real_rows(table)
     return table.drop_columns([PARTITION]) if PARTITION in table.column_names else table
+
+
+def _passed_on(node: NewValues, found: Rows) -> Rows:
+    """Return what a stream has of an update's new values, where they are."""
+    if isinstance(found, Collected):
+        return Collected(new_values(node, found.table))
+    if node.late is None:
+        return found
+    frame = found.frame if isinstance(found, Kept) else found
+    frame = frame.where(F.col(LATE) == node.late).select(*node.schema.names)
+    return replace(found, frame=frame) if isinstance(found, Kept) else frame
 
 
 def _nothing(node: Node) -> pa.Table:

@@ -124,7 +124,10 @@ def _core(topology: Topology, conf: Config, opened: ExitStack, session: _Session
 
     setup = WaveSetup(topology, engine, store, letters, conf)
     loop = WaveLoop(setup, time.monotonic)
-    explain = partial(explain_waves, topology, conf, engine.workers)
+
+    def explain() -> str:
+        return explain_waves(topology, conf, loop.workers, loop.widths)
+
     return _launch(loop, setup, opened, explain, read_letters)
 
 
@@ -149,7 +152,10 @@ def _transactional(
     states, store = prepared.states, prepared.store
     setup = BatchSetup.of_bolts(topology, spout, states, store, engine, conf)
     loop = BatchLoop(setup, time.monotonic)
-    explain = partial(explain_transactions, topology, conf, runtime.cores or 2)
+
+    def explain() -> str:
+        return explain_transactions(topology, engine.conf, engine.workers, engine.widths)
+
     return _launch(loop, setup, opened, explain)
 
 
@@ -179,6 +185,8 @@ def _trident(
         clock=clock_for(windows_by_time(plan)),
     )
     loop = BatchLoop(setup, time.monotonic)
-    return _launch(
-        loop, setup, opened, partial(explain_plan, plan, conf), partial(letters_of, plan)
-    )
+
+    def explain() -> str:
+        return explain_plan(engine.plan, engine.conf)
+
+    return _launch(loop, setup, opened, explain, partial(letters_of, plan))

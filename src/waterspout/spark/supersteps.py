@@ -85,6 +85,8 @@ class Stages:
     def __init__(self, *changing: str) -> None:
         self._changing = changing
         self._described: dict[int, tuple[str, bytes]] = {}
+        self._shapes: list[WaveShape] = []
+        """Those of `_described`, so that no other one gets the id of one that is gone."""
 
     def through(
         self,
@@ -101,6 +103,7 @@ class Stages:
         if id(shape) not in self._described:
             nothing: dict[str, Any] = dict.fromkeys(self._changing)
             common = replace(header, **nothing)
+            self._shapes.append(shape)
             self._described[id(shape)] = (secrets.token_hex(8), dumps((shape, common)))
         described = self._described[id(shape)]
         changes = {name: getattr(header, name) for name in self._changing}

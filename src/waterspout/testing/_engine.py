@@ -39,7 +39,7 @@ from waterspout.trident.plan.schedule import (
     schedule,
 )
 from waterspout.trident.runtime.rows import as_tuples
-from waterspout.trident.runtime.states import open_state, run_update
+from waterspout.trident.runtime.states import new_values, open_state, run_update
 
 __all__ = ["InProcessEngine", "SimulatedCrash"]
 
@@ -117,7 +117,7 @@ class InProcessEngine(SteppedEngine[_Tables]):
         """Do what a step says of its nodes; rows are kept where they are made, in any case."""
         match step:
             case PassOn():
-                tables[step.node] = tables[step.node.parents[0]]
+                tables[step.node] = new_values(step.node, tables[step.node.parents[0]])
             case Derive() | SelectHere() | AskState():
                 for node in step.nodes if isinstance(step, Derive) else (step.node,):
                     if processing:

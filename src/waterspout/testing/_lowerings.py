@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from waterspout._arrow import arrow_schema
 from waterspout._config import Config
 from waterspout._letters import DeadLetter
+from waterspout._serde import encode_key
 from waterspout.errors import TopologyError
 from waterspout.spouts._reads import POSITION
 from waterspout.state._head import Claim
@@ -29,6 +30,7 @@ from waterspout.trident.plan.nodes import (
     Isolated,
     Join,
     Keep,
+    LateRows,
     Mapped,
     Merge,
     MultiReduce,
@@ -37,16 +39,19 @@ from waterspout.trident.plan.nodes import (
     Query,
     Repartition,
     Route,
+    Sessions,
     Sifted,
     SortedOut,
+    StaticTable,
     Transform,
 )
 from waterspout.trident.plan.plan import Plan
 from waterspout.trident.runtime.aggregate import run_aggregate
 from waterspout.trident.runtime.joins import join_tables, pack_tables, run_multi_reduce
 from waterspout.trident.runtime.routing import CustomRoute
-from waterspout.trident.runtime.rows import row_step, run_steps
+from waterspout.trident.runtime.rows import as_tuples, row_step, run_steps
 from waterspout.trident.runtime.states import open_state, run_query
+from waterspout.trident.windowing.event_updater import as_numbers
 
 __all__ = ["LocalBuilding", "LocalLowering", "local_lowering_of", "lowers_locally"]
 
@@ -159,9 +164,54 @@ def _merged(node: Merge, parents: Sequence[pa.Table], building: LocalBuilding) -
     return pa.concat_tables([table.rename_columns(names) for table in parents])
 
 
+@lowers_locally(StaticTable)
+def _static(node: StaticTable, parents: Sequence[pa.Table], building: LocalBuilding) -> pa.Table:
+    table = node.table if isinstance(node.table, pa.Table) else node.table.toArrow()
+    return table.select(list(node.schema.names)).cast(arrow_schema(node.schema))
+
+
 @lowers_locally(Join)
 def _joined(node: Join, parents: Sequence[pa.Table], building: LocalBuilding) -> pa.Table:
     return join_tables(node, parents)
+
+
+@lowers_locally(Sessions)
+def _sessions(node: Sessions, parents: Sequence[pa.Table], building: LocalBuilding) -> pa.Table:
+    (rows,) = parents
+    moments = as_numbers(rows.column(node.event_time)).to_pylist()
+    keys = [encode_key(row.values) for row in as_tuples(rows, node.keys)]
+    starts: list[int | None] = [None] * len(moments)
+    last: dict[str, tuple[int, int]] = {}
+    for row in sorted(
+        (i for i, at in enumerate(moments) if at is not None), key=moments.__getitem__
+    ):
+        start, before = last.get(keys[row], (moments[row], moments[row]))
+        if moments[row] - before >= node.gap:
+            start = moments[row]
+        starts[row], last[keys[row]] = start, (start, moments[row])
+    return rows.append_column(node.schema.names[-1], pa.array(starts, pa.int64()))
+
+
+@lowers_locally(LateRows)
+def _late(node: LateRows, parents: Sequence[pa.Table], building: LocalBuilding) -> pa.Table:
+    rows, spans = parents
+    late: dict[str, list[tuple[Any, Any]]] = {}
+    for span in as_tuples(spans, spans.column_names):
+        *key, start, end = span.values
+        late.setdefault(encode_key(key), []).append((start, end))
+    moments = (row.values for row in as_tuples(rows, (*node.keys, node.event_time)))
+    chosen = [
+        any(_is_within(moment, span) for span in late.get(encode_key(key), ()))
+        for *key, moment in moments
+    ]
+    return rows.filter(pa.array(chosen, pa.bool_()))
+
+
+def _is_within(moment: Any, span: tuple[Any, Any]) -> bool:
+    start, end = span
+    if moment is None or start is None:
+        return moment is None and start is None
+    return bool(start <= moment < end)
 
 
 @lowers_locally(MultiReduce)

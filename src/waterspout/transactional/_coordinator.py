@@ -15,7 +15,7 @@ actions for its shell to carry out in order. It decides:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from waterspout._backoff import Backoff
@@ -122,6 +122,15 @@ class Coordinator:
     def current(self) -> int:
         """The next txid to commit."""
         return self._current
+
+    @property
+    def max_batches(self) -> int:
+        """How many batches may be in flight at once."""
+        return self._policy.max_batches
+
+    def set_max_batches(self, n: int) -> None:
+        """Let that many be in flight from now on; those that are, stay so."""
+        self._policy = replace(self._policy, max_batches=n)
 
     @property
     def in_flight(self) -> dict[int, tuple[TransactionAttempt, BatchPhase]]:

@@ -96,11 +96,17 @@ class PhasePlan:
 class Phases:
     """Makes the phases of a topology; a batch is spread over workers unless batches are small."""
 
-    def __init__(self, topology: TransactionalTopology, conf: Config, workers: int) -> None:
+    def __init__(
+        self,
+        topology: TransactionalTopology,
+        conf: Config,
+        workers: int,
+        widths: Mapping[str, int] | None = None,
+    ) -> None:
         self._spout_id = topology.spout_id
         self._late = topology.late
         outline = topology.outline()
-        self._collapsed, self._spread = collapsed(outline), spread(outline, workers)
+        self._collapsed, self._spread = collapsed(outline), spread(outline, workers, widths)
         self._collapse_tuples = conf.wave_collapse_tuples
         self._largest: int | None = None
         self._conf = conf.to_dict()

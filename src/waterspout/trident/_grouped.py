@@ -11,6 +11,7 @@ from waterspout.state._base import StateFactory
 from waterspout.trident._aggregating import make_aggregation
 from waterspout.trident._habits import GROUPED
 from waterspout.trident._tridentstate import TridentState
+from waterspout.trident._windowed import Windowed
 from waterspout.trident.operations.accepted import (
     AggregateArgument,
     EachOperation,
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["ChainedAggregatorDeclarer", "GroupedStream"]
 
 
-class GroupedStream(SaysInstead):
+class GroupedStream(SaysInstead, Windowed):
     """A stream whose batches are grouped by some fields."""
 
     _instead = GROUPED

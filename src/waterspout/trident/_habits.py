@@ -15,6 +15,10 @@ _ONCE = "deduplicate(keys) lets each key pass once; CountDistinct() and CollectS
 _SEE = "peek(print) shows each tuple, on the executors; states hold what a run has computed"
 _SOME = "apply_assembly(FirstN(n, field)) keeps the first of a batch"
 _SPREAD = "parallelism_hint(n) says over how many partitions; shuffle() and partition_by() deal out"
+_TIME = (
+    'tumbling_window(timedelta(minutes=10), Count(), "n", event_time="at", lag=...) has a '
+    "watermark that stays a lag behind"
+)
 _WHERE = 'filter("n", lambda n: n > 1) or filter(expr("n > 1")) keeps some tuples'
 _WRITE = (
     "partition_persist(factory, updater) and persistent_aggregate(factory, aggregator, out) write "
@@ -34,7 +38,9 @@ STREAM = {
     "union_all": _MERGE,
     "union_by_name": _MERGE,
     "merge": _MERGE,
-    "join": "topology.join(stream, fields, other, fields, out) joins streams within each batch",
+    "join": "topology.join(stream, fields, other, fields, out) joins streams within each batch, "
+    'join_static(dataframe, on="a") adds the fields of a table',
+    "with_watermark": _TIME,
     "distinct": _ONCE,
     "drop_duplicates": _ONCE,
     "limit": _SOME,

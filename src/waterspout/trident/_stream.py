@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from waterspout._habits import SaysInstead
@@ -16,11 +16,14 @@ from waterspout.topology._grouping import CustomGrouping
 from waterspout.trident._aggregating import arguments, make_aggregation, value_schema
 from waterspout.trident._grouped import ChainedAggregatorDeclarer, GroupedStream
 from waterspout.trident._habits import STREAM
+from waterspout.trident._static_joins import add_static_join
 from waterspout.trident._tridentstate import TridentState
+from waterspout.trident._windowed import Windowed
 from waterspout.trident.deduplication.build import add_deduplication
 from waterspout.trident.operations.accepted import (
     AggregateArgument,
     AggregateOperation,
+    AnyTable,
     ConsumeOperation,
     EachOperation,
     FilterOperation,
@@ -28,7 +31,6 @@ from waterspout.trident.operations.accepted import (
     MapOperation,
     QueryArgument,
     UpdateArgument,
-    WindowArgument,
 )
 from waterspout.trident.operations.coercion import (
     as_consumer,
@@ -69,8 +71,6 @@ from waterspout.trident.plan.nodes import (
     Updating,
 )
 from waterspout.trident.plan.plan import Shape
-from waterspout.trident.windowing.build import add_window
-from waterspout.trident.windowing.config import WindowConfig, sliding, tumbling
 
 if TYPE_CHECKING:
     from waterspout.trident._topology import TridentTopology
@@ -83,7 +83,7 @@ DataFrame = TypeVar("DataFrame")
 _ON_ERROR = ("fail", "dead_letter")
 
 
-class Stream(SaysInstead):
+class Stream(SaysInstead, Windowed):
     """Batches of tuples with named fields. A method returns a new stream."""
 
     _instead = STREAM
@@ -316,42 +316,6 @@ class Stream(SaysInstead):
         """Keep the tuple for which `key(tuple)` is greatest, in each partition of a batch."""
         return self._extreme("max", MaxBy(None, key))
 
-    def window(
-        self,
-        config: WindowConfig,
-        *args: WindowArgument,
-        store: StateFactory | None = None,
-        out: FieldNames | None = None,
-    ) -> Stream:
-        """Aggregate windows over many batches: `window(config, [fields,] aggregator, out)`.
-
-        `store` is an opaque state that keeps the windows; without one, a file of the topology's.
-        """
-        if args and isinstance(args[0], StateFactory):  # as Storm orders them
-            store, args = args[0], args[1:]
-        return add_window(self, config, store, args, out)
-
-    def tumbling_window(
-        self,
-        length: int | dt.timedelta,
-        *args: WindowArgument,
-        store: StateFactory | None = None,
-        out: FieldNames | None = None,
-    ) -> Stream:
-        """Aggregate windows that follow each other: `length` tuples each, or `length` of time."""
-        return self.window(tumbling(length), *args, store=store, out=out)
-
-    def sliding_window(
-        self,
-        length: int | dt.timedelta,
-        slide: int | dt.timedelta,
-        *args: WindowArgument,
-        store: StateFactory | None = None,
-        out: FieldNames | None = None,
-    ) -> Stream:
-        """Aggregate the last `length` tuples, or the last `length` of time, after each `slide`."""
-        return self.window(sliding(length, slide), *args, store=store, out=out)
-
     def deduplicate(
         self,
         keys: FieldNames,
@@ -364,6 +328,22 @@ class Stream(SaysInstead):
         in one batch the least passes. What follows runs in the commit phase.
         """
         return add_deduplication(self, keys, store, within)
+
+    def join_static(
+        self,
+        other: AnyTable | TridentState,
+        on: FieldNames | Mapping[str, str],
+        how: str = "inner",
+        out: FieldNames | None = None,
+    ) -> Stream:
+        """Append the fields of a table, or of a state, to each row with the same key.
+
+        `other` is a DataFrame (read in each batch, and sent to all tasks; one of pandas, or a table
+        of pyarrow, is what it is now), or a state with keys and values. `on` is a field, several,
+        or `{"field of the stream": "field of the other"}`. With `how="left"` a row without a match
+        stays, with nulls. `out` names the fields that are added.
+        """
+        return add_static_join(self, other, on, how, out)
 
     def persistent_aggregate(
         self,

@@ -37,6 +37,21 @@ class TridentState:
         self._values = values
         self._update = update
 
+    @property
+    def node(self) -> Node | None:
+        """The node of the plan that updates it; None if it is only read here."""
+        return self._update
+
+    @property
+    def keys(self) -> Schema:
+        """The fields of the key; none if they are not known, or there is one value only."""
+        return self._keys
+
+    @property
+    def values(self) -> Schema:
+        """The fields of a value, as a reader sees them; none if they are not known."""
+        return self._values
+
     def new_values_stream(self) -> Stream:
         """Return, for each batch, the keys that it changed with their new values."""
         if self._update is None:

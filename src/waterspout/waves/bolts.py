@@ -28,7 +28,7 @@ from waterspout.topology._pickling import culprit, dumps
 from waterspout.topology._ports import FAILED, Outlet, Port
 from waterspout.waves.frames import Frame, pack, unpack
 from waterspout.waves.intake import Intake, Outcome
-from waterspout.waves.large import LARGE, Change, Container, adopt, apply, reference, resolving
+from waterspout.waves.large import LARGE, Container, Edit, adopt, apply, reference, resolving
 from waterspout.waves.memory import StateStep, TaskState, Whole, steps_since
 
 __all__ = ["BoltTask", "ErrorNote", "Failure", "LiveTasks", "Worker"]
@@ -158,9 +158,9 @@ class BoltTask:
         content = {number: container.whole() for number, container in self._large.items()}
         return TaskState(version, data, steps, Whole(version, pack(content)))
 
-    def _changes(self) -> dict[int, Change]:
+    def _changes(self) -> dict[int, Edit]:
         """Return what has changed in large containers; look for new ones, and give up others."""
-        found: dict[int, Change] = {}
+        found: dict[int, Edit] = {}
         for number, container in list(self._large.items()):
             change = container.change()
             if change is None:

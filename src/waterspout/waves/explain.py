@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from waterspout._config import Config
 from waterspout.topology._graph import ComponentSpec, Topology
 from waterspout.waves.large import LARGE
@@ -10,12 +12,14 @@ from waterspout.waves.shape import WaveShape, collapsed, spread
 __all__ = ["describe_component", "describe_stages", "explain"]
 
 
-def explain(topology: Topology, conf: Config, workers: int) -> str:
+def explain(
+    topology: Topology, conf: Config, workers: int, widths: Mapping[str, int] | None = None
+) -> str:
     """Return the plan of a topology's waves, and its guarantee."""
     lines = [f"{topology.name}: a topology of spouts and bolts", ""]
     for spec in topology.components.values():
         lines += describe_component(topology, spec)
-    large = spread(topology, workers)
+    large = spread(topology, workers, widths)
     lines += ["", f"a wave of up to {conf.wave_collapse_tuples:,} tuples: 1 job, 1 stage, 1 task"]
     if collapsed(topology).stages != large.stages:
         count = len(large.stages)

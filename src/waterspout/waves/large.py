@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-__all__ = ["LARGE", "Change", "Container", "Plain", "adopt", "apply", "reference", "resolving"]
+__all__ = ["LARGE", "Container", "Edit", "Plain", "adopt", "apply", "reference", "resolving"]
 
 LARGE = 4096
 """From how many entries on a container may be made to note its changes."""
@@ -34,7 +34,7 @@ Plain = dict[Any, Any] | set[Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class Edit:
     """What was done to a container: it was emptied, then entries deleted, then entries set."""
 
     kind: str
@@ -65,12 +65,12 @@ class _Noting:
         self._deleted = {}
         self._changed = {}
 
-    def change(self) -> Change | None:
+    def change(self) -> Edit | None:
         """Return what has changed since `forget`; None: it holds what somebody may change."""
         deleted, changed = self._deleted, self._changed
         if not (_are_keys(changed) and _are_keys(deleted) and _are_values(changed.values())):
             return None
-        return Change(self.kind, self._cleared, tuple(deleted), changed)
+        return Edit(self.kind, self._cleared, tuple(deleted), changed)
 
     def forget(self) -> None:
         """Begin with no changes."""
@@ -128,11 +128,11 @@ class _NotingMap(_Noting, dict[Any, Any]):
         self.update(other)
         return self
 
-    def whole(self) -> Change:
+    def whole(self) -> Edit:
         """Return all that it holds, as a change of nothing."""
-        return Change(self.kind, True, (), dict(self))
+        return Edit(self.kind, True, (), dict(self))
 
-    def _apply(self, change: Change) -> None:
+    def _apply(self, change: Edit) -> None:
         if change.cleared:
             dict.clear(self)
         for key in change.deleted:
@@ -281,11 +281,11 @@ class _NotingSet(_Noting, set[Any]):
     def __repr__(self) -> str:
         return repr(set(self))
 
-    def whole(self) -> Change:
+    def whole(self) -> Edit:
         """Return all that it holds, as a change of nothing."""
-        return Change(self.kind, True, (), dict.fromkeys(self))
+        return Edit(self.kind, True, (), dict.fromkeys(self))
 
-    def _apply(self, change: Change) -> None:
+    def _apply(self, change: Edit) -> None:
         if change.cleared:
             set.clear(self)
         set.difference_update(self, change.deleted)
@@ -312,8 +312,8 @@ _NOTING: dict[type, type[Container]] = {
 }
 
 
-def apply(containers: dict[int, Container], changes: Mapping[int, Change]) -> None:
-    """Change containers as others of the same numbers were; make those that are new."""
+def apply(containers: dict[int, Container], changes: Mapping[int, Edit]) -> None:
+    """Edit containers as others of the same numbers were; make those that are new."""
     for number, change in changes.items():
         found = containers.get(number)
         if found is None:
@@ -409,7 +409,7 @@ def _noting(plain: Any) -> Container:
     else:
         made = _NOTING[type(plain)]()
     content = dict.fromkeys(plain) if isinstance(plain, set) else plain
-    made._apply(Change(made.kind, True, (), content))
+    made._apply(Edit(made.kind, True, (), content))
     return made
 
 

@@ -7,13 +7,14 @@ stage with one shard that runs all bolts in turn. Tasks, and the routing by fiel
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 
+from waterspout.errors import ConfigError
 from waterspout.topology._graph import Topology
 
-__all__ = ["Slot", "Stage", "WaveShape", "collapsed", "spread"]
+__all__ = ["Slot", "Stage", "WaveShape", "check_widths", "collapsed", "spread"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,8 @@ class WaveShape:
 
     topology: Topology
     stages: tuple[Stage, ...]
+    widths: Mapping[str, int] = field(default_factory=dict)
+    """Components that run in fewer shards at once than they have tasks: Storm's executors."""
 
     @cached_property
     def slots(self) -> dict[int, Slot]:
@@ -48,8 +51,9 @@ class WaveShape:
         found: dict[int, Slot] = {}
         for number, stage in enumerate(self.stages):
             for order, component in enumerate(stage.components):
+                shards = min(stage.shards, self.widths.get(component, stage.shards))
                 for index, task in enumerate(self.topology.tasks[component]):
-                    found[task] = Slot(number, index % stage.shards, order)
+                    found[task] = Slot(number, index % shards, order)
         return found
 
     def tasks_at(self, stage: int, shard: int) -> list[int]:
@@ -90,8 +94,33 @@ def collapsed(topology: Topology) -> WaveShape:
     return WaveShape(topology, (Stage(tuple(_in_order(topology)), 1),))
 
 
-def spread(topology: Topology, workers: int) -> WaveShape:
-    """Return the shape of a large wave, on so many workers at once."""
+def check_widths(topology: Topology, widths: Mapping[str, int]) -> None:
+    """Refuse widths that no wave of a topology can have."""
+    for component, width in widths.items():
+        spec = topology.components.get(component)
+        if spec is None:
+            known = ", ".join(topology.components)
+            raise ConfigError(f"there is no component {component!r}; {topology.name} has {known}")
+        if spec.is_spout and not spec.read_on_executors:
+            raise ConfigError(
+                f"{spec.title} runs in the driver, all its tasks in turn: there is nothing to "
+                "spread; max_spout_pending says how much it may have on the way"
+            )
+        if width > spec.num_tasks:
+            raise ConfigError(
+                f"{spec.title} has {spec.num_tasks} tasks, as long as its topology lives; it can "
+                f"run on {spec.num_tasks} at once, not {width}. As in Storm, set_num_tasks(n) "
+                "gives it more before it is submitted"
+            )
+
+
+def spread(topology: Topology, workers: int, widths: Mapping[str, int] | None = None) -> WaveShape:
+    """Return the shape of a large wave, on so many workers at once.
+
+    `widths` are how many shards a component may have at once, where not as many as it has tasks.
+    """
+    widths = widths or {}
+    width_of = {id: widths.get(id, spec.num_tasks) for id, spec in topology.components.items()}
     order = _in_order(topology)
     position = {component: n for n, component in enumerate(order)}
     stage_of: dict[str, int] = {}
@@ -99,22 +128,21 @@ def spread(topology: Topology, workers: int) -> WaveShape:
         spec = topology.components[component]
         stage = 0
         for given in spec.inputs:
-            source = topology.components[given.source]
             if given.source not in position or position[given.source] >= position[component]:
                 continue  # a spout in the driver, or a tuple that goes back: it waits for a wave
             near = (
                 given.grouping.takes_any_task
-                and spec.num_tasks >= workers
-                and source.num_tasks >= workers
+                and width_of[component] >= workers
+                and width_of[given.source] >= workers
             )
             stage = max(stage, stage_of[given.source] + (0 if near else 1))
         stage_of[component] = stage
     stages = []
     for number in range(max(stage_of.values(), default=-1) + 1):
         members = tuple(c for c in order if stage_of[c] == number)
-        widest = max(topology.components[c].num_tasks for c in members)
+        widest = max(width_of[c] for c in members)
         stages.append(Stage(members, min(workers, widest)))
-    return WaveShape(topology, tuple(stages))
+    return WaveShape(topology, tuple(stages), dict(widths))
 
 
 def _in_order(topology: Topology) -> list[str]:

@@ -120,6 +120,10 @@ class SpoutTask(ABC):
         """Whether it may be asked for more."""
         return self._max_pending is None or self.pending < self._max_pending
 
+    def set_max_pending(self, n: int) -> None:
+        """Let so many messages be on the way from now on."""
+        self._max_pending = n
+
     def replay(self, letter: DeadLetter) -> None:
         """Send a dead letter through again; EmitError if it does not fit any more."""
         collector = self._collector

@@ -26,6 +26,7 @@ from waterspout.trident.operations.contracts import (
 __all__ = [
     "AggregateArgument",
     "AggregateOperation",
+    "AnyTable",
     "ColumnOperation",
     "ConsumeOperation",
     "EachOperation",
@@ -51,6 +52,14 @@ class SparkColumn(Protocol):
 
     def over(self, window: Any) -> Any:
         """Return it over a window, as a Column."""
+
+
+class AnyTable(Protocol):
+    """A DataFrame of Spark's or of pandas, or a table of pyarrow."""
+
+    @property
+    def columns(self) -> Any:
+        """The columns, or their names."""
 
 
 _PlainFunction: TypeAlias = Callable[..., object]

@@ -37,6 +37,7 @@ __all__ = [
     "QueryFunction",
     "ReducerAggregator",
     "StateUpdater",
+    "TableUpdater",
     "TridentCollector",
     "describe",
 ]
@@ -294,6 +295,25 @@ class StateUpdater(Operation, ABC, Generic[S]):
         Called in the commit phase, once per partition with tuples, in txid order; again with
         the same txid if the batch is replayed.
         """
+
+
+class TableUpdater(StateUpdater[S]):
+    """Updates a state with the rows of a partition as one Arrow table; what it emits is one too.
+
+    For what comes with the library and would be slow row by row.
+    """
+
+    @abstractmethod
+    def update_table(self, state: S, table: Any) -> Any:
+        """Apply the rows as `update_state` does; return the emitted rows, of the update's fields.
+
+        Called by whoever would call `update_state`, as often, and again in a replay.
+        """
+
+    def update_state(
+        self, state: S, tuples: Sequence[TridentTuple], collector: TridentCollector
+    ) -> None:
+        raise NotImplementedError(f"{describe(self)} is given tables, not tuples")
 
 
 class Assembly(ABC):

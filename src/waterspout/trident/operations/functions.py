@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from waterspout._tuples import TridentTuple
 from waterspout.trident.operations.contracts import Function, TridentCollector
 
-__all__ = ["Split", "StringLength"]
+__all__ = ["PaneStart", "Split", "StringLength"]
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,30 @@ class Split(Function):
 
     def output_types(self, inputs: Sequence[str | None]) -> Sequence[str | None]:
         return ["string"]
+
+
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_MICRO = dt.timedelta(microseconds=1)
+
+
+@dataclass(frozen=True)
+class PaneStart(Function):
+    """Emit the start of the stretch of time that a moment is in, as a number; null for null.
+
+    Stretches are `size` long and begin at multiples of it since 1970: in microseconds for a
+    timestamp, in the field's own unit for a number.
+    """
+
+    size: int
+
+    def execute(self, tuple: TridentTuple, collector: TridentCollector) -> None:
+        moment = tuple[0]
+        if isinstance(moment, dt.datetime):
+            moment = (moment - _EPOCH) // _MICRO
+        collector.emit((None if moment is None else moment // self.size * self.size,))
+
+    def output_types(self, inputs: Sequence[str | None]) -> Sequence[str | None]:
+        return ["bigint"]
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from waterspout.errors import TopologyError
 from waterspout.state._base import MapState, Snapshottable, State
 from waterspout.trident.operations.contracts import QueryFunction, TridentCollector
 
-__all__ = ["MapGet", "SnapshotGet", "TupleCollectionGet"]
+__all__ = ["JoinGet", "MapGet", "SnapshotGet", "TupleCollectionGet"]
 
 
 @dataclass(frozen=True)
@@ -23,6 +23,26 @@ class MapGet(QueryFunction[MapState[Any], Any]):
 
     def execute(self, tuple: TridentTuple, result: Any, collector: TridentCollector) -> None:
         collector.emit((result,))
+
+
+@dataclass(frozen=True)
+class JoinGet(QueryFunction[MapState[Any], Any]):
+    """Look up the input fields as a key, for a join: a field for each column of the value.
+
+    A key without a value gives nulls if it may be `missing`, and no row otherwise.
+    """
+
+    missing: bool
+    width: int
+
+    def batch_retrieve(self, state: MapState[Any], tuples: Sequence[TridentTuple]) -> Sequence[Any]:
+        return state.multi_get([tuple.values for tuple in tuples])
+
+    def execute(self, tuple: TridentTuple, result: Any, collector: TridentCollector) -> None:
+        if result is not None:
+            collector.emit((result,) if self.width == 1 else result)
+        elif self.missing:
+            collector.emit((None,) * self.width)
 
 
 @dataclass(frozen=True)

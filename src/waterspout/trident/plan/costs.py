@@ -7,7 +7,7 @@ from enum import Enum
 
 from waterspout._config import Config
 from waterspout.trident.plan.exchange import Deal, Exchange
-from waterspout.trident.plan.nodes import Aggregate, Join
+from waterspout.trident.plan.nodes import Aggregate
 from waterspout.trident.plan.plan import Phase, Plan
 from waterspout.trident.plan.schedule import Facts, Schedule, Step, schedule
 
@@ -85,7 +85,7 @@ def cost_of(plan: Plan, conf: Config, case: Case, shuffle_partitions: int | None
     collected = [n for n in plan.updates if case is Case.COLLECTED or plan.states[n].hidden]
     facts = Facts(frozenset(collected), shuffle_partitions=shuffle_partitions)
     steps = schedule(plan, conf, facts)
-    return Cost(steps, sum(node.broadcasts for node in plan.nodes if isinstance(node, Join)))
+    return Cost(steps, sum(node.broadcasts for node in plan.nodes))
 
 
 def _counted(number: int, noun: str) -> str:

@@ -20,17 +20,17 @@ from waterspout.trident.operations.coercion import is_expression
 from waterspout.trident.operations.contracts import (
     CombinerAggregator,
     QueryFunction,
-    ReducerAggregator,
-    StateUpdater,
 )
-from waterspout.trident.operations.functions import Split
+from waterspout.trident.operations.functions import PaneStart, Split
 from waterspout.trident.operations.native_forms import has_native_form
 from waterspout.trident.plan.exchange import Deal, Exchange
+from waterspout.trident.plan.updating import CombineInto, ReduceInto, UpdateWith, Updating
 
 if TYPE_CHECKING:
     from waterspout.trident.plan.partitions import PartitionLayout
 
 __all__ = [
+    "LATE",
     "Aggregate",
     "Aggregation",
     "CombineInto",
@@ -38,6 +38,7 @@ __all__ = [
     "Isolated",
     "Join",
     "Keep",
+    "LateRows",
     "Mapped",
     "Merge",
     "MultiReduce",
@@ -50,14 +51,23 @@ __all__ = [
     "Route",
     "RowNode",
     "Scope",
+    "Sessions",
     "Sifted",
     "SortedOut",
     "Source",
+    "StaticTable",
     "Transform",
     "Update",
     "UpdateWith",
     "Updating",
 ]
+
+
+_NATIVE = (PaneStart, Split)
+"""Functions that Spark does itself."""
+
+LATE = "_waterspout_late"
+"""True in what an update of windows emits of rows that are in no window, instead of a result."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -93,6 +103,11 @@ class Node:
     def shows_partitions(self) -> bool:
         """Whether the number of partitions can be seen in what comes out."""
         return False
+
+    @property
+    def broadcasts(self) -> int:
+        """How many of its joins may send a small side to all tasks, by a job of its own."""
+        return 0
 
     @property
     def fills_partitions(self) -> bool:
@@ -149,7 +164,7 @@ class RowNode(Node):
 
     @property
     def is_native(self) -> bool:
-        return all(is_expression(one) or type(one) is Split for one in self.operations)
+        return all(is_expression(one) or type(one) in _NATIVE for one in self.operations)
 
     keeps_partitions = True
 
@@ -305,6 +320,26 @@ class Repartition(Node):
         return [Exchange(self, _DEALS[route], width or layout.usual)]
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Sessions(Node):
+    """Rows with the start of their session in the batch: a number in the unit of the time.
+
+    A session of a key goes on while its next row comes less than a gap after the last.
+    """
+
+    keys: tuple[str, ...]
+    event_time: str
+    gap: int
+
+    def exchanges(self, layout: PartitionLayout) -> Sequence[Exchange]:
+        if not self.keys:
+            return [Exchange(self, Deal.ALL, 1)]
+        return [Exchange(self, Deal.BY_FIELDS, None, self.keys)]
+
+    def lies_in_one(self, layout: PartitionLayout) -> bool:
+        return not self.keys
+
+
 @dataclass(frozen=True, slots=True)
 class Aggregation:
     """One aggregator of a chain, with what it reads and what it gives."""
@@ -404,6 +439,8 @@ class Aggregate(Node):
         match before:
             case Repartition(route=Route.BY_FIELDS, fields=fields):
                 return set(fields) <= set(self.group)
+            case Sessions(keys=keys):
+                return set(keys) <= set(self.group)
             case Aggregate(scope=Scope.BATCH, group=group) if before.is_native and group:
                 return set(group) <= set(self.group)
         return False
@@ -412,6 +449,16 @@ class Aggregate(Node):
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Merge(Node):
     """The tuples of several streams as one stream; fields go by position."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class StaticTable(Node):
+    """The rows of a table beside the streams: the same in every batch, as far as we know.
+
+    `table` is a DataFrame, which each batch reads, or a table of Arrow's.
+    """
+
+    table: Any
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -429,7 +476,6 @@ class Join(Node):
 
     @property
     def broadcasts(self) -> int:
-        """How many of its joins may send a small side to all tasks, by a job of its own."""
         count, required = 0, not self.optional[0]
         for optional in self.optional[1:]:
             count += required or not optional  # a full outer join needs both sides sorted
@@ -437,6 +483,8 @@ class Join(Node):
         return count
 
     def exchanges(self, layout: PartitionLayout) -> Sequence[Exchange]:
+        if any(isinstance(parent, StaticTable) for parent in self.parents):
+            return ()  # the table is sent to all tasks
         return [
             Exchange(self, Deal.BY_FIELDS, None, names, side=parent)
             for parent, names in zip(self.parents, self.keys, strict=True)
@@ -490,44 +538,6 @@ class Query(Node):
     keeps_partitions = True
 
 
-@dataclass(frozen=True, slots=True)
-class CombineInto:
-    """Each row is a key and a partial result (of several columns, maybe), one row per key."""
-
-    keys: tuple[str, ...]
-    values: tuple[str, ...]
-    operation: CombinerAggregator[Any]
-
-
-@dataclass(frozen=True, slots=True)
-class ReduceInto:
-    """Each row is a key and a tuple to fold into the key's value."""
-
-    keys: tuple[str, ...]
-    fields: tuple[str, ...]
-    value: str
-    operation: ReducerAggregator[Any]
-
-
-@dataclass(frozen=True, slots=True)
-class UpdateWith:
-    """The user's own way to update a state, be it a map or of the user's own kind."""
-
-    fields: tuple[str, ...]
-    operation: StateUpdater[Any]
-    keys: tuple[str, ...] | None = None
-    """The fields that are the key, if the operation says so: it touches keys of its tuples only."""
-
-    every_batch: bool = False
-    """Whether it is called for partitions, and batches, without tuples, too."""
-
-    by_partition: bool = False
-    """Whether its keys hold the number of the partition: then no other partition has them."""
-
-
-Updating = CombineInto | ReduceInto | UpdateWith
-
-
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Update(Node):
     """A state is updated; what comes out are the new values."""
@@ -561,3 +571,20 @@ class Update(Node):
 @dataclass(frozen=True, eq=False, kw_only=True)
 class NewValues(Node):
     """The new values of an update, as a stream."""
+
+    late: bool | None = None
+    """Which of them, where an update emits both: results, or what is late; None: all."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class LateRows(Node):
+    """The rows that were too late for their windows.
+
+    Its parents are the rows, and from when to when rows of a key are late: the keys, then the two
+    times. Rows without a time are late where those are null.
+    """
+
+    keys: tuple[str, ...]
+    event_time: str
+
+    broadcasts = 1

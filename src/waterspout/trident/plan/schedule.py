@@ -113,6 +113,8 @@ class Derive(Step):
 class PassOn(Step):
     """New values of an update become a stream; they stay where they are."""
 
+    node: NewValues
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeepRows(Step):

@@ -18,6 +18,7 @@ from waterspout.trident.plan.nodes import (
     Node,
     Query,
     Source,
+    StaticTable,
     Update,
     UpdateWith,
 )
@@ -100,6 +101,8 @@ def _why_it_varies(plan: Plan, node: Node) -> str | None:
         return f"{next(filter(None, node.addresses))} puts bad rows aside"
     if getattr(node, "on_error", None) == "dead_letter":
         return f"{node.title} puts bad rows aside"
+    if isinstance(node, StaticTable):
+        return f"the {node.title} may change between attempts"
     if isinstance(node, Query) and plan.states[node.state].static:
         return f"{node.title} asks {node.state}, a static state, which may change between attempts"
     return None

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from waterspout import faults
 from waterspout._config import Config
@@ -22,11 +23,14 @@ from waterspout.trident.operations.contracts import (
     CombinerAggregator,
     OperationContext,
     ReducerAggregator,
+    TableUpdater,
     TridentCollector,
     describe,
 )
 from waterspout.trident.plan.nodes import (
+    LATE,
     CombineInto,
+    NewValues,
     Query,
     ReduceInto,
     Update,
@@ -37,6 +41,7 @@ from waterspout.trident.runtime.finishing import finishing
 from waterspout.trident.runtime.rows import append_repeated, as_tuples, prepared, rows_to_batch
 
 __all__ = [
+    "new_values",
     "open_headed_states",
     "open_state",
     "run_query",
@@ -90,7 +95,7 @@ def run_update(
         return None
     used = _as_shape(node, spec, state)
     begin_commit(used, claim.attempt, claim.resolved)
-    made: Sequence[Sequence[Any]] | None
+    made: Sequence[Sequence[Any]] | pa.Table | None
     with prepared(node.operations, conf, OperationContext(partition, spec.partitions)):
         match updating:
             case CombineInto():
@@ -104,7 +109,17 @@ def run_update(
         written.add(state.written)
     if not want_new or made is None:
         return None
+    if isinstance(made, pa.Table):
+        return made
     return pa.Table.from_batches([rows_to_batch(made, node.schema, node.title)])
+
+
+def new_values(node: NewValues, table: pa.Table) -> pa.Table:
+    """Return what a stream has of what an update emitted."""
+    if node.late is None:
+        return table
+    chosen = table.column(LATE) if node.late else pc.invert(table.column(LATE))
+    return table.filter(chosen).select(list(node.schema.names))
 
 
 def run_query(
@@ -188,7 +203,7 @@ def _reduce_into(updating: ReduceInto, state: State, table: pa.Table) -> list[tu
 
 def _update_with(
     title: str, updating: UpdateWith, state: State, table: pa.Table, partition: int, claim: Claim
-) -> list[Sequence[Any]]:
+) -> list[Sequence[Any]] | pa.Table:
     collector, txid = TridentCollector(), claim.attempt.txid
     learn = getattr(updating.operation, "begin_batch", None)
     if learn is not None:
@@ -199,10 +214,14 @@ def _update_with(
         state.confine(_keys(table, updating.keys), len(updating.keys), who)
     if not fenced:
         faults.point("write.before", txid=txid, partition=partition)
-    updating.operation.update_state(state, as_tuples(table, updating.fields), collector)
+    made: list[Sequence[Any]] | pa.Table = collector.rows
+    if isinstance(updating.operation, TableUpdater):
+        made = updating.operation.update_table(state, table.select(list(updating.fields)))
+    else:
+        updating.operation.update_state(state, as_tuples(table, updating.fields), collector)
     if not fenced:
         faults.point("write.after", txid=txid, partition=partition)
-    return collector.rows
+    return made
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from waterspout.errors import TopologyError
 from waterspout.topology.windowing.settings import Seconds, Tuples, duration
 
 __all__ = [
+    "SessionGap",
     "SlidingCountWindow",
     "SlidingDurationWindow",
     "TumblingCountWindow",
@@ -144,6 +145,18 @@ class TumblingDurationWindow(WindowConfig):
     def of(cls, length: dt.timedelta | Seconds) -> TumblingDurationWindow:
         """Return the window."""
         return cls(duration(length, "the length"))
+
+
+@dataclass(frozen=True, slots=True)
+class SessionGap:
+    """Windows that end when nothing has happened for so long."""
+
+    gap: Seconds
+
+    @classmethod
+    def of(cls, gap: dt.timedelta | Seconds) -> SessionGap:
+        """Return the window."""
+        return cls(duration(gap, "the gap of a session"))
 
 
 def tumbling(length: Any) -> WindowConfig:

@@ -1,0 +1,78 @@
+"""What a run drives: a loop over batches, or over waves."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+
+from waterspout.coordination.commands.messages import Change
+from waterspout.coordination.commands.obedience import Standing
+from waterspout.coordination.events import EventBus, Listener
+
+__all__ = ["DrivenLoop"]
+
+
+class DrivenLoop(ABC):
+    """What a run drives: a loop over batches, or over waves. One thread calls `step`."""
+
+    def __init__(self, name: str, clock: Callable[[], float], listener: Listener | None) -> None:
+        self.name = name
+        self._clock = clock
+        self.events = EventBus()
+        if listener is not None:
+            self.events.subscribe(listener)
+        self.active = True
+        self.is_idle = False
+        self.error: BaseException | None = None
+        self._told_active = True
+        self._abandoned: BaseException | None = None
+
+    def step(self, wait_s: float = 0.0) -> None:
+        """Do what is due, waiting at most `wait_s` if that is nothing.
+
+        Whatever ends the run is raised and kept in `error`; nothing is lost by it.
+        """
+        try:
+            self._round(wait_s)
+        except BaseException as error:
+            self.error = error
+            raise
+
+    @abstractmethod
+    def wake(self) -> None:
+        """Make a waiting `step` return. Callable from any thread."""
+
+    def abandon(self, error: BaseException) -> None:
+        """End the run with this error at the next step. Callable from any thread."""
+        self._abandoned = error
+        self.wake()
+
+    @abstractmethod
+    def close(self) -> None:
+        """Stop what runs, close the spouts, give up the lease."""
+
+    @abstractmethod
+    def standing(self) -> Standing:
+        """Return how far it is; called between two steps."""
+
+    @abstractmethod
+    def check_change(self, change: Change) -> None:
+        """Raise ConfigError, with the reason, for a change that cannot be made."""
+
+    @abstractmethod
+    def change(self, change: Change) -> None:
+        """Make a change that was checked, between two steps, while nothing is in flight."""
+
+    @abstractmethod
+    def _round(self, wait_s: float) -> None: ...
+
+    @abstractmethod
+    def _activate_spouts(self, active: bool) -> None: ...
+
+    def _obey(self) -> None:
+        """Do what other threads have asked for since the last round."""
+        if self._abandoned is not None:
+            raise self._abandoned
+        if self.active != self._told_active:
+            self._told_active = self.active
+            self._activate_spouts(self._told_active)
