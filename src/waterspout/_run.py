@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from waterspout._config import Config, Options, as_config
 from waterspout.coordination.run import Run, runs
 from waterspout.errors import ConfigError, TopologyError
 from waterspout.topology._builder import TopologyBuilder
 from waterspout.topology._graph import Topology
-from waterspout.trident._topology import TridentTopology
+
+if TYPE_CHECKING:
+    from waterspout.trident._topology import TridentTopology
 
 __all__ = ["Run", "runs", "submit"]
 
@@ -49,6 +51,8 @@ def submit(
 
 def _require_topology(given: object) -> None:
     """Refuse what is no topology, and say where one is."""
+    from waterspout.trident._topology import TridentTopology
+
     if isinstance(given, Topology | TridentTopology):
         return
     said = f"submit takes a topology, not {type(given).__name__}"

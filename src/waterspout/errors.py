@@ -195,7 +195,9 @@ class TooManyBadRowsError(BatchError):
 
 
 class UserCodeError(WaterspoutError):
-    """Raised when code of the user's failed; of an error on an executor, the traceback's text."""
+    """Raised when code of the user's failed; `trace` has the frames of one on an executor."""
+
+    trace: str = ""
 
 
 class SpoutCrash(UserCodeError):

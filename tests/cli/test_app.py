@@ -9,8 +9,15 @@ from importlib.metadata import version
 import pytest
 
 from tests.cli.conftest import listing
-from waterspout.cli.failures import exit_code, one_line, paragraph
-from waterspout.errors import JavaError, LeaseLostError, RunFailedError, TopologyError
+from waterspout._causes import one_line, told
+from waterspout.cli.failures import exit_code, paragraph
+from waterspout.errors import (
+    JavaError,
+    LeaseLostError,
+    RunFailedError,
+    TopologyError,
+    UserCodeError,
+)
 
 WORKER_TRACEBACK = """Traceback (most recent call last):
   File "/opt/venv/lib/python3.11/site-packages/pyspark/worker.py", line 90, in main
@@ -22,7 +29,7 @@ AttributeError: 'int' object has no attribute 'upper'
 
 
 def failed(cause: BaseException) -> RunFailedError:
-    error = RunFailedError(f"run words stopped: {cause}")
+    error = RunFailedError(f"run words stopped: {told(cause)}")
     error.__cause__ = cause
     return error
 
@@ -89,6 +96,16 @@ def test_doctor_fails_without_java_and_says_what_to_do(cli, monkeypatch):
     assert "install a JDK and set JAVA_HOME" in outcome.out
 
 
+def test_doctor_finds_out_that_workers_would_run_another_python(cli, place, monkeypatch):
+    monkeypatch.setenv("PYSPARK_PYTHON", str(place / "python2.7"))
+
+    outcome = cli("doctor")
+
+    assert outcome.code == 1
+    assert "MISSING  workers     PYSPARK_PYTHON is " in outcome.out
+    assert "which is not there; unset PYSPARK_PYTHON" in " ".join(outcome.out.split())
+
+
 def test_doctor_fails_where_the_home_cannot_be_written(cli, place):
     (place / "home").write_text("")
 
@@ -114,9 +131,9 @@ def test_a_failed_run_is_1_and_whatever_was_refused_before_is_2(error, code):
 
 
 def test_an_error_of_a_worker_comes_to_its_last_line_and_the_users_own_place():
-    told = paragraph(failed(RuntimeError(WORKER_TRACEBACK)))
+    said = paragraph(failed(UserCodeError(WORKER_TRACEBACK)))
 
-    assert told == (
+    assert said == (
         "run words stopped: AttributeError: 'int' object has no attribute 'upper' "
         "(/home/me/waterspout/job.py, line 12, in shout). Nothing is lost: mend the cause and run "
         "the same command again."

@@ -111,6 +111,17 @@ def test_the_end_of_a_run_is_told_with_its_reason(run, loop):
     assert (ended.run, str(ended.error)) == ("words", "no more")
 
 
+def test_what_ends_a_run_is_among_its_errors_in_the_same_words(run, loop):
+    run.subscribe(run._recorder)
+
+    loop.abandon(ValueError("no more"))
+    with pytest.raises(RunFailedError) as failed:
+        run.await_termination(timeout=ASLEEP_S)
+
+    (error,) = run.errors
+    assert (error.component, str(failed.value)) == ("run", f"run words stopped: {error.error}")
+
+
 def test_a_snapshot_tells_the_status(run):
     run.process_all_available(timeout=ASLEEP_S)
     assert run.snapshot().status == "idle"

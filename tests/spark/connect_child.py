@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from tests.spark.core_components import Count as CountBolt
 from tests.spark.core_components import Split, counted
 from waterspout import Config, FailedException, TopologyBuilder, submit
+from waterspout.cli.doctor import _elsewhere
 from waterspout.errors import OutsideError
 from waterspout.spark.connect import connect_session
 from waterspout.state.sqlite import SQLiteState
@@ -155,6 +156,13 @@ def reach(spark) -> list[str]:
     return said
 
 
+def look_around(spark) -> list[list[str]]:
+    """Say what `waterspout doctor --remote` finds at the server."""
+    place = spark._client._builder.endpoint
+    address = f"sc://{place}/;token=${{SPARK_CONNECT_AUTHENTICATE_TOKEN}}"
+    return [[each.mark, each.name, each.text] for each in _elsewhere(None, address)]
+
+
 def main() -> None:
     folder = Path(sys.argv[1])
     os.environ["PYSPARK_PYTHON"] = sys.executable
@@ -169,6 +177,7 @@ def main() -> None:
     found["batches"] = count_by_batches(spark, folder)
     found["addresses"] = reach(spark)
     found["compares"] = spark.conf.get(COMPARES)
+    found["doctor"] = look_around(spark)
     (folder / "result.json").write_text(json.dumps(found))
     spark.stop()
 

@@ -46,4 +46,8 @@ def test_word_counts_over_spark_connect_are_exact(tmp_path):
     assert rows == "3"
     assert "does not let us in (UNAUTHENTICATED). See that the token" in refused
     assert "hunter2" not in refused
+    (spark, executors) = found.pop("doctor")
+    assert spark[:2] == ["ok", "Spark"]
+    assert executors[:2] == ["ok", "executors"]
+    assert executors[2].startswith("Python {}.{}  ".format(*sys.version_info))
     assert found == {"driver": COUNTS, "tasks": COUNTS, "bolts": COUNTS, "batches": COUNTS}

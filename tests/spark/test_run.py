@@ -248,13 +248,16 @@ def test_whatever_waits_gets_what_stopped_the_run(running):
     capture(rows.each("n", Broken(), out="x"))
     run = running(topology, Config(max_retries=0))
 
+    line = Broken.execute.__code__.co_firstlineno + 1
+    cause = f"KeyError: 'cannot read this' ({__file__}, line {line}, in execute)"
     for wait in (run.process_all_available, run.await_termination):
-        with pytest.raises(
-            RunFailedError, match=r"(?s)run broken stopped: .*cannot read this"
-        ) as failed:
+        with pytest.raises(RunFailedError) as failed:
             wait(timeout=60)
+        assert str(failed.value) == f"run broken stopped: {cause}"
         assert failed.value.__cause__ is run.exception()
-    assert "cannot read this" in str(run.exception())
+    assert str(run.exception()) == cause
+    assert [(entry.component, entry.error) for entry in run.errors] == [("batch 1:0", cause)]
+    assert "pyspark" in run.errors[0].traceback
     assert run.status == "failed"
 
 

@@ -115,7 +115,9 @@ def test_a_message_that_always_fails_is_in_the_letters_and_its_error_is_told():
     assert (letter.values, letter.message_id, letter.failed_in) == ((None,), "1", "split")
     (error,) = run.errors
     assert error["component"] == "split"
-    assert error["error"] == "AttributeError: 'NoneType' object has no attribute 'split'"
+    assert error["error"].startswith(
+        f"AttributeError: 'NoneType' object has no attribute 'split' ({__file__}, line "
+    )
     assert error["count"] == 2
     assert spout.tracker.acks == {0: 1, 1: 1}
 

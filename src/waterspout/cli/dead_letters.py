@@ -12,11 +12,11 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from waterspout._causes import one_line
 from waterspout._config import Config
 from waterspout._letters import DeadLetter
 from waterspout._safe_repr import shown
 from waterspout._schema import check_topology_id
-from waterspout.cli.failures import one_line
 from waterspout.cli.loading import load_topology, names_a_file
 from waterspout.cli.options import ConfigFile, Settings, read_config
 from waterspout.cli.screen import counted, harmless, print_table

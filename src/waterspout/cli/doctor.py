@@ -8,6 +8,7 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -15,11 +16,14 @@ from pathlib import Path
 
 import typer
 
+from waterspout._addresses import shown
+from waterspout._causes import one_line
 from waterspout._config import Config
 from waterspout.cli.failures import FAILED
+from waterspout.cli.options import Master, Remote
 from waterspout.cli.screen import Screen
 from waterspout.coordination.factory import why_not_writable
-from waterspout.errors import JavaError
+from waterspout.errors import JavaError, WaterspoutError
 from waterspout.spark.java import require_java
 
 __all__ = ["doctor"]
@@ -53,11 +57,14 @@ class Finding:
         return {"ok": "green", "MISSING": "bold red", "warning": "yellow"}.get(self.mark, "dim")
 
 
-def doctor() -> None:
-    """Look at Java, Python, the packages and the home folder; say what is missing."""
+def doctor(master: Master = None, remote: Remote = None) -> None:
+    """Look at Java, Python, the packages and the home folder; say what is missing.
+
+    With --master or --remote that Spark is reached as well, and its workers are asked.
+    """
     screen = Screen()
     missing = 0
-    for finding in _findings():
+    for finding in (*_findings(), *_elsewhere(master, remote)):
         missing += finding.mark == "MISSING"
         screen.say(f"{finding.mark:<8} {finding.name:<11} {finding.text}", finding.style)
     if missing:
@@ -70,12 +77,61 @@ def doctor() -> None:
 def _findings() -> Iterator[Finding]:
     yield _java()
     yield Finding("ok", "Python", f"{sys.version.split()[0]}  {sys.executable}")
+    yield _workers()
     yield from (_package(name) for name in _PACKAGES)
     yield _sqlite()
     yield _session()
     yield _machine()
     yield _home()
     yield from (_extra(extra, package) for extra, package in _EXTRAS.items())
+
+
+def _workers() -> Finding:
+    """Look at the Python that workers of a Spark on this machine would run."""
+    from waterspout.spark.workers import why_unfit
+
+    chosen = os.environ.get("PYSPARK_PYTHON")
+    if not chosen:
+        return Finding("ok", "workers", "on this machine they run this Python, as we tell Spark")
+    reason = why_unfit(chosen)
+    if reason is not None:
+        return Finding("MISSING", "workers", f"PYSPARK_PYTHON is {chosen}, which {reason}")
+    return Finding("ok", "workers", f"PYSPARK_PYTHON is {chosen}, which can do this one's work")
+
+
+def _elsewhere(master: str | None, remote: str | None) -> Iterator[Finding]:
+    """Reach a Spark that was named, and ask its workers what they run."""
+    place = shown(remote or master or "")
+    version = ".".join(map(str, sys.version_info[:2]))
+    if not place:
+        needs = f"Python {version} with pyarrow and what topologies import on every executor"
+        yield Finding(
+            "note", "clusters", f"need {needs}; doctor --master or --remote sc://... asks"
+        )
+        return
+    from waterspout.spark.session import SparkRuntime
+    from waterspout.spark.starting import open_session
+    from waterspout.spark.workers import ask_workers
+
+    log_file = Path(tempfile.mkdtemp(prefix="waterspout-")) / "doctor.log"
+    try:
+        session = open_session(log_file, master=master, remote=remote)
+    except WaterspoutError as error:
+        yield Finding("MISSING", "Spark", one_line(str(error)))
+        return
+    try:
+        runtime = SparkRuntime(session)
+        yield Finding("ok", "Spark", f"{session.version} at {place}")
+        told = ask_workers(runtime)
+        text = f"Python {told.python}  {told.executable}, pyarrow {told.pyarrow}"
+        yield Finding("ok", "executors", text)
+        if runtime.recomputes:
+            wanted = f"start it with {_STAGE_ATTEMPTS}=1"
+            yield Finding("warning", "shuffles", f"a lost one is computed anew; {wanted}")
+    except WaterspoutError as error:
+        yield Finding("MISSING", "executors", one_line(str(error)))
+    finally:
+        session.stop()
 
 
 def _java() -> Finding:

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from waterspout._causes import one_line
 from waterspout._own_files import make_private, private_folder
-from waterspout.cli.failures import one_line
 from waterspout.cli.screen import Screen, Throttle
 
 __all__ = ["logging_to"]

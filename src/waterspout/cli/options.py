@@ -12,7 +12,7 @@ import yaml
 from waterspout._config import Config
 from waterspout.errors import ConfigError
 
-__all__ = ["ConfigFile", "Settings", "Target", "read_config"]
+__all__ = ["ConfigFile", "Master", "Remote", "Settings", "Target", "read_config"]
 
 Target = Annotated[
     str,
@@ -32,6 +32,17 @@ Settings = Annotated[
         "-c",
         metavar="KEY=VALUE",
         help="One option, by its Python name or Storm's key; may be repeated, wins over --config.",
+    ),
+]
+
+Master = Annotated[
+    str | None, typer.Option(help="A Spark master, such as local[4] or spark://host:7077.")
+]
+Remote = Annotated[
+    str | None,
+    typer.Option(
+        help="A Spark Connect server, such as 'sc://host:15002/;token=${TOKEN}'; ${NAME} is "
+        "taken from the environment."
     ),
 ]
 

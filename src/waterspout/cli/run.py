@@ -16,7 +16,7 @@ from waterspout._run import Run, submit
 from waterspout.cli.check import explained
 from waterspout.cli.loading import load_topology
 from waterspout.cli.logs import logging_to
-from waterspout.cli.options import ConfigFile, Settings, Target, read_config
+from waterspout.cli.options import ConfigFile, Master, Remote, Settings, Target, read_config
 from waterspout.cli.screen import Screen
 from waterspout.cli.stopping import StopSignals
 from waterspout.cli.watching import Watcher, start_waiting, watch
@@ -32,22 +32,14 @@ def run(
     target: Target,
     config: ConfigFile = None,
     setting: Settings = None,
-    master: Annotated[
-        str | None, typer.Option(help="A Spark master, such as local[4] or spark://host:7077.")
-    ] = None,
-    remote: Annotated[
-        str | None,
-        typer.Option(
-            help="A Spark Connect server, such as 'sc://host:15002/;token=${TOKEN}'; ${NAME} is "
-            "taken from the environment."
-        ),
-    ] = None,
+    master: Master = None,
+    remote: Remote = None,
     until_idle: Annotated[
         bool, typer.Option("--until-idle", help="End when the sources have nothing more.")
     ] = False,
     log_file: Annotated[
         Path | None,
-        typer.Option(help="Where Spark logs to; by default a temporary file, named at the start."),
+        typer.Option(help="Where is logged to; by default a temporary file, named at the start."),
     ] = None,
 ) -> None:
     """Run a topology, on an embedded Spark unless another is named.
@@ -63,7 +55,8 @@ def run(
     explained(topology, conf)  # before a JVM is started
     log = (log_file or _new_log_file(topology.name)).absolute()
     with StopSignals() as stop, Screen() as screen, logging_to(log, screen):
-        screen.say(f"{topology.name}: starting; Spark logs to {log}")
+        of_spark = "Spark logs to" if remote is None else "the server has Spark's log, ours is"
+        screen.say(f"{topology.name}: starting; {of_spark} {log}")
         screen.spin("Spark is starting")
         session = None
         try:

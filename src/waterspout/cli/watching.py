@@ -8,8 +8,8 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
 
+from waterspout._causes import one_line
 from waterspout._run import Run
-from waterspout.cli.failures import one_line
 from waterspout.cli.screen import Throttle, counted
 from waterspout.coordination.progress import BatchTotals, RunSnapshot, WaveTotals
 from waterspout.topology._graph import Topology

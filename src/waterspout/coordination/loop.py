@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from waterspout import faults
+from waterspout._causes import told
 from waterspout._config import Config
 from waterspout._safe_repr import described
 from waterspout.coordination.batch_clock import CLOCK, BatchClock
@@ -264,7 +265,7 @@ class BatchLoop(DrivenLoop):
         """Say that an attempt failed, and which others are cancelled with it."""
         stops = any(isinstance(action, Stop) for action in actions)
         what = "and the run stops" if stops else "and is replayed"
-        log.warning("batch %s failed %s: %s", attempt, what, error)
+        log.warning("batch %s failed %s: %s", attempt, what, told(error))
         self._failures += 1
         self.events.publish(BatchFailed(self.name, attempt, error, stops))
         for action in actions:

@@ -154,9 +154,9 @@ class ErrorSummary(_DictLike):
     component: str
     """The id of the spout or bolt, or "batch 7:0"."""
     error: str
-    """The type and the message."""
+    """What went wrong and where in the user's own code, on one line; as in `RunFailedError`."""
     traceback: str
-    """Where it was raised, of the first of them; may be empty."""
+    """All frames, of the first of them; may be empty."""
     count: int
     """How often in a row."""
     first: float

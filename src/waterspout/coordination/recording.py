@@ -9,7 +9,7 @@ from collections import deque
 from dataclasses import replace
 from typing import Literal
 
-from waterspout._safe_repr import described
+from waterspout._causes import in_full, located, one_line, told
 from waterspout.coordination.events import (
     BatchCancelled,
     BatchCommitted,
@@ -21,6 +21,7 @@ from waterspout.coordination.events import (
     Event,
     MessageDeadLettered,
     ProgressBetweenWaves,
+    RunEnded,
     SpoutPaused,
     TreesDecided,
     WaveFinished,
@@ -129,8 +130,8 @@ class Recorder:
             case BatchFailed(attempt=attempt, error=error):
                 self._count(failures=1)
                 self._enter("failed", "a pause before its replay", attempt, event)
-                text = described(error)
-                self._note_error(f"batch {attempt}", text, "", 1)
+                text = told(error)
+                self._note_error(f"batch {attempt}", text, in_full(error), 1)
                 self._mark("failed", attempt, text)
             case BatchCancelled(attempt=attempt, failed=failed):
                 self._enter("failed", f"the replay of {failed.txid}", attempt, event)
@@ -150,8 +151,13 @@ class Recorder:
             case MessageDeadLettered():
                 self._count(dead_letters=1)
             case ErrorReported():
-                self._note_error(event.component, event.error, event.traceback, event.count)
+                text = one_line(located(event.error, event.traceback))
+                self._note_error(event.component, text, event.traceback, event.count)
                 self._log(event)
+            case RunEnded(error=error) if error is not None:
+                text = told(error)
+                if all(entry.error != text for entry in self._errors):
+                    self._note_error("run", text, in_full(error), 1)
             case SpoutPaused(component=component):
                 until = event.timestamp + event.pause_s
                 self._pauses[component] = SpoutPause(component, event.error, until)

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import ClassVar
 
+from waterspout._causes import in_full, told
 from waterspout._config import Config
 from waterspout._habits import SaysInstead
 from waterspout._letters import DeadLetter
@@ -203,7 +204,8 @@ class Run(SaysInstead):
                     self._changed.notify_all()
         except BaseException as error:
             self._failure = error
-            log.error("run %s stopped: %s", self.name, error)
+            log.error("run %s stopped: %s", self.name, told(error))
+            log.info("why run %s stopped, in full:\n%s", self.name, in_full(error))
         finally:
             self._stopping.set()
             self._shut_down()
@@ -243,4 +245,6 @@ class Run(SaysInstead):
 
     def _raise_failure(self) -> None:
         if self._failure is not None:
-            raise RunFailedError(f"run {self.name} stopped: {self._failure}") from self._failure
+            raise RunFailedError(
+                f"run {self.name} stopped: {told(self._failure)}"
+            ) from self._failure

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pyspark.errors import PythonException
 
+from waterspout._causes import one_line
 from waterspout.errors import (
     FailedException,
     NumberTooLargeError,
@@ -34,7 +35,7 @@ def translate(error: BaseException, runtime: SparkRuntime) -> BaseException:
     if record is not None:
         return record
     if isinstance(error, PythonException):
-        return UserCodeError(_python_part(text))
+        return _user_code_error(text)
     if not runtime.is_alive:
         return OutsideError(
             "Spark is gone: its JVM has died or the session was stopped. Nothing is lost; run the "
@@ -45,8 +46,10 @@ def translate(error: BaseException, runtime: SparkRuntime) -> BaseException:
     return error
 
 
-def _python_part(text: str) -> str:
-    """Return the traceback of the worker, without Spark's own frames around it."""
+def _user_code_error(text: str) -> UserCodeError:
+    """Return the error of a worker: what it comes to, and beside it the worker's traceback."""
     start = text.find("Traceback (most recent call last)")
-    found = text[start:] if start >= 0 else text
-    return found.split("\n\nJVM stacktrace", 1)[0].strip()
+    trace = text[start:] if start >= 0 else text
+    error = UserCodeError(one_line(trace).removesuffix("."))
+    error.trace = trace.split("\n\nJVM stacktrace", 1)[0].strip()
+    return error

@@ -70,6 +70,12 @@ class SparkRuntime:
         self.recomputes = self.retries_stages and not self._compares_what_it_recomputes()
         """Whether Spark may compute a lost part of a batch anew and not notice that it differs."""
 
+    @property
+    def is_local(self) -> bool:
+        """Whether executors run on this machine, as this user, with its files."""
+        master = "" if self.is_connect else self.spark.sparkContext.master or ""
+        return master.startswith("local") and "cluster" not in master
+
     @contextmanager
     def tagged(self, tag: str, description: str, pool: str) -> Iterator[None]:
         """Run the jobs of the calling thread under a tag that `cancel` finds."""
@@ -170,8 +176,7 @@ class SparkRuntime:
 
     def _ship(self) -> None:
         """Send this package, once, to executors that do not share our file system."""
-        master = "connect" if self.is_connect else self.spark.sparkContext.master or ""
-        if master.startswith("local") and "cluster" not in master:
+        if self.is_local:
             return
         if not getattr(self.spark, _SHIPPED, False):
             self.spark.addArtifacts(str(_package_zip()), pyfile=True)

@@ -35,6 +35,7 @@ from waterspout.spark.engine import SparkEngine
 from waterspout.spark.session import SparkRuntime, is_connect
 from waterspout.spark.starting import embedded_session
 from waterspout.spark.supersteps import SparkWaves
+from waterspout.spark.workers import require_workers
 from waterspout.spouts._emitters import EmittedSpout
 from waterspout.topology._graph import Topology
 from waterspout.transactional._builder import TransactionalTopology
@@ -62,7 +63,9 @@ def start(topology: Topology | TridentTopology, spark: SparkSession | None, conf
                 f"a topology runs on a SparkSession, not on a {type(spark).__name__}; without one "
                 "it runs on an embedded local Spark"
             )
-        return SparkRuntime(embedded_session() if spark is None else spark)
+        runtime = SparkRuntime(embedded_session() if spark is None else spark)
+        require_workers(runtime)
+        return runtime
 
     with ExitStack() as opened:
         match topology:

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
+from waterspout._causes import told
 from waterspout._safe_repr import described
 from waterspout._tuples import Origin, Tuple
 from waterspout.errors import BoltCrash, FailedException, NotPicklableError
@@ -289,7 +290,7 @@ class BoltTask:
         if isinstance(error, FailedException):
             reason = described(error)
         elif self._crash_on_error:
-            raise BoltCrash(f"bolt {self._component!r} raised {described(error)}") from error
+            raise BoltCrash(f"bolt {self._component!r} raised {told(error)}") from error
         else:
             reason = self.errors.add(error)
         given._origin.intake.reasons[given._index] = reason
