@@ -79,6 +79,13 @@ MUTANTS = (
         ("tests/test_habits.py",),
     ),
     Mutant(
+        "progress: rows that were read are counted only where the driver has them",
+        "spark/counting.py",
+        "    if not any(wanted.values()):\n",
+        "    if wanted:\n",
+        ("tests/spark/test_spouts.py",),
+    ),
+    Mutant(
         "causes: a library's frame stands for the user's",
         "_causes.py",
         '    ours = (os.path.dirname(__file__), sysconfig.get_path("stdlib"))\n',

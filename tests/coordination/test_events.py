@@ -95,7 +95,7 @@ def test_each_state_of_a_committed_batch_is_told_with_its_rows():
     assert sorted(event.rows for event in written) == [1, 2]
     assert {event.state for event in written} == set(run.plan.updates)
     (committed,) = (event for event in events if isinstance(event, BatchCommitted))
-    assert committed.progress.written_rows == 3
+    assert (committed.progress.input_rows, committed.progress.written_rows) == (3, 3)
 
 
 def test_a_failed_batch_is_told_with_those_that_are_replayed_because_of_it():

@@ -103,7 +103,7 @@ def test_progress_has_an_entry_for_every_batch(spark, path):
     for entry, distinct in zip(run.recent_progress, (5, 5, 4), strict=True):
         assert set(entry) == {
             "name", "txid", "attempt", "timestamp", "in_flight", "replayed", "failures",
-            "processing_s", "staged_rows", "commit_s", "written_rows",
+            "processing_s", "input_rows", "rows_per_s", "staged_rows", "commit_s", "written_rows",
             "executed_tuples", "committed_tuples",
         }  # fmt: skip
         assert entry["name"] == "word-count"
@@ -111,6 +111,9 @@ def test_progress_has_an_entry_for_every_batch(spark, path):
         assert entry["staged_rows"] == entry["written_rows"] == distinct
         assert entry["processing_s"] > 0
         assert entry["commit_s"] > 0
+        took = entry["processing_s"] + entry["commit_s"]
+        assert (entry["input_rows"], entry["rows_per_s"]) == (1, pytest.approx(1 / took))
+    assert run.snapshot().totals.input_rows == 3
 
 
 def test_there_is_no_progress_before_the_first_commit(running, path, tmp_path):
@@ -257,7 +260,7 @@ def test_whatever_waits_gets_what_stopped_the_run(running):
         assert failed.value.__cause__ is run.exception()
     assert str(run.exception()) == cause
     assert [(entry.component, entry.error) for entry in run.errors] == [("batch 1:0", cause)]
-    assert "pyspark" in run.errors[0].traceback
+    assert "waterspout/spark/tasks.py" in run.errors[0].traceback
     assert run.status == "failed"
 
 

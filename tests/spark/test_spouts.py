@@ -21,7 +21,7 @@ from waterspout.spouts.rate import RateSpout
 from waterspout.state.sqlite import SQLiteState
 from waterspout.testing import FixedBatchSpout
 from waterspout.testing._tables import read_table
-from waterspout.trident import Count, TridentTopology
+from waterspout.trident import Count, TridentTopology, expr
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(120)]
 
@@ -78,9 +78,10 @@ def test_rows_of_every_format_are_read_with_their_types(spark, source, form):
     schema = None if form == "parquet" else "word string, n bigint"
     topology, kept = captured(FileSpout(source, form, schema, options=options))
 
-    finish(topology, spark)
+    run = finish(topology, spark)
 
     assert kept.rows == sorted((tuple(row.values()) for row in ROWS), key=repr)
+    assert run.last_progress["input_rows"] == len(ROWS)
 
 
 def test_lines_of_text_are_read_as_sparks_reader_does(spark, source):
@@ -150,9 +151,27 @@ def test_a_backlog_is_cut_into_batches_by_rows(spark, source):
         os.utime(path, ns=(i, i))
     topology, kept = captured(FileSpout(source, max_rows=5))
 
-    finish(topology, spark, Config(max_spout_pending=2))
+    run = finish(topology, spark, Config(max_spout_pending=2))
 
     assert {txid: len(rows) for txid, rows in kept.batches.items()} == {1: 4, 2: 4, 3: 4}
+    assert [progress["input_rows"] for progress in run.recent_progress] == [4, 4, 4]
+
+
+@pytest.mark.parametrize("adaptive", ["true", "false"])
+def test_rows_that_are_read_are_counted_before_any_is_filtered(spark, source, adaptive):
+    put(source / "a.txt", "a\nb\na\nc\n")
+    topology = TridentTopology("filtered")
+    lines = topology.new_stream("lines", FileSpout(source)).filter(expr("value <> 'c'"))
+    state = SQLiteState.opaque(source.parent / "n.db", table="n", driver_only=False)
+    lines.group_by("value").persistent_aggregate(state, Count(), out="n")
+    before = spark.conf.get("spark.sql.adaptive.enabled")
+    spark.conf.set("spark.sql.adaptive.enabled", adaptive)
+    try:
+        run = finish(topology, spark, Config(commit_in="tasks"))
+    finally:
+        spark.conf.set("spark.sql.adaptive.enabled", before)
+
+    assert (run.last_progress["input_rows"], run.last_progress["written_rows"]) == (4, 2)
 
 
 def leave_unfinished(spark, source, tmp_path):

@@ -21,6 +21,7 @@ class Processed:
 
     attempt: TransactionAttempt
     processing_s: float = 0.0
+    input_rows: int | None = None
     staged_rows: int = 0
     executed_tuples: int = 0
 

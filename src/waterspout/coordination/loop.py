@@ -336,6 +336,7 @@ class BatchLoop(DrivenLoop):
         committed = self._committed or Committed(attempt)
         for state, rows in committed.written.items():
             self.events.publish(StateWritten(self.name, attempt, state, rows))
+        took = max(processed.processing_s + committed.commit_s, 1e-6)
         progress = BatchProgress(
             name=self.name,
             txid=attempt.txid,
@@ -346,6 +347,8 @@ class BatchLoop(DrivenLoop):
             failures=self._failures,
             processing_s=processed.processing_s,
             commit_s=committed.commit_s,
+            input_rows=processed.input_rows,
+            rows_per_s=None if processed.input_rows is None else processed.input_rows / took,
             staged_rows=processed.staged_rows,
             written_rows=sum(committed.written.values()),
             executed_tuples=processed.executed_tuples,

@@ -77,6 +77,10 @@ class BatchProgress(_DictLike):
     """How long the processing phase took, in seconds."""
     commit_s: float = 0.0
     """How long the commit phase took, in seconds."""
+    input_rows: int | None = None
+    """Trident: rows that the spouts gave; None where Spark does not tell."""
+    rows_per_s: float | None = None
+    """Trident: these rows by the time of both phases."""
     staged_rows: int = 0
     """Trident: rows that the processing phase has left for the commit phase."""
     written_rows: int = 0
@@ -209,6 +213,8 @@ class BatchTotals(_DictLike):
     """Attempts that were replays."""
     failures: int = 0
     """Attempts that have failed."""
+    input_rows: int = 0
+    """Trident: rows that the spouts gave to committed batches, as far as is told."""
     written_rows: int = 0
     """Trident: rows written to states by committed batches."""
     executed_tuples: int = 0

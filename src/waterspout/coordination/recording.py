@@ -124,7 +124,8 @@ class Recorder:
                 self._mark("commit ends", attempt)
                 self._recent.append(progress)
                 rows, tuples = progress.written_rows, progress.executed_tuples
-                self._count(committed=1, written_rows=rows, executed_tuples=tuples)
+                read = progress.input_rows or 0
+                self._count(committed=1, input_rows=read, written_rows=rows, executed_tuples=tuples)
                 assert isinstance(self._totals, BatchTotals)
                 self._totals = replace(self._totals, last_txid=attempt.txid)
             case BatchFailed(attempt=attempt, error=error):

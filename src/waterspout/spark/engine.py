@@ -9,6 +9,7 @@ from waterspout._config import Config
 from waterspout.coordination.commands.messages import Change
 from waterspout.coordination.engine import Committed, Processed
 from waterspout.errors import ConfigError
+from waterspout.spark.counting import input_rows
 from waterspout.spark.phases import PhaseEngine, Work
 from waterspout.spark.session import SparkRuntime
 from waterspout.spark.steps import BatchRows, StepRunner
@@ -61,7 +62,13 @@ class SparkEngine(PhaseEngine):
         self._steps.process(batch, small=small, requests=requests)
         work.results["batch"] = batch
         left = batch.left_for_commit(self.plan)
-        return Processed(attempt, processing_s=time.monotonic() - began, staged_rows=left)
+        given = [read for source, read in reads.items() if not source.hidden]
+        return Processed(
+            attempt,
+            input_rows=input_rows(given, work.staging.computed),
+            processing_s=time.monotonic() - began,
+            staged_rows=left,
+        )
 
     def commit(self, claim: Claim, move_heads: Callable[[], None], work: Work) -> Committed:
         began = time.monotonic()

@@ -51,5 +51,5 @@ def _user_code_error(text: str) -> UserCodeError:
     start = text.find("Traceback (most recent call last)")
     trace = text[start:] if start >= 0 else text
     error = UserCodeError(one_line(trace).removesuffix("."))
-    error.trace = trace.split("\n\nJVM stacktrace", 1)[0].strip()
+    error.trace = trace.strip()
     return error

@@ -8,7 +8,7 @@ fails the attempt instead of silently reading the source again.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Observation
@@ -80,9 +80,12 @@ class Staging:
     """Everything that one attempt has staged."""
 
     frames: list[DataFrame]
+    computed: list[DataFrame] = field(default_factory=list)
+    """Frames whose jobs have run: their plans say how many rows went through."""
 
     def release(self, runtime: SparkRuntime) -> None:
         """Give the executors' blocks back."""
+        self.computed.clear()
         while self.frames:
             runtime.free(self.frames.pop())
 
@@ -107,8 +110,10 @@ def keep(
     if told is not None:
         looks += [F.max(told).alias("most"), F.min(told).alias("least")]
     with freed_if_it_fails(frame.sparkSession):
-        kept = frame.observe(observed, *looks).localCheckpoint(eager=True)
+        computed = frame.observe(observed, *looks)
+        kept = computed.localCheckpoint(eager=True)
     staging.frames.append(kept)
+    staging.computed.append(computed)
     seen = observed.get
     if "rows" not in seen:  # Spark Connect does not observe a checkpoint; a look at it is quick
         seen = kept.agg(*looks).collect()[0].asDict()

@@ -188,6 +188,7 @@ class StepRunner:
     def _collect(self, step: CollectRows, batch: BatchRows) -> None:
         frame = self._compiler.with_partition(step.update, self._frame(batch.rows[step.node]))
         self._prepared(step.update, Collected(frame.toArrow()), batch)
+        batch.staging.computed.append(frame)
 
     def _prepared(self, update: Update, found: Collected | Kept, batch: BatchRows) -> None:
         batch.inputs[update] = found
@@ -215,7 +216,9 @@ class StepRunner:
             batch.rows[node] = keep(frame, batch.staging)
             return
         if step.comes_back:
-            table = self._compiler.numbered(self._moved(source, batch)).toArrow()
+            frame = self._compiler.numbered(self._moved(source, batch))
+            table = frame.toArrow()
+            batch.staging.computed.append(frame)
         else:
             table = self._table(batch.rows[source])
         answered = [

@@ -79,7 +79,9 @@ class InProcessEngine(SteppedEngine[_Tables]):
             else:
                 self._compute(step, tables, building, processing=True)
         yield
-        return Processed(attempt)
+        given = [node for node in self._plan.sources.values() if not node.hidden]
+        rows = sum(tables[node].num_rows for node in given if node in tables)
+        return Processed(attempt, input_rows=rows)
 
     def _commit(self, claim: Claim, move_heads: Callable[[], None], tables: _Tables) -> Steps:
         building = LocalBuilding(self._plan, self._conf, claim.attempt.txid, claim)
