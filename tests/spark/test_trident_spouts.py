@@ -199,9 +199,10 @@ def test_emitters_run_on_executors_as_many_as_the_hint_says(spark):
     numbers = topology.new_stream("numbers", Numbers(25_000, 25_000)).parallelism_hint(2)
     kept = capture(numbers)
 
-    finish(topology, spark)
+    run = finish(topology, spark)
 
     rows = kept.rows
+    assert run.last_progress["input_rows"] == 25_000
     assert sorted(n for n, _, _ in rows) == list(range(25_000))
     assert {task for _, _, task in rows} == {0, 1}
     assert os.getpid() not in {pid for _, pid, _ in rows}
