@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["described", "shown"]
+__all__ = ["described", "shown", "with_article"]
 
 
 def shown(value: Any, limit: int = 200) -> str:
@@ -31,6 +31,15 @@ def described(error: BaseException, limit: int = 4000) -> str:
     except Exception as inner:
         text = f"<its text raises {type(inner).__name__}>"
     return _cut(f"{type(error).__name__}: {text}", limit)
+
+
+def with_article(noun: str) -> str:
+    """Return a noun as English has it.
+
+    >>> with_article("opaque state"), with_article("Bolt")
+    ('an opaque state', 'a Bolt')
+    """
+    return f"an {noun}" if noun[:1].lower() in ("a", "e", "i", "o") else f"a {noun}"
 
 
 def _cut(text: str, limit: int) -> str:

@@ -167,7 +167,7 @@ def test_a_topology_is_found_by_its_name(cli, write, ending, name):
         (WORD_COUNT.replace("topology", "words_topology"), "use words.py:words_topology"),
         ("topology = None\n", "topology in words.py is None"),
         ("def topology(size):\n    pass\n", "topology() in words.py takes arguments"),
-        ("def topology():\n    return 1\n", "is a int, not a topology"),
+        ("def topology():\n    return 1\n", "is an int, not a topology"),
         ("def topology():\n    return 1 / 0\n", "words.py, line 2: ZeroDivisionError"),
         (BUILDER, "call create_topology, as in topology = builder.create_topology(...)"),
         (

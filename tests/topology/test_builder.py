@@ -334,7 +334,7 @@ def test_a_log_has_one_stream_the_default_one():
 
     with refused(
         TopologyError,
-        "spout 'log' is a Everything: a LogSpout has one stream; declare its fields as "
+        "spout 'log' is an Everything: a LogSpout has one stream; declare its fields as "
         "output_fields",
     ):
         TopologyBuilder().set_spout("log", log)

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from waterspout._safe_repr import with_article
 from waterspout.errors import TopologyError, WaterspoutError
 from waterspout.topology._builder import TopologyBuilder
 from waterspout.topology._graph import Topology
@@ -148,7 +149,7 @@ def _line_of(error: BaseException, path: Path) -> str:
 
 def _not_found(module: ModuleType, path: Path, name: str, found: object) -> str:
     if name in vars(module):
-        what = f"a {type(found).__name__}" if found is not None else "None"
+        what = with_article(type(found).__name__) if found is not None else "None"
         said = f"{name} in {path} is {what}, not a topology."
     else:
         said = f"{path} has nothing named {name}."

@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 
 from waterspout._config import Config
 from waterspout._letters import DeadLetter
+from waterspout._safe_repr import with_article
 from waterspout.coordination.batch_clock import clock_for
 from waterspout.coordination.dead_letters import DeadLetters
 from waterspout.coordination.factory import coordination_store
@@ -60,8 +61,8 @@ def start(topology: Topology | TridentTopology, spark: SparkSession | None, conf
     def session() -> SparkRuntime:
         if spark is not None and not (isinstance(spark, SparkSession) or is_connect(spark)):
             raise ConfigError(
-                f"a topology runs on a SparkSession, not on a {type(spark).__name__}; without one "
-                "it runs on an embedded local Spark"
+                f"a topology runs on a SparkSession, not on {with_article(type(spark).__name__)}; "
+                "without one it runs on an embedded local Spark"
             )
         runtime = SparkRuntime(embedded_session() if spark is None else spark)
         require_workers(runtime)

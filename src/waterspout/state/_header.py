@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from waterspout._safe_repr import with_article
 from waterspout._serde import checksum
 from waterspout.errors import (
     DamagedStoreError,
@@ -76,8 +77,8 @@ class StoreHeader:
         """Refuse a state of another kind, or of other columns."""
         if (kind, layout) != (self.kind, self.layout):
             raise ForeignStoreError(
-                f"{self.title}: this is {_a(kind)} state of {layout}; this topology wants "
-                f"{_a(self.kind)} state of {self.layout}. Use another {self.unit}."
+                f"{self.title}: this is {with_article(kind)} state of {layout}; this topology "
+                f"wants {with_article(self.kind)} state of {self.layout}. Use another {self.unit}."
             )
 
     def foreign(self, what: str = "") -> ForeignStoreError:
@@ -103,7 +104,3 @@ def refuse_newer(form: Any, title: str, unit: str) -> None:
     number = int(form) if isinstance(form, str) and form.isdecimal() else form
     if isinstance(number, int) and number > FORMAT:
         raise NewerFormatError(title, form, FORMAT, instead=f"another {unit}")
-
-
-def _a(kind: str) -> str:
-    return f"an {kind}" if kind.startswith("o") else f"a {kind}"

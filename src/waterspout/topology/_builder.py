@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from waterspout._config import Config
 from waterspout._habits import SaysInstead
+from waterspout._safe_repr import with_article
 from waterspout._signatures import refuse_misfit_methods
 from waterspout._tuples import Fields
 from waterspout.errors import ConfigError, TopologyError
@@ -201,7 +202,7 @@ class TopologyBuilder(SaysInstead):
             )
         if isinstance(spout, LogSpout) and spout.output_fields is None:
             raise TopologyError(
-                f"spout {id!r} is a {type(spout).__name__}: a LogSpout has one stream; declare "
+                f"spout {id!r} is {kind_of(spout)}: a LogSpout has one stream; declare "
                 "its fields as output_fields"
             )
         return declare(self._declared, id, SpoutDeclarer, spout, parallelism)
@@ -254,7 +255,9 @@ def _positive(n: object, what: str) -> int:
 
 def kind_of(thing: object) -> str:
     """Return what somebody has given instead of a component, for an error."""
-    return f"the class {thing.__name__}" if isinstance(thing, type) else f"a {type(thing).__name__}"
+    if isinstance(thing, type):
+        return f"the class {thing.__name__}"
+    return with_article(type(thing).__name__)
 
 
 def _checked_option(component: str, key: str, value: Any) -> tuple[str, Any]:
