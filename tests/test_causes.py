@@ -75,6 +75,7 @@ def test_java_frames_are_left_to_the_log():
     text = "[FAILED_READ] no file\n\tat org.apache.Spark.run(Spark.scala:1)\n\tat java.lang.Thread"
 
     assert told(RuntimeError(text)) == "RuntimeError: [FAILED_READ] no file"
+    assert one_line(f"{WORKER.partition('JVM')[0].strip()}\n SQLSTATE: 38000").endswith("shout).")
     assert one_line(WORKER.partition("\n")[2]) == (
         "simplejson.JSONDecodeError: Expecting value: line 1 column 1 (/home/me/job.py, line 12, "
         "in shout)."

@@ -19,7 +19,7 @@ _LENGTH_MAX = 1500
 _TRACEBACK = "Traceback (most recent call last)"
 _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<name>\S+)')
 _FOLDERS = ("/site-packages/", "/dist-packages/", "/waterspout.zip/", "/pyspark.zip/", "/pyspark/")
-_JAVA = re.compile(r"\n+JVM stacktrace|\n\s*at [\w.$/]+\(|\nDriver stacktrace")
+_JAVA = re.compile(r"\n+JVM stacktrace|\n\s*at [\w.$/]+\(|\nDriver stacktrace|\n\s*SQLSTATE: ")
 
 
 def told(error: BaseException) -> str:
