@@ -121,7 +121,13 @@ class RedisClient:
                 for name in names:
                     found |= {_text(k): _text(v) for k, v in node.config_get(name).items()}
             except redis.exceptions.ResponseError:
-                pass  # hosted servers forbid the question
+                # Hosted servers forbid the question.
+                log.warning(
+                    "%s: the server does not tell its settings (CONFIG is forbidden), so nobody "
+                    "checked what a restart would lose. See that it has appendonly yes and "
+                    "appendfsync always",
+                    self.title,
+                )
         return found
 
     def eviction_policies(self) -> set[str]:
