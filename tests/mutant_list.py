@@ -338,6 +338,20 @@ MUTANTS = (
         ("tests/coordination/test_commit_protocol.py",),
     ),
     Mutant(
+        "protocol: a state is told of a batch when the next one has claimed it",
+        PROTOCOL,
+        "            if name in ahead:\n                continue\n",
+        "",
+        ("tests/coordination/test_settling.py",),
+    ),
+    Mutant(
+        "protocol: that a state has settled is noted when only a claim was sent",
+        PROTOCOL,
+        "        if not ahead:\n            self._keeper.all_settled()\n",
+        "        self._keeper.all_settled()\n",
+        ("tests/coordination/test_settling.py",),
+    ),
+    Mutant(
         "protocol: a live driver does not look whether a state lost its settling",
         PROTOCOL,
         "[attempt.txid].metadata),\n            settled=ledger.settled,\n",

@@ -121,6 +121,7 @@ class CommitProtocol:
         self._writer: Writer | None = None
         self._begun: Claim | None = None
         self._passed: frozenset[int] = frozenset()
+        self._claimed: dict[str, int] = {}  # the batch that a state was last claimed for
 
     def commit(self, attempt: TransactionAttempt, write: Callable[[Claim], object]) -> None:
         """Commit a batch of verified states; `write` applies the updates."""
@@ -183,6 +184,7 @@ class CommitProtocol:
         moves = {name: state.prepare_claim(mine) for name, state in self._states.items()}
         for name, move in moves.items():
             faults.point("head.before", txid=claim.attempt.txid, state=name)
+            self._claimed[name] = claim.attempt.txid
             move()
             faults.point("head.after", txid=claim.attempt.txid, state=name)
 
@@ -212,15 +214,19 @@ class CommitProtocol:
     def settle(self) -> None:
         """Note in all heads that the batch was marked; may be repeated.
 
-        A store that cannot be reached keeps none of the others from being told; the first error
-        is raised when all were tried.
+        A state that was claimed for the next batch knows: the claim told it. A store that cannot be
+        reached keeps none of the others from being told; the first error is raised when all were
+        tried.
         """
         last = self._keeper.last_marked()
         if last is None:
             return
         first: OutsideError | None = None
         claim = self._begun if self._begun is not None and self._begun.attempt == last else None
+        ahead = {name for name, txid in self._claimed.items() if txid > last.txid}
         for name, state in self._states.items():
+            if name in ahead:
+                continue
             faults.point("settle.before", txid=last.txid, state=name)
             written = None if claim is None else claim.written.get(name)
             try:
@@ -231,7 +237,9 @@ class CommitProtocol:
             faults.point("settle.after", txid=last.txid, state=name)
         if first is not None:
             raise first
-        self._keeper.all_settled()
+        # Whether the claim arrived is not known, and then neither that the state has settled.
+        if not ahead:
+            self._keeper.all_settled()
 
 
 class LedgerKeeper(MarkKeeper):
