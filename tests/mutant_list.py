@@ -310,6 +310,35 @@ MUTANTS = (
         ("tests/spark/test_core.py",),
     ),
     Mutant(
+        "waves: an object of the user's own script goes without its class",
+        "waves/frames.py",
+        "    return dumps(thing, reducers) if names_what_workers_lack(packed) else packed",
+        "    return packed",
+        ("tests/waves/test_frames.py",),
+    ),
+    Mutant(
+        "waves: what a bolt emits is not looked at before it has to travel",
+        "waves/over_waves.py",
+        "        fitting, unfit = weeded(frames)\n",
+        "        fitting, unfit = frames, []\n",
+        ("tests/waves/test_bad_messages.py",),
+    ),
+    Mutant(
+        "waves: what a spout emits is not looked at before it has to travel",
+        "waves/spouts.py",
+        "        fitting, unfit = weeded(sealed.frames)\n",
+        "        fitting, unfit = sealed.frames, []\n",
+        ("tests/waves/test_bad_messages.py",),
+    ),
+    Mutant(
+        "waves: sys.exit() in a bolt ends its worker",
+        "waves/bolts.py",
+        "                    execute(given, collector)\n"
+        "                except (Exception, SystemExit) as error:",
+        "                    execute(given, collector)\n                except Exception as error:",
+        ("tests/waves/test_bad_messages.py",),
+    ),
+    Mutant(
         "ledger: two begun attempts are not resolved",
         LEDGER,
         "if keep_resolved and len(self.begun) > 1:",

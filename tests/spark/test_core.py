@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import sys
+import threading
 from collections import Counter
 from pathlib import Path
 
@@ -16,10 +19,11 @@ from tests.spark.core_components import (
     Numbers,
     SlowAtFirst,
     Split,
+    append,
     counted,
     logged,
 )
-from waterspout import Config, TopologyBuilder, faults, submit
+from waterspout import BasicBolt, Config, TopologyBuilder, faults, submit
 from waterspout.coordination.dead_letters import DeadLetters
 from waterspout.errors import LeaseHeldError, RunFailedError
 from waterspout.faults import Fault, FaultPlan
@@ -156,6 +160,65 @@ def test_a_tuple_that_kills_every_worker_ends_among_the_dead_letters(spark, tmp_
     assert set(logged(tmp_path)) == {"0", "1", "3"}
     assert feeder.tracker.acks == dict.fromkeys(range(4), 1)
     assert run.exception() is None
+
+
+class Reads(BasicBolt):
+    """Passes points on; has no use for two of them."""
+
+    output_fields = ("x", "point")
+
+    def execute(self, tuple, collector):
+        x = tuple["point"].x
+        if x == 5:
+            sys.exit("five is enough")
+        collector.emit([x, threading.Lock() if x == 7 else tuple["point"]])
+
+
+class Doubles(Log):
+    def execute(self, tuple, collector):
+        assert type(tuple["point"]).__name__ == "Point"
+        append(Path(self._folder, f"{os.getpid()}.log"), tuple["point"].doubled())
+
+
+def test_objects_of_the_script_travel_and_what_cannot_be_sent_fails_alone(
+    spark, tmp_path, monkeypatch
+):
+    # As if this were the user's script: its workers cannot import the class.
+    point = type("Point", (), {"__module__": "__main__", "doubled": lambda self: 2 * self.x})
+    monkeypatch.setattr(sys.modules["__main__"], "Point", point, raising=False)
+    feeder = FeederSpout("point", replay=True)
+    builder = TopologyBuilder()
+    builder.set_spout("points", feeder)
+    builder.set_bolt("reads", Reads(), 2).shuffle_grouping("points")
+    builder.set_bolt("doubles", Doubles(tmp_path), 2).fields_grouping("reads", "x")
+    config = Config(wave_collapse_tuples=3, max_replays=0)
+    run = submit(builder.create_topology("points"), spark, config)
+    for wave in (range(2), range(2, 20)):  # small, and spread
+        for x in wave:
+            value = point()
+            value.x = x
+            feeder.feed([threading.Lock() if x == 3 else value], msg_id=x)
+        run.process_all_available(timeout=60)
+    finish(run)
+
+    good = [x for x in range(20) if x not in (3, 5, 7)]
+    assert logged(tmp_path) == Counter(str(2 * x) for x in good)
+    assert [(e.message_id, e.failed_in, e.error.split(",")[0]) for e in run.dead_letters()] == [
+        (
+            "3",
+            "points",
+            "EmitError: 'points' emitted a value for field 'point' of stream 'default' "
+            "that cannot be sent to another process",
+        ),
+        ("5", "reads", "SystemExit: five is enough"),
+        (
+            "7",
+            "reads",
+            "EmitError: 'reads' emitted a value for field 'point' of stream 'default' "
+            "that cannot be sent to another process",
+        ),
+    ]
+    assert feeder.tracker.acks == dict.fromkeys(range(20), 1)
 
 
 def test_one_bad_record_is_set_aside_and_nothing_else_is_repeated(spark, tmp_path, home):

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import sys
+import threading
+from types import ModuleType
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyspark import cloudpickle
 
-from waterspout.waves.frames import Frame, anchored, halves, pack, unpack
+from waterspout.waves.frames import Frame, anchored, halves, pack, unpack, weeded
 
 IDS = st.integers(1, 2**64 - 1)
 
@@ -64,6 +69,14 @@ def test_a_frame_that_is_cut_keeps_every_tuple_with_its_ids(frame, cut):
     assert rows(frame.cut(0, cut)) + rows(frame.cut(cut, len(frame))) == rows(frame)
 
 
+@given(frames(), st.data())
+def test_tuples_that_are_picked_keep_their_ids(frame, data):
+    which = data.draw(st.lists(st.booleans(), min_size=len(frame), max_size=len(frame)))
+    indices = [index for index, chosen in enumerate(which) if chosen]
+
+    assert rows(frame.pick(indices)) == [rows(frame)[index] for index in indices]
+
+
 @given(st.lists(frames(), max_size=4))
 def test_halves_keep_every_tuple_in_order(given_frames):
     first, second = halves(given_frames)
@@ -89,3 +102,56 @@ def test_values_of_any_kind_travel():
     frame = Frame(1, "default", 2, values)
 
     assert unpack(pack(frame)).values == values
+
+
+@pytest.fixture(params=["__main__", "job", "job.shapes"])
+def own_class(request, monkeypatch):
+    """A class in a module of this process only, and how to take it out of that."""
+    job = ModuleType("job")
+    monkeypatch.setitem(sys.modules, "job", job)
+    monkeypatch.setitem(sys.modules, "job.shapes", ModuleType("job.shapes"))
+    cloudpickle.register_pickle_by_value(job)
+    module = sys.modules[request.param]
+    point = type("Point", (), {"__module__": request.param, "twice": lambda self: 2 * self.x})
+    monkeypatch.setattr(module, "Point", point, raising=False)
+    yield point, lambda: monkeypatch.delattr(module, "Point")
+    cloudpickle.unregister_pickle_by_value(job)
+
+
+def test_objects_of_classes_that_the_other_side_cannot_import_travel_with_their_class(own_class):
+    point, forget = own_class
+    value = point()
+    value.x = 21
+    packed = pack(Frame(1, "default", 2, [(value,), (1,)]))
+    forget()
+
+    first, second = unpack(packed).values
+
+    assert (first[0].twice(), second) == (42, (1,))
+    assert type(first[0]) is point
+
+
+def test_what_everybody_can_import_travels_by_its_name():
+    assert b"cloudpickle" not in pack([(Frame, "a text that names __main__", "job")])
+
+
+def test_tuples_that_cannot_travel_are_taken_out_with_their_ids():
+    lock = threading.Lock()
+    frame = Frame(1, "default", 2, [(1, "a"), (2, lock), (3, [lock]), (4, {"b": 4})])
+    frame.roots = frame.edges = np.array([1, 2, 3, 4], np.uint64)
+    other = Frame(1, "default", 3, [(lock, 5)], shared={0: {6: 7, 8: 9}})
+
+    kept, unfit = weeded([frame, other])
+
+    assert [rows(each) for each in kept] == [[rows(frame)[0], rows(frame)[3]]]
+    assert [rows(each.frame) for each in unfit] == [[rows(frame)[1]], [rows(frame)[2]], rows(other)]
+    assert [each.field for each in unfit] == [1, 1, 0]
+    assert {each.reason for each in unfit} == {"TypeError: cannot pickle '_thread.lock' object"}
+
+
+def test_frames_that_can_travel_are_left_as_they_are():
+    frames_given = [Frame(1, "default", 2, [(1, "a")]), Frame(1, "default", 3, [({"a": [1]},)])]
+
+    kept, unfit = weeded(frames_given)
+
+    assert (kept, unfit) == (frames_given, [])

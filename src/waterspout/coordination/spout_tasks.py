@@ -9,7 +9,7 @@ import logging
 import secrets
 import traceback
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
@@ -31,10 +31,11 @@ from waterspout.coordination.store import CoordinationStore
 from waterspout.errors import EmitError, SpoutCrash
 from waterspout.topology._graph import Topology
 from waterspout.transactional._ledger import Ledger
-from waterspout.waves.bolts import Failure
-from waterspout.waves.frames import Frame
+from waterspout.waves.bolts import Errors, Failure
+from waterspout.waves.frames import Frame, Unfit, anchored
 from waterspout.waves.log_spouts import LogTask
 from waterspout.waves.logs import LogRead
+from waterspout.waves.outlets import cannot_travel
 from waterspout.waves.over_waves import ShardResult
 from waterspout.waves.spouts import PulledSpout, SpoutTask, TaskSettings
 
@@ -197,7 +198,20 @@ class SpoutTasks:
                 emission = each.hand_out(self._ids, born)
                 frames += emission.frames
                 self._track(each.task, emission.roots, emission.values)
+                self._fail_unfit(each, emission.unfit)
         return frames
+
+    def _fail_unfit(self, each: SpoutTask, unfit: Iterable[Unfit]) -> None:
+        """Fail messages that cannot be sent to a worker."""
+        errors = Errors(each.component, each.task)
+        failures: dict[int, Failure] = {}
+        for one in unfit:
+            why = errors.add(cannot_travel(self._topology, one))
+            for root in anchored(one.frame)[0].tolist():
+                failures[root] = Failure(root, each.component, why)
+        for note in errors.notes.values():
+            self._publish(ErrorReported(self._topology.name, **asdict(note)))
+        self._fail_all(failures)
 
     def _track(self, task: int, roots: Any, values: Any) -> None:
         if len(roots):
@@ -273,9 +287,14 @@ class SpoutTasks:
 
     def fail(self, roots: Any, component: str, why: str) -> None:
         """Fail messages because of something that no bolt has said."""
-        decided = self.tracker.apply(TreeReport(failed=np.unique(roots)))
-        self._ack(decided.acked)  # messages that nobody takes, emitted since the last wave
-        self._fail(decided.failed, lambda root: Failure(root, component, why))
+        self._fail_all({root: Failure(root, component, why) for root in roots.tolist()})
+
+    def _fail_all(self, failures: Mapping[int, Failure]) -> None:
+        if failures:
+            roots = np.unique(np.array(list(failures), np.uint64))
+            decided = self.tracker.apply(TreeReport(failed=roots))
+            self._ack(decided.acked)  # messages that nobody takes, emitted since the last wave
+            self._fail(decided.failed, lambda root: failures[root])
 
     def fail_unread(self, read: LogRead, why: str) -> None:
         """Fail the one message of a log whose reading or processing kills its worker."""

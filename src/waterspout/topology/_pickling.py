@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import io
 import pickle
+import sys
 from collections import ChainMap
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from waterspout.errors import NotPicklableError
 
-__all__ = ["culprit", "dumps", "require_picklable"]
+__all__ = ["culprit", "dumps", "names_what_workers_lack", "require_picklable"]
 
 
 def dumps(thing: Any, reducers: Mapping[type, Callable[[Any], Any]] | None = None) -> bytes:
@@ -27,6 +28,25 @@ def dumps(thing: Any, reducers: Mapping[type, Callable[[Any], Any]] | None = Non
         pickler.dispatch_table = ChainMap(dict(reducers), pickler.dispatch_table)
     pickler.dump(thing)  # type: ignore[no-untyped-call]
     return buffer.getvalue()
+
+
+def names_what_workers_lack(pickled: bytes) -> bool:
+    """Whether something in it is named only, in a module that workers cannot import.
+
+    Those are the user's own script, and what `waterspout run` has loaded. May be true of data that
+    has the name of such a module as a text.
+    """
+    cloudpickle = sys.modules.get("pyspark.cloudpickle")
+    loaded = () if cloudpickle is None else cloudpickle.list_registry_pickle_by_value()
+    return any(
+        _as_pickled(name) in pickled or f"{name}.".encode() in pickled
+        for name in ("__main__", *loaded)
+    )
+
+
+def _as_pickled(text: str) -> bytes:
+    data = text.encode()
+    return pickle.SHORT_BINUNICODE + len(data).to_bytes(1, "little") + data
 
 
 def require_picklable(thing: Any, title: str) -> bytes:

@@ -25,14 +25,14 @@ from waterspout.errors import BoltCrash, FailedException, NotPicklableError
 from waterspout.topology._collector import BasicCollector, OutputCollector, restoring
 from waterspout.topology._component import BasicBolt
 from waterspout.topology._context import TopologyContext
-from waterspout.topology._pickling import culprit, dumps
+from waterspout.topology._pickling import culprit
 from waterspout.topology._ports import FAILED, Outlet, Port
 from waterspout.waves.frames import Frame, pack, unpack
 from waterspout.waves.intake import Intake, Outcome
 from waterspout.waves.large import LARGE, Container, Edit, adopt, apply, reference, resolving
 from waterspout.waves.memory import StateStep, TaskState, Whole, steps_since
 
-__all__ = ["BoltTask", "ErrorNote", "Failure", "LiveTasks", "Worker"]
+__all__ = ["BoltTask", "ErrorNote", "Errors", "Failure", "LiveTasks", "Worker"]
 
 # How many tuples are executed between two looks at the clock: fewer where they take long.
 _CHUNK_MAX = 256
@@ -68,7 +68,7 @@ class Failure:
 
 
 @dataclass(slots=True)
-class _Errors:
+class Errors:
     """The errors of a wave: each kind once with its traceback, the rest counted."""
 
     component: str
@@ -113,7 +113,7 @@ class BoltTask:
         self.version = ""
         self.bolt: Any = None
         self.collector: BasicCollector | OutputCollector
-        self.errors = _Errors(self._component, self._task)
+        self.errors = Errors(self._component, self._task)
         self.executed = 0
 
     def start(self) -> None:
@@ -182,7 +182,7 @@ class BoltTask:
         met: set[int] = set()
         try:
             kept = (attributes, self._intakes, self._numbered, self._noted)
-            data = _pickled(kept, reference(self._large, met))
+            data = pack(kept, reference(self._large, met))
             self._large = {number: self._large[number] for number in sorted(met)}
             return data
         except Exception as error:
@@ -202,7 +202,7 @@ class BoltTask:
     ) -> tuple[Intake, list[Frame]]:
         """Execute frames until the deadline; return their intake, and what is left of them."""
         intake = Intake(frames, self._task)
-        self.errors = _Errors(self._component, self._task)
+        self.errors = Errors(self._component, self._task)
         self.collector.port = Port(
             self._component,
             outlets,
@@ -263,7 +263,7 @@ class BoltTask:
                 given = Tuple(values, origin, index)
                 try:
                     execute(given)
-                except Exception as error:
+                except (Exception, SystemExit) as error:
                     self._fail(given, error)
             done = stop
         return done
@@ -280,13 +280,17 @@ class BoltTask:
                 port.current = index
                 try:
                     execute(given, collector)
-                except Exception as error:
+                except (Exception, SystemExit) as error:
                     self._fail(given, error)
             done = stop
         return done
 
-    def _fail(self, given: Tuple, error: Exception) -> None:
-        """Fail the one tuple whose execution raised; the others go on."""
+    def _fail(self, given: Tuple, error: BaseException) -> None:
+        """Fail the one tuple whose execution raised; the others go on.
+
+        So does one that wants to end the program: the process is not the bolt's, and the next wave
+        would meet the same tuple again.
+        """
         if isinstance(error, FailedException):
             reason = described(error)
         elif self._crash_on_error:
@@ -356,13 +360,6 @@ def _chunks(total: int, deadline: float) -> Iterator[tuple[int, int]]:
             return
         chunk = max(1, chunk // 2) if now - began > _CHUNK_S else min(_CHUNK_MAX, 2 * chunk)
         began = now
-
-
-def _pickled(thing: Any, reducers: Mapping[type, Callable[[Any], Any]]) -> bytes:
-    try:
-        return pack(thing, reducers)
-    except Exception:
-        return dumps(thing, reducers)  # slower, and able to pickle functions and classes by value
 
 
 def _containers(state: TaskState, earlier: BoltTask | None) -> dict[int, Container] | None:

@@ -10,15 +10,21 @@ from __future__ import annotations
 import copyreg
 import io
 import pickle
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
 
+from waterspout._safe_repr import described
 from waterspout.acking.xor import Ids, no_ids
+from waterspout.topology._pickling import dumps, names_what_workers_lack
 
-__all__ = ["Frame", "anchored", "halves", "pack", "unpack"]
+__all__ = ["Frame", "Unfit", "anchored", "halves", "pack", "unpack", "weeded"]
+
+# What a pickle always takes, whatever the value.
+_PLAIN = frozenset({str, int, float, bool, bytes, type(None)})
 
 
 @dataclass(slots=True)
@@ -53,6 +59,18 @@ class Frame:
             shared=shared or None,
         )
 
+    def pick(self, indices: Sequence[int]) -> Frame:
+        """Return some of the tuples, in ascending order."""
+        shared = self.shared or {}
+        found = {new: shared[old] for new, old in enumerate(indices) if old in shared}
+        return replace(
+            self,
+            values=[self.values[index] for index in indices],
+            roots=None if self.roots is None else self.roots[indices],
+            edges=None if self.edges is None else self.edges[indices],
+            shared=found or None,
+        )
+
     def __getstate__(self) -> tuple[Any, ...]:
         # By column: a flat list of strings is pickled much faster than a list of tuples.
         width = len(self.values[0]) if self.values else 0
@@ -69,7 +87,18 @@ class Frame:
 
 
 def pack(thing: Any, reducers: Mapping[type, Callable[[Any], Any]] | None = None) -> bytes:
-    """Return the wire form of frames and of what travels with them; of some types as given."""
+    """Return the wire form of frames and of what travels with them; of some types as given.
+
+    Objects of classes that the other side cannot import go with their class: that is slower.
+    """
+    try:
+        packed = _pickled(thing, reducers)
+    except Exception:
+        return dumps(thing, reducers)
+    return dumps(thing, reducers) if names_what_workers_lack(packed) else packed
+
+
+def _pickled(thing: Any, reducers: Mapping[type, Callable[[Any], Any]] | None) -> bytes:
     if not reducers:
         return pickle.dumps(thing, protocol=5)
     buffer = io.BytesIO()
@@ -82,6 +111,49 @@ def pack(thing: Any, reducers: Mapping[type, Callable[[Any], Any]] | None = None
 def unpack(data: bytes) -> Any:
     """Read the wire form back."""
     return pickle.loads(data)  # noqa: S301  (see the module's docstring)
+
+
+@dataclass(frozen=True, slots=True)
+class Unfit:
+    """A tuple that cannot travel: alone in its frame, with the place of the value and why."""
+
+    frame: Frame
+    field: int
+    reason: str
+
+
+def weeded(frames: list[Frame]) -> tuple[list[Frame], list[Unfit]]:
+    """Return frames without the tuples that cannot be pickled, and these."""
+    odd = [frame for frame in frames if not _is_plain(frame)]
+    if not odd or _why_not([frame.values for frame in odd]) is None:
+        return frames, []
+    kept: list[Frame] = []
+    unfit: list[Unfit] = []
+    for frame in frames:
+        good: list[int] = []
+        for index, values in enumerate(frame.values):
+            for place, value in enumerate(values):
+                reason = None if type(value) in _PLAIN else _why_not(value)
+                if reason is not None:
+                    unfit.append(Unfit(frame.cut(index, index + 1), place, reason))
+                    break
+            else:
+                good.append(index)
+        kept.append(frame if len(good) == len(frame) else frame.pick(good))
+    return [frame for frame in kept if len(frame)], unfit
+
+
+def _is_plain(frame: Frame) -> bool:
+    return _PLAIN.issuperset(map(type, chain.from_iterable(frame.values)))
+
+
+def _why_not(thing: Any) -> str | None:
+    """Return why something cannot be pickled; None if it can."""
+    try:
+        pack(thing)
+    except Exception as error:
+        return described(error)
+    return None
 
 
 def anchored(frame: Frame) -> tuple[Ids, Ids]:

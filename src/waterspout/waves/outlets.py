@@ -14,13 +14,15 @@ from typing import Any
 
 import numpy as np
 
+from waterspout._safe_repr import shown
 from waterspout.acking.xor import NO_ROOT, Ids, combine, draw
+from waterspout.errors import EmitError
 from waterspout.topology._graph import Topology
 from waterspout.topology._grouping import GroupingKind, Route, make_route, turn_of
 from waterspout.topology._ports import UNANCHORED, Box, Outlet
-from waterspout.waves.frames import Frame, anchored
+from waterspout.waves.frames import Frame, Unfit, anchored
 
-__all__ = ["Anchors", "Sealed", "first_values", "make_outlets", "seal"]
+__all__ = ["Anchors", "Sealed", "cannot_travel", "first_values", "make_outlets", "seal"]
 
 
 def make_outlets(
@@ -118,6 +120,18 @@ def seal(
                 sealed.edges.append(edges)
         outlet.boxes.clear()
     return sealed
+
+
+def cannot_travel(topology: Topology, unfit: Unfit) -> EmitError:
+    """Return the error of a tuple with a value that cannot be sent to another process."""
+    frame = unfit.frame
+    component = topology.component_of[frame.source]
+    field = topology.fields[component][frame.stream][unfit.field]
+    (values,) = frame.values
+    return EmitError(
+        f"{component!r} emitted a value for field {field!r} of stream {frame.stream!r} that "
+        f"cannot be sent to another process, {shown(values[unfit.field])}: {unfit.reason}"
+    )
 
 
 def first_values(roots: Ids, sealed: Sealed) -> Ids:

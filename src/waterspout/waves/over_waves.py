@@ -10,13 +10,13 @@ import numpy as np
 
 from waterspout import faults
 from waterspout.acking.tracker import TreeReport
-from waterspout.acking.xor import Ids, combine, generator, no_ids
+from waterspout.acking.xor import NO_ROOT, Ids, combine, generator, no_ids
 from waterspout.errors import BoltCrash
-from waterspout.waves.bolts import BoltTask, ErrorNote, Failure, Worker
-from waterspout.waves.frames import Frame, pack, unpack
+from waterspout.waves.bolts import BoltTask, ErrorNote, Errors, Failure, Worker
+from waterspout.waves.frames import Frame, anchored, pack, unpack, weeded
 from waterspout.waves.logs import LogRead, OpenedLog, read_log
 from waterspout.waves.memory import TaskState
-from waterspout.waves.outlets import Anchors, seal
+from waterspout.waves.outlets import Anchors, cannot_travel, seal
 from waterspout.waves.shards import (
     DRIVER,
     FAILED,
@@ -119,20 +119,40 @@ class _OverWaves(LifeCycle):
         # Roots as they are now: closing the books turns the intake into what is kept.
         anchors = Anchors(intake.roots, intake.shared, bolt.collector.port.specials)
         sealed = seal(task, outlets.values(), anchors, self._ids, header.number)
+        fitting = self._fitting(sealed.frames, bolt.errors)
         outcome, failures, resets = bolt.close_books()
         version = f"{header.number}.{header.attempt}.{self._worker.token}"
         result.states[task] = bolt.state(version)
         self._worker.live.put(header.run, task, bolt)
         self._roots += [*sealed.roots, *outcome.acked_roots]
         self._values += [*sealed.edges, *outcome.acked_edges]
-        self._failed += [failure.root for failure in failures]
+        self._fail(failures)
         self._resets += resets
-        result.failures.extend(failures)
         result.errors.extend(bolt.errors.notes.values())
         result.waiting.extend(left)
         result.undone += sum(map(len, left))
         _count(result.executed, component, bolt.executed)
-        self._send(task, component, sealed.frames)
+        self._send(task, component, fitting)
+
+    def _fitting(self, frames: list[Frame], errors: Errors) -> list[Frame]:
+        """Return what can travel of a task's frames; the messages of the rest fail.
+
+        Also where a frame stays in this shard: that is a matter of the size of the wave, and a
+        bolt may keep what it gets.
+        """
+        fitting, unfit = weeded(frames)
+        for each in unfit:
+            error = cannot_travel(self._shard.topology, each)
+            if self._header.crash_on_error:
+                raise BoltCrash(str(error))
+            why = errors.add(error)
+            roots = anchored(each.frame)[0].tolist()
+            self._fail([Failure(root, errors.component, why) for root in roots if root != NO_ROOT])
+        return fitting
+
+    def _fail(self, failures: list[Failure]) -> None:
+        self._failed += [failure.root for failure in failures]
+        self._result.failures.extend(failures)
 
     def _read(self, read: LogRead) -> None:
         """Let a spout that is read here emit its messages."""
@@ -141,7 +161,9 @@ class _OverWaves(LifeCycle):
         spout = self._shard.make(component)
         opened, sealed = read_log(spout, read, outlets, self._ids, self._header.number)
         self._result.opened.append(opened)
-        self._send(read.task, component, sealed.frames)
+        errors = Errors(component, read.task)
+        self._send(read.task, component, self._fitting(sealed.frames, errors))
+        self._result.errors.extend(errors.notes.values())
 
     def _take(self, task: int, state: TaskState | None) -> BoltTask | None:
         """Return the bolt as it was after its last wave; None: not all of that is here."""

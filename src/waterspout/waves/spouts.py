@@ -23,7 +23,7 @@ from waterspout.topology._collector import SpoutCollector
 from waterspout.topology._graph import Topology
 from waterspout.topology._ports import UNANCHORED, Port
 from waterspout.waves.bolts import Failure
-from waterspout.waves.frames import Frame, unpack
+from waterspout.waves.frames import Frame, Unfit, unpack, weeded
 from waterspout.waves.outlets import Anchors, first_values, make_outlets, seal
 
 __all__ = ["Emission", "Message", "PulledSpout", "ReplayId", "SpoutTask", "TaskSettings"]
@@ -61,6 +61,9 @@ class Emission:
     roots: Ids
     values: Ids
     """The first value of each tree: the XOR of the ids of the tuples it begins as."""
+
+    unfit: list[Unfit] = field(default_factory=list)
+    """What cannot be sent to a worker, and is in no frame; its trees have begun."""
 
 
 @dataclass(slots=True)
@@ -152,7 +155,9 @@ class SpoutTask(ABC):
             begun = dict(zip(roots.tolist(), map(Message._make, messages), strict=True))
             self._pending.update(begun)
             self._letters.update(r for r, m in begun.items() if m.id.__class__ is ReplayId)
-        return Emission(sealed.frames, roots, first_values(roots, sealed))
+        values = first_values(roots, sealed)
+        fitting, unfit = weeded(sealed.frames)
+        return Emission(fitting, roots, values, unfit)
 
     def _new_roots(self, ids: np.random.Generator, count: int) -> Ids:
         roots = draw(ids, count)
@@ -269,7 +274,7 @@ class SpoutTask(ABC):
             return getattr(self._spout, method)(*arguments)
         except SpoutCrash:
             raise  # of an ack within an emit, where nothing is tracked
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise SpoutCrash(self.component, self.task, method, described(error)) from error
 
     @abstractmethod
