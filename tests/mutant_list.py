@@ -339,6 +339,20 @@ MUTANTS = (
         ("tests/waves/test_bad_messages.py",),
     ),
     Mutant(
+        "waves: a look at a spout is so many calls, however long they take",
+        "waves/spouts.py",
+        "            if is_over():\n                break\n",
+        "",
+        ("tests/coordination/test_spout_tasks.py",),
+    ),
+    Mutant(
+        "waves: spouts are dry that were told something since they were asked",
+        "coordination/spout_tasks.py",
+        "        self.dry, self._more = False, True\n",
+        "        self.dry = False\n",
+        ("tests/coordination/test_spout_tasks.py",),
+    ),
+    Mutant(
         "ledger: two begun attempts are not resolved",
         LEDGER,
         "if keep_resolved and len(self.begun) > 1:",

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from typing import Any
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 import pytest
 
@@ -62,6 +63,58 @@ class Counting(Spout):
         if method in trouble:
             trouble.remove(method)
             raise ConnectionError(f"lost in {method}")
+
+
+class Sleepy(Counting):
+    """Sleeps whenever it is asked, on the clock of the loop."""
+
+    sleeps: ClassVar[Callable[[], None]]
+
+    def next_tuple(self):
+        seen("story").append(self._name)
+        type(self).sleeps()
+        super().next_tuple()
+
+
+def sleepy(*limits: int) -> Driven:
+    builder = TopologyBuilder()
+    for n, limit in enumerate(limits):
+        builder.set_spout(f"source{n}", Sleepy(f"spout{n}", limit))
+        builder.set_bolt(f"target{n}", Record(f"target{n}")).shuffle_grouping(f"source{n}")
+    driven = Driven(builder.create_topology("t"))
+    Sleepy.sleeps = staticmethod(lambda: driven.clock.pass_by(0.1))
+    return driven
+
+
+def test_a_spout_that_sleeps_does_not_hold_up_the_first_wave():
+    driven = sleepy(1000)
+    began = driven.clock()
+    driven.until(lambda: bool(seen("target0")), tick=0)
+
+    # One message, which took one call; it was executed in the round after.
+    assert [values for _, values in seen("target0")] == [(0,)]
+    assert driven.clock() - began == pytest.approx(0.1)
+
+
+def test_spouts_that_sleep_are_asked_in_turn():
+    driven = sleepy(1000, 1000, 1000)
+    driven.until(lambda: len(seen("target0")) == 4, tick=0)
+
+    assert all(abs(len(seen(f"target{n}")) - 4) <= 1 for n in range(3))
+
+
+def test_spouts_that_sleep_are_empty_when_all_were_asked_since_one_was_told():
+    spouts = sleepy(0, 0).loop.spouts
+
+    def look():
+        spouts.ask(100)
+        return spouts.dry
+
+    assert [look(), look()] == [False, True]
+    assert look() is False
+    spouts.finish_wave([])  # it may have told the one that was asked just now
+    assert [look(), look(), look()] == [False, False, True]
+    assert len(seen("story")) == 6
 
 
 def counting(limit: int = 1000, *, tasks: int = 1, bolt: Any = None, **options: Any) -> Driven:

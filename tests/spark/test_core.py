@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -23,7 +24,7 @@ from tests.spark.core_components import (
     counted,
     logged,
 )
-from waterspout import BasicBolt, Config, TopologyBuilder, faults, submit
+from waterspout import BasicBolt, Config, Spout, TopologyBuilder, faults, submit
 from waterspout.coordination.dead_letters import DeadLetters
 from waterspout.errors import LeaseHeldError, RunFailedError
 from waterspout.faults import Fault, FaultPlan
@@ -294,6 +295,32 @@ def test_a_slow_bolt_makes_the_spouts_wait_until_it_has_caught_up(spark, ackers)
     assert max(entry["backlog"] for entry in progress) <= 3_000
     assert sum(entry["executed"].get("slow", 0) for entry in progress) == 3_000
     assert feeder.tracker.acks == dict.fromkeys(range(3_000), 1)
+
+
+class Dozes(Spout):
+    """Emits a number each time it is asked, after a nap, as many of Storm's spouts do."""
+
+    output_fields = ("n",)
+
+    def open(self, conf, context, collector):
+        self._collector, self._n = collector, 0
+
+    def next_tuple(self):
+        time.sleep(0.05)
+        if self._n < 10:
+            self._collector.emit([self._n], msg_id=self._n)
+            self._n += 1
+
+
+def test_a_spout_that_sleeps_does_not_hold_up_the_first_wave(spark, tmp_path):
+    builder = TopologyBuilder()
+    builder.set_spout("numbers", Dozes())
+    builder.set_bolt("log", Log(tmp_path)).shuffle_grouping("numbers")
+
+    run = finish(submit(builder.create_topology("dozes"), spark))
+
+    assert run.recent_progress[0]["tuples"] == 1
+    assert logged(tmp_path) == Counter(map(str, range(10)))
 
 
 class CrashesOnce(Log):

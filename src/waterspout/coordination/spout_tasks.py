@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import secrets
 import traceback
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, ParamSpec, TypeVar
@@ -47,6 +48,8 @@ P = ParamSpec("P")
 R = TypeVar("R")
 S = TypeVar("S", bound=SpoutTask)
 
+# How long the spouts are asked before a look is taken at all else, if they have not had enough.
+_LOOK_S = 0.02
 _LOOK_FOR_REPLAYS_S = 0.5
 _STORE_POSITIONS_S = 1.0
 
@@ -89,6 +92,8 @@ class SpoutTasks:
         self._asleep_until: dict[int, float] = {}
         self._replaying: set[str] = set()
         self._asked = self._planned = 0
+        self._unasked: deque[PulledSpout] = deque()
+        self._more = False
         self._look_at = self._store_at = clock()
         self.counts = Counts()
         self.dry = False
@@ -154,23 +159,42 @@ class SpoutTasks:
         )
 
     def ask(self, limit: int) -> bool:
-        """Ask the spouts once around, for `limit` tuples in all; return whether more may come."""
-        more = False
-        self._asked += 1  # another one is first each time, or a small wave is all of one spout
-        pulled = [each for each in self._tasks.values() if isinstance(each, PulledSpout)]
-        for each in _from(pulled, self._asked):
-            if not self._is_awake(each):
-                continue
-            room = limit - self.collected
-            if room <= 0:
-                more = True
-            elif each.has_room:
-                gave = self._guarded(each, each.ask, room)
-                if gave is not None:
-                    self._works_again(each, "next_tuple")
-                more = bool(gave) or more
+        """Ask the spouts once around, for `limit` tuples in all; return whether more may come.
+
+        Spouts that sleep when they are asked, as many of Storm do, hold up everything else. Such a
+        look ends early, and the next one goes on where it has ended.
+        """
+        until = self._clock() + _LOOK_S
+        if not self._unasked:
+            self._asked += 1  # another one is first each time, or a small wave is all of one spout
+            pulled = [each for each in self._tasks.values() if isinstance(each, PulledSpout)]
+            self._unasked.extend(_from(pulled, self._asked))
+            self._more = False
+        while self._unasked:
+            self._more = self._ask_one(self._unasked.popleft(), limit, until) or self._more
+            if self._clock() >= until:
+                break
+        more = self._more or bool(self._unasked)
         self.dry = not more
         return more and self.collected < limit
+
+    def _ask_one(self, each: PulledSpout, limit: int, until: float) -> bool:
+        """Return whether a spout may have more."""
+        if not self._is_awake(each):
+            return False
+        room = limit - self.collected
+        if room <= 0:
+            return True
+        if not each.has_room:
+            return False
+        gave = self._guarded(each, each.ask, room, lambda: self._clock() >= until)
+        if gave is not None:
+            self._works_again(each, "next_tuple")
+        return bool(gave)
+
+    def _stir(self) -> None:
+        """Spouts were told something: those that had nothing may have something to emit now."""
+        self.dry, self._more = False, True
 
     def plan_reads(self, room: int) -> list[LogRead]:
         """Return what is to be read on executors: about `room` messages, and all retries."""
@@ -263,7 +287,7 @@ class SpoutTasks:
 
     def finish_wave(self, results: Iterable[ShardResult]) -> None:
         """Apply what a wave has done to the trees, and tell the spouts of those that ended."""
-        self.dry = False  # a spout that is told of a failure may have something to emit again
+        self._stir()
         failures: dict[int, Failure] = {}
         reports: list[TreeReport] = []
         for result in results:
@@ -301,7 +325,7 @@ class SpoutTasks:
         each = self._tasks[read.task]
         assert isinstance(each, LogTask)
         ((partition, offset, _),) = read.ranges
-        self.dry = False
+        self._stir()
         self._count_failed(each, 1)
         letter = self._guarded(each, each.failed_unread, partition, offset, "", why)
         if letter is not None:
@@ -336,7 +360,7 @@ class SpoutTasks:
     ) -> None:
         if not len(trees):
             return
-        self.dry = False
+        self._stir()
         letters: list[DeadLetter] = []
         for task, roots in _by_task(trees):
             each = self._tasks[task]

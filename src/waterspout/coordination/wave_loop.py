@@ -114,6 +114,7 @@ class WaveLoop(DrivenLoop):
         self._waiting: list[Frame] = []
         self._pieces: list[_Load] = []
         self._running: tuple[Wave, _Load] | None = None
+        self._asked_at = clock()
         self._gathering_since: float | None = None
         self._failures = 0
         self._hopeless = 0
@@ -234,6 +235,7 @@ class WaveLoop(DrivenLoop):
         if not self.active or throttled or self._pieces:
             return False
         self.spouts.look_for_replays()
+        self._asked_at = self._clock()
         return self.spouts.ask(self._pacing.size)
 
     def _start_wave(self) -> bool:
@@ -252,8 +254,8 @@ class WaveLoop(DrivenLoop):
         if reads or self._waiting or ticks or self.spouts.dry or collected >= self._pacing.size:
             self._gathering_since = None
         else:
-            # The first tuples of a burst wait a little for company.
-            self._gathering_since = self._gathering_since or now
+            # The first tuples of a burst wait a little for company, since their spouts were asked.
+            self._gathering_since = self._gathering_since or self._asked_at
             if now - self._gathering_since < _GATHER_S:
                 return True
             self._gathering_since = None

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import secrets
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -33,6 +34,9 @@ log = logging.getLogger(__name__)
 
 _PENDING_KEY = "topology.max.spout.pending"
 _HERE = (0,)
+
+# How long a batch is gathered from a spout that sleeps whenever it is asked.
+_PULL_S = 1.0
 
 
 class PulledSource(AdaptedSource[Spout]):
@@ -181,9 +185,14 @@ class _PulledPlanner(BatchPlanner):
         self._task.close()
 
     def _pull(self) -> None:
-        """Ask until there are enough tuples, or until a call gives none."""
-        while (room := self._size - self._task.emitted) > 0:
-            if not self._guarded(lambda n=room: self._task.ask(n)):  # type: ignore[misc]
+        """Ask until there are enough tuples, or a call gives none, or it has taken long enough."""
+        until = time.monotonic() + _PULL_S
+
+        def is_over() -> bool:
+            return time.monotonic() >= until
+
+        while (room := self._size - self._task.emitted) > 0 and not is_over():
+            if not self._guarded(lambda n=room: self._task.ask(n, is_over)):  # type: ignore[misc]
                 return
 
     def _up(self) -> None:

@@ -28,8 +28,8 @@ from waterspout.waves.outlets import Anchors, first_values, make_outlets, seal
 
 __all__ = ["Emission", "Message", "PulledSpout", "ReplayId", "SpoutTask", "TaskSettings"]
 
-# Calls of next_tuple for one look at a spout: enough that looking costs nothing, few enough that
-# several spouts take turns.
+# Most calls of next_tuple for one look at a spout: enough that looking costs nothing, few enough
+# that several spouts take turns.
 _CALLS_PER_LOOK = 64
 
 # How many failing messages are remembered, with how often each has failed.
@@ -325,8 +325,8 @@ class PulledSpout(SpoutTask):
         self._spout = unpack(self._pickled)
         self.open()
 
-    def ask(self, room: int) -> bool:
-        """Ask for up to `room` tuples; False if there were no more."""
+    def ask(self, room: int, is_over: Callable[[], bool]) -> bool:
+        """Ask for up to `room` tuples, until the look is over; False if there were no more."""
         full = self._collector.emitted + room
         for _ in range(_CALLS_PER_LOOK):
             before = self._collector.emitted
@@ -335,6 +335,8 @@ class PulledSpout(SpoutTask):
             self._call("next_tuple")
             if self._collector.emitted == before:
                 return False
+            if is_over():
+                break
         return True
 
     def is_drained(self) -> bool:
