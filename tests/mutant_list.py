@@ -353,6 +353,46 @@ MUTANTS = (
         ("tests/coordination/test_spout_tasks.py",),
     ),
     Mutant(
+        "waves: a message is blamed though workers die without it too",
+        "waves/isolation.py",
+        "        if load.is_empty or not isinstance(error, WorkerLostError):\n"
+        "            return Step.GIVE_UP\n",
+        "        if load.is_probe:\n            return Step.PIECES\n"
+        "        if load.is_empty or not isinstance(error, WorkerLostError):\n"
+        "            return Step.GIVE_UP\n",
+        ("tests/waves/test_isolation.py",),
+    ),
+    Mutant(
+        "waves: so many messages that kill, and the run ends",
+        "waves/isolation.py",
+        "            self._accused = Guilty(load, error)\n",
+        "            if self._accused is not None or load.is_suspect:\n"
+        "                return Step.GIVE_UP\n"
+        "            self._accused = Guilty(load, error)\n",
+        ("tests/coordination/test_failing_waves.py",),
+    ),
+    Mutant(
+        "waves: a message that has killed its worker comes again among others",
+        "waves/spouts.py",
+        "        failing.deadly = failure.deadly\n",
+        "",
+        ("tests/coordination/test_failing_waves.py",),
+    ),
+    Mutant(
+        "waves: time passes for innocent messages while a killer is searched for",
+        "acking/tracker.py",
+        "        if held:\n            self._rotated += now - self._looked\n",
+        "",
+        ("tests/coordination/test_failing_waves.py",),
+    ),
+    Mutant(
+        "waves: messages time out in the middle of a wave",
+        "coordination/wave_loop.py",
+        "        if self._running is None or self._isolation.is_on:\n",
+        "        if True:\n",
+        ("tests/coordination/test_failing_waves.py",),
+    ),
+    Mutant(
         "ledger: two begun attempts are not resolved",
         LEDGER,
         "if keep_resolved and len(self.begun) > 1:",

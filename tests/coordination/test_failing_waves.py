@@ -12,7 +12,7 @@ from tests.waves.driving import Driven, Fails, ListLog, Record, forget_all, seen
 from waterspout.errors import BoltCrash, WorkerLostError
 from waterspout.testing import FeederSpout
 from waterspout.testing._waves import InProcessWaves
-from waterspout.topology import Spout, TopologyBuilder
+from waterspout.topology import Bolt, Spout, TopologyBuilder
 from waterspout.waves.engine import Wave, WaveDone, WaveFailed
 
 
@@ -206,6 +206,130 @@ def test_two_tuples_that_kill_are_both_found_among_others():
 
     assert sorted(letter.values for letter in driven.letters.all()) == [(3,), (50,)]
     assert len(values_of("out")) == 62
+
+
+def test_any_number_of_tuples_that_kill_are_found_at_the_default_of_replays():
+    killers = [0, 1, 2, 17, 40, 41, 62, 63]
+    engine = Troubled(poisoned(*killers))
+    driven, feeder = fed(Record("out"), engine=engine)
+    for n in range(64):
+        feeder.feed([n], msg_id=n)
+    driven.until_idle()
+
+    assert values_of("out") == [n for n in range(64) if n not in killers]
+    assert feeder.tracker.acks == dict.fromkeys(range(64), 1)
+    assert feeder.tracker.fails == dict.fromkeys(killers, 3)
+    letters = driven.letters.all()
+    assert sorted(letter.values for letter in letters) == [(n,) for n in killers]
+    assert {letter.failures for letter in letters} == {4}
+
+
+def test_a_tuple_that_has_killed_is_run_alone_when_it_comes_again():
+    engine = Troubled(poisoned(3))
+    driven, feeder = fed(Record("out"), engine=engine, max_replays=2)
+    for n in range(8):
+        feeder.feed([n], msg_id=n)
+    driven.until(lambda: feeder.tracker.is_failed(3))
+    for n in range(8, 16):
+        feeder.feed([n], msg_id=n)
+    driven.until_idle()
+
+    sizes = [tuples for _, _, tuples in engine.started]
+    # The wave twice; pieces of it; the killer alone, twice; a wave with no tuple at all. Then what
+    # has come meanwhile, and the killer: alone, once, and a wave with no tuple.
+    assert sizes == [8, 8, 4, 2, 2, 1, 1, 1, 0, 4, 8, 1, 0, 1, 0]
+    assert len(driven.letters.all()) == 1
+
+
+class Slow(Troubled):
+    """Waves take a minute each, whether they go through or not."""
+
+    clock: Any = None
+
+    def start(self, wave: Wave) -> None:
+        super().start(wave)
+        self._left = 6
+
+    def poll(self, wait_s: float) -> WaveDone | WaveFailed | None:
+        if self._wave is not None:
+            self._left -= 1
+            self.clock.pass_by(10.0)
+            if self._left:
+                return None
+        return super().poll(wait_s)
+
+
+def test_no_time_passes_for_innocent_messages_while_a_killer_is_searched_for():
+    engine = Slow(poisoned(3))
+    driven, feeder = fed(Held(), engine=engine, max_replays=0, message_timeout_secs=300)
+    engine.clock = driven.clock
+    for n in range(8):
+        feeder.feed([n], msg_id=n)
+    driven.until(lambda: bool(driven.letters.all()))
+
+    assert len(engine.started) > 8  # of a minute each
+    assert [letter.values for letter in driven.letters.all()] == [(3,)]
+    # From then on it passes again.
+    driven.until(lambda: len(driven.letters.all()) == 8, tick=5.0)
+    assert {letter.error for letter in driven.letters.all()[1:]} == {"timed out"}
+
+
+def test_a_message_does_not_time_out_in_a_wave_at_whose_end_it_is_acked():
+    engine = Slow(lambda wave: None)
+    driven, feeder = fed(Record("out"), engine=engine, message_timeout_secs=10)
+    engine.clock = driven.clock
+    for n in range(4):
+        feeder.feed([n], msg_id=n)
+    driven.until_idle()
+
+    assert (feeder.tracker.acks, feeder.tracker.fails) == (dict.fromkeys(range(4), 1), {})
+
+
+class Held(Bolt):
+    """Neither acks nor fails what it gets."""
+
+    def execute(self, tuple):
+        """Nothing."""
+
+
+def test_a_bolt_whose_preparation_kills_ends_the_run_and_no_message_is_blamed():
+    class Bad(InProcessWaves):
+        def poll(self, wait_s):
+            busy = self._wave is not None and (self._wave.header.probe or tuples_of(self._wave))
+            self._wave = None
+            return WaveFailed(WorkerLostError("a worker died")) if busy else None
+
+    driven, feeder = fed(Record("out"), engine=Bad())
+    for n in range(4):
+        feeder.feed([n], msg_id=n)
+
+    assert str(driven.until_error()) == (
+        "a worker died. It did so too when it had to take up the bolts only, and no tuple: see "
+        "whether prepare() of one kills it, or whether memory is short."
+    )
+    assert (driven.letters.all(), feeder.tracker.fails) == ([], {})
+
+
+def test_a_wave_without_tuples_takes_up_every_bolt():
+    class Deadly(Bolt):
+        def prepare(self, conf, context, collector):
+            seen("prepared").append(context.this_component_id)
+
+        def execute(self, tuple):
+            """Nothing gets here."""
+
+    feeder = FeederSpout("n", replay=True)
+    builder = TopologyBuilder()
+    builder.set_spout("source", feeder)
+    builder.set_bolt("first", Deadly()).shuffle_grouping("source")
+    builder.set_bolt("second", Deadly()).shuffle_grouping("source")
+    engine = Troubled(poisoned(1))
+    driven = Driven(builder.create_topology("t"), engine=engine, max_replays=0)
+    feeder.feed([1], msg_id=1)
+    driven.until_idle()
+
+    assert sorted(seen("prepared")) == ["first", "second"]
+    assert len(driven.letters.all()) == 1
 
 
 def test_workers_that_always_die_end_the_run_and_nothing_is_put_aside():

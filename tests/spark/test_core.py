@@ -144,22 +144,30 @@ def test_a_wave_that_fails_as_a_whole_is_run_again(spark, tmp_path):
     assert feeder.tracker.acks == dict.fromkeys(range(100), 1)
 
 
-def test_a_tuple_that_kills_every_worker_ends_among_the_dead_letters(spark, tmp_path, home):
+@pytest.mark.parametrize(
+    "config",
+    [
+        Config(max_retries=0, max_replays=0, retry_backoff_millis=1),
+        soaked(Config(), id="default"),
+    ],
+)
+def test_tuples_that_kill_every_worker_end_among_the_dead_letters(spark, tmp_path, home, config):
     builder = TopologyBuilder()
     feeder = FeederSpout("n", replay=True)
     builder.set_spout("numbers", feeder)
-    builder.set_bolt("log", Log(tmp_path, dies_on=[2]), 2).shuffle_grouping("numbers")
+    builder.set_bolt("log", Log(tmp_path, dies_on=[1, 2]), 2).shuffle_grouping("numbers")
     for number in range(4):
         feeder.feed([number], msg_id=number)
-    config = Config(max_retries=0, max_replays=0, retry_backoff_millis=1)
 
     run = finish(submit(builder.create_topology("deadly"), spark, config), timeout=200)
 
-    (letter,) = DeadLetters(home / "deadly").all()
-    assert (letter.values, letter.failures) == ((2,), 1)
-    assert "worker died" in letter.error
-    assert set(logged(tmp_path)) == {"0", "1", "3"}
+    letters = DeadLetters(home / "deadly").all()
+    failures = 1 + config.max_replays
+    assert sorted((e.values, e.failures) for e in letters) == [((1,), failures), ((2,), failures)]
+    assert all("worker died" in letter.error for letter in letters)
+    assert set(logged(tmp_path)) == {"0", "3"}
     assert feeder.tracker.acks == dict.fromkeys(range(4), 1)
+    assert feeder.tracker.fails == dict.fromkeys([1, 2] if config.max_replays else [], failures - 1)
     assert run.exception() is None
 
 
@@ -204,7 +212,8 @@ def test_objects_of_the_script_travel_and_what_cannot_be_sent_fails_alone(
 
     good = [x for x in range(20) if x not in (3, 5, 7)]
     assert logged(tmp_path) == Counter(str(2 * x) for x in good)
-    assert [(e.message_id, e.failed_in, e.error.split(",")[0]) for e in run.dead_letters()] == [
+    letters = sorted(run.dead_letters(), key=lambda letter: letter.message_id)
+    assert [(e.message_id, e.failed_in, e.error.split(",")[0]) for e in letters] == [
         (
             "3",
             "points",

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark import cloudpickle
 
-from waterspout.waves.frames import Frame, anchored, halves, pack, unpack, weeded
+from waterspout.waves.frames import Frame, anchored, halves, pack, parted, unpack, weeded
 
 IDS = st.integers(1, 2**64 - 1)
 
@@ -87,6 +87,23 @@ def test_halves_keep_every_tuple_in_order(given_frames):
     sizes = [sum(map(len, half)) for half in (first, second)]
     assert sizes[0] - sizes[1] in (0, 1)
     assert all(len(frame) for frame in first + second)
+
+
+def test_the_tuples_of_some_trees_are_put_apart_tree_by_tree():
+    one = Frame(1, "default", 2, [("a",), ("b",), ("c",)])
+    one.roots = one.edges = np.array([1, 2, 3], np.uint64)
+    two = Frame(1, "default", 3, [("d",), ("a",)], roots=np.array([4, 1], np.uint64))
+    two.edges = two.roots
+    free = Frame(1, "default", 3, [("e",)])
+
+    others, apart = parted([one, two, free], [1, 3, 2**63])
+
+    assert [frame.values for frame in others] == [[("b",)], [("d",)], [("e",)]]
+    assert [[frame.values for frame in each] for each in apart] == [
+        [[("a",)], [("a",)]],
+        [[("c",)]],
+    ]
+    assert [row for f in others for row in rows(f)] == [rows(one)[1], rows(two)[0], rows(free)[0]]
 
 
 @given(frames())

@@ -146,7 +146,7 @@ class AckTracker:
             raise ValueError("without ackers nothing is tracked")
         self._ledgers = [AckLedger() for _ in range(ackers)]
         self._timeout_s = timeout_s
-        self._rotated = now
+        self._rotated = self._looked = now
 
     def __len__(self) -> int:
         return sum(map(len, self._ledgers))
@@ -180,9 +180,15 @@ class AckTracker:
             failed += ledger.take(report.failed[mine])
         return Decided(acked, failed)
 
-    def expire(self, now: float) -> Trees:
-        """Return the trees whose time is over; called often, with a monotonic clock."""
+    def expire(self, now: float, *, held: bool = False) -> Trees:
+        """Return the trees whose time is over; called often, with a monotonic clock.
+
+        If `held`, no time has passed for any of them since the last call.
+        """
         expired = Trees.none()
+        if held:
+            self._rotated += now - self._looked
+        self._looked = now
         if self._timeout_s is None:
             return expired
         # One rotation a call, however late it comes: a driver that was paused has given its

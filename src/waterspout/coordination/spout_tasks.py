@@ -19,7 +19,7 @@ from waterspout import faults
 from waterspout._config import Config
 from waterspout._letters import DeadLetter
 from waterspout.acking.tracker import AckTracker, TreeReport, Trees
-from waterspout.acking.xor import combine, generator, no_ids
+from waterspout.acking.xor import Ids, combine, generator, no_ids
 from waterspout.coordination.dead_letters import DeadLetters
 from waterspout.coordination.events import (
     ErrorReported,
@@ -33,7 +33,7 @@ from waterspout.errors import EmitError, SpoutCrash
 from waterspout.topology._graph import Topology
 from waterspout.transactional._ledger import Ledger
 from waterspout.waves.bolts import Errors, Failure
-from waterspout.waves.frames import Frame, Unfit, anchored
+from waterspout.waves.frames import Frame, Unfit, anchored, parted
 from waterspout.waves.log_spouts import LogTask
 from waterspout.waves.logs import LogRead
 from waterspout.waves.outlets import cannot_travel
@@ -213,17 +213,28 @@ class SpoutTasks:
                     room -= read.messages
         return reads
 
-    def hand_out(self, born: int) -> list[Frame]:
-        """Return all that was emitted, as frames of a wave, and begin to track its messages."""
+    def reads_apart(self) -> list[LogRead]:
+        """Return what is to be read alone, for it has killed its worker."""
+        logs = [each for each in self._tasks.values() if isinstance(each, LogTask)]
+        return [read for each in logs if each.has_retries for read in each.plan_apart()]
+
+    def hand_out(self, born: int) -> tuple[list[Frame], list[list[Frame]]]:
+        """Return all that was emitted, as frames of a wave, and begin to track its messages.
+
+        With it, apart, the frames of each message that has killed its worker.
+        """
         frames: list[Frame] = []
+        apart: list[list[Frame]] = []
         for each in self._tasks.values():
             if each.emitted:
                 self.counts.emitted += each.emitted
                 emission = each.hand_out(self._ids, born)
-                frames += emission.frames
+                others, suspects = parted(emission.frames, emission.suspects)
+                frames += others
+                apart += suspects
                 self._track(each.task, emission.roots, emission.values)
                 self._fail_unfit(each, emission.unfit)
-        return frames
+        return frames, apart
 
     def _fail_unfit(self, each: SpoutTask, unfit: Iterable[Unfit]) -> None:
         """Fail messages that cannot be sent to a worker."""
@@ -309,9 +320,9 @@ class SpoutTasks:
         self._ack(decided.acked)
         self._fail(decided.failed, lambda root: failures[root])
 
-    def fail(self, roots: Any, component: str, why: str) -> None:
-        """Fail messages because of something that no bolt has said."""
-        self._fail_all({root: Failure(root, component, why) for root in roots.tolist()})
+    def fail_deadly(self, roots: Ids, component: str, why: str) -> None:
+        """Fail the messages of a tuple that kills its worker."""
+        self._fail_all({r: Failure(r, component, why, deadly=True) for r in roots.tolist()})
 
     def _fail_all(self, failures: Mapping[int, Failure]) -> None:
         if failures:
@@ -331,9 +342,9 @@ class SpoutTasks:
         if letter is not None:
             self._put_aside([letter])
 
-    def expire(self) -> None:
-        """Fail the messages whose time is over."""
-        trees = self.tracker.expire(self._clock())
+    def expire(self, *, held: bool) -> None:
+        """Fail the messages whose time is over; if `held`, none has passed since the last call."""
+        trees = self.tracker.expire(self._clock(), held=held)
         if len(trees):
             self.counts.timed_out += len(trees)
             self._fail(trees, lambda root: Failure(root, "", "timed out"), timed_out=True)

@@ -41,12 +41,13 @@ from waterspout.topology._graph import SYSTEM_TASK, TICK_STREAM, Topology
 from waterspout.topology._pickling import require_picklable
 from waterspout.waves.bolts import ErrorNote
 from waterspout.waves.engine import Wave, WaveDone, WaveEngine, WaveFailed, assemble
-from waterspout.waves.frames import Frame, anchored, halves
-from waterspout.waves.logs import LogRead, halved
+from waterspout.waves.frames import Frame, anchored
+from waterspout.waves.isolation import Guilty, Isolation, Load, Step
 from waterspout.waves.memory import Memories
 from waterspout.waves.over_waves import WaveHeader
 from waterspout.waves.pacing import Pacing
-from waterspout.waves.shape import check_widths, collapsed, spread
+from waterspout.waves.shape import WaveShape, check_widths, collapsed, spread
+from waterspout.waves.shards import ShardInput
 
 __all__ = ["WaveLoop", "WaveSetup"]
 
@@ -67,35 +68,6 @@ class WaveSetup:
     config: Config
 
 
-@dataclass(frozen=True, slots=True)
-class _Load:
-    """What a wave begins with; kept to run it again."""
-
-    frames: list[Frame]
-    reads: list[LogRead]
-
-    @property
-    def is_single(self) -> bool:
-        """Whether it cannot be divided any further."""
-        ranges = [each for read in self.reads for each in read.ranges]
-        sizes = [end - start for _, start, end in ranges]
-        return sum(map(len, self.frames)) + sum(sizes) <= 1
-
-    def halves(self) -> tuple[_Load, _Load]:
-        """Return it in two; neither is empty."""
-        if self.frames and self.reads:
-            return _Load(self.frames, []), _Load([], self.reads)
-        if self.frames:
-            first, second = halves(self.frames)
-            return _Load(first, []), _Load(second, [])
-        early, late = halved(self.reads)
-        return _Load([], early), _Load([], late)
-
-    @property
-    def tuples(self) -> int:
-        return sum(map(len, self.frames)) + sum(read.messages for read in self.reads)
-
-
 class WaveLoop(DrivenLoop):
     """Drives one core topology. `start` takes the lease; `close` gives it up."""
 
@@ -112,12 +84,10 @@ class WaveLoop(DrivenLoop):
         self._shapes = (collapsed(outline), spread(outline, setup.engine.workers))
         self._memories = Memories()
         self._waiting: list[Frame] = []
-        self._pieces: list[_Load] = []
-        self._running: tuple[Wave, _Load] | None = None
+        self._isolation = Isolation(setup.config.max_retries)
+        self._running: tuple[Wave, Load] | None = None
         self._asked_at = clock()
         self._gathering_since: float | None = None
-        self._failures = 0
-        self._hopeless = 0
         self._run_again_at: float | None = None
         self._ticks = _ticks(setup.topology, setup.config)
         self._tick_at: dict[int, float] = {}
@@ -166,7 +136,7 @@ class WaveLoop(DrivenLoop):
 
     def standing(self) -> Standing:
         pending, collected = self.spouts.pending, self.spouts.collected
-        busy = self._running is not None or self._waiting or self._pieces
+        busy = self._running is not None or self._waiting or self._isolation.has_pieces
         messages = "1 message was" if pending == 1 else f"{pending:,} messages were"
         return Standing(
             is_drained=not (busy or pending or collected),
@@ -199,7 +169,10 @@ class WaveLoop(DrivenLoop):
 
     def _round(self, wait_s: float) -> None:
         self._obey()
-        self.spouts.expire()
+        # Between waves only: while one runs, nothing in it can be acked, and nothing sent again. If
+        # it fails, no time has passed for its messages, nor until all of it was run again.
+        if self._running is None or self._isolation.is_on:
+            self.spouts.expire(held=self._isolation.is_on)
         at_once = self._collect()
         if self._running is None:
             at_once = self._start_wave() or at_once
@@ -219,7 +192,7 @@ class WaveLoop(DrivenLoop):
         self.spouts.activate(active)
 
     def _looks_idle(self) -> bool:
-        if self._running is not None or self._waiting or self._pieces:
+        if self._running is not None or self._waiting or self._isolation.has_pieces:
             return False
         asleep = not self.active and not self.spouts.pending and not self.spouts.collected
         return asleep or self.spouts.is_idle
@@ -232,7 +205,7 @@ class WaveLoop(DrivenLoop):
     def _collect(self) -> bool:
         """Ask the spouts, unless they must wait; return whether to ask again at once."""
         throttled = self._pacing.look(sum(map(len, self._waiting)))
-        if not self.active or throttled or self._pieces:
+        if not self.active or throttled or self._isolation.has_pieces:
             return False
         self.spouts.look_for_replays()
         self._asked_at = self._clock()
@@ -240,17 +213,19 @@ class WaveLoop(DrivenLoop):
 
     def _start_wave(self) -> bool:
         """Begin a wave if there is anything to do; return whether to look again at once."""
-        if self._pieces:
+        if self._isolation.has_pieces:
             # Whole memories: what is looked for must not be left for a wave with others in it.
-            self._start(self._pieces.pop(), complete=True)
+            self._start(self._isolation.take(), complete=True)
             return False
         now = self._clock()
         collected = self.spouts.collected
         throttled = not self.active or self._pacing.throttled
+        apart = self.spouts.reads_apart()
+        self._isolation.put_apart(Load(reads=[read], is_suspect=True) for read in apart)
         reads = self.spouts.plan_reads(0 if throttled else self._pacing.size - collected)
         ticks = [] if throttled and self._waiting else self._due_ticks(now)
         if not (collected or self._waiting or ticks or reads):
-            return False
+            return self._isolation.has_pieces
         if reads or self._waiting or ticks or self.spouts.dry or collected >= self._pacing.size:
             self._gathering_since = None
         else:
@@ -261,18 +236,29 @@ class WaveLoop(DrivenLoop):
             self._gathering_since = None
         # What waits from earlier waves comes first: order between two tasks is kept.
         waiting, self._waiting = self._waiting, []
-        self._start(_Load([*waiting, *self.spouts.hand_out(self.waves + 1), *ticks], reads))
+        frames, suspects = self.spouts.hand_out(self.waves + 1)
+        self._isolation.put_apart(Load(each, is_suspect=True) for each in suspects)
+        load = Load([*waiting, *frames, *ticks], reads)
+        if load.is_empty and self._isolation.has_pieces:
+            return True
+        self._start(load)
         return False
 
-    def _start(self, load: _Load, *, complete: bool = False) -> None:
+    def _start(self, load: Load, *, complete: bool = False) -> None:
         self.waves += 1
-        header = replace(self._header, number=self.waves, seed=secrets.randbits(128))
+        seed = secrets.randbits(128)
+        header = replace(self._header, number=self.waves, seed=seed, probe=load.is_probe)
         small = load.tuples <= self._conf.wave_collapse_tuples
         shape = self._shapes[0 if small else 1]
-        states = self._memories.given(complete=complete)
-        self._run(Wave(shape, header, assemble(shape, load.frames, states, load.reads)), load)
+        self._run(Wave(shape, header, self._inputs(shape, load, complete=complete)), load)
 
-    def _run(self, wave: Wave, load: _Load) -> None:
+    def _inputs(self, shape: WaveShape, load: Load, *, complete: bool) -> dict[int, ShardInput]:
+        states = self._memories.given(complete=complete)
+        inputs = assemble(shape, load.frames, states, load.reads)
+        # A wave that takes up all bolts has to run, also where none of them has a memory yet.
+        return inputs or ({0: ShardInput()} if load.is_probe else {})
+
+    def _run(self, wave: Wave, load: Load) -> None:
         self._running = (wave, load)
         number, attempt = wave.header.number, wave.header.attempt
         self.events.publish(WaveStarted(self.name, number, attempt, load.tuples))
@@ -293,13 +279,16 @@ class WaveLoop(DrivenLoop):
             self._fail(ended.error)
             return
         wave, load = self._running
-        self._running, self._failures, self._hopeless = None, 0, 0
+        self._running = None
+        guilty = self._isolation.went_through(load)
         faults.point("wave.done", wave=wave.header.number)
         for result in ended.results:
             self._memories.take_in(result.states, result.missed, result.worker)
             self._waiting += result.waiting
             self._report(result.errors)
         self.spouts.finish_wave(ended.results)
+        if guilty is not None:
+            self._convict(guilty)
         undone = sum(result.undone for result in ended.results)
         if not any(result.missed for result in ended.results):  # else it tells nothing of bolts
             self._pacing.finished(load.tuples, ended.seconds, undone=undone)
@@ -341,21 +330,30 @@ class WaveLoop(DrivenLoop):
             self.events.publish(ErrorReported(self.name, **asdict(note)))
 
     def _fail(self, error: BaseException) -> None:
-        """Run the wave again, after a pause: its inputs are still here, no state has changed."""
+        """Run the wave again, or in pieces: its inputs are still here, no state has changed."""
         assert self._running is not None
         wave, load = self._running
         if isinstance(error, BoltCrash | LeaseLostError):
             raise error
-        self._failures += 1
-        alone = load.is_single or self._hopeless > 0
-        alone = alone and isinstance(error, WorkerLostError)
-        if self._failures > (1 if alone else self._conf.max_retries):
-            self._break_up(load, error)
-            return
-        log.warning("wave %d failed and is run again: %s", wave.header.number, error)
-        pause_s = self._conf.retry_backoff.pause_s(self._failures)
-        self.events.publish(WaveRetried(self.name, wave.header.number, error, pause_s))
-        self._run_again_at = self._clock() + pause_s
+        number = wave.header.number
+        match self._isolation.failed(load, error):
+            case Step.AGAIN:
+                log.warning("wave %d failed and is run again: %s", number, error)
+                pause_s = self._conf.retry_backoff.pause_s(self._isolation.failures)
+                self.events.publish(WaveRetried(self.name, number, error, pause_s))
+                self._run_again_at = self._clock() + pause_s
+            case Step.PIECES:
+                self._running = None
+                if not load.is_single:
+                    text = "wave %d kills its workers; it is run in two halves of %d tuples: %s"
+                    log.warning(text, number, load.tuples, error)
+            case Step.GIVE_UP if load.is_probe and isinstance(error, WorkerLostError):
+                raise WorkerLostError(
+                    f"{error}. It did so too when it had to take up the bolts only, and no tuple: "
+                    "see whether prepare() of one kills it, or whether memory is short."
+                ) from error
+            case Step.GIVE_UP:
+                raise error
 
     def _start_again_if_due(self) -> None:
         if self._run_again_at is None or self._clock() < self._run_again_at:
@@ -366,23 +364,12 @@ class WaveLoop(DrivenLoop):
         # New ids: late tasks of the lost attempt must not be able to meet those of this one.
         header = replace(wave.header, attempt=wave.header.attempt + 1, seed=secrets.randbits(128))
         # Whole memories: who has died may have been the one that kept them.
-        states = self._memories.given(complete=True)
-        inputs = assemble(wave.shape, load.frames, states, load.reads)
+        inputs = self._inputs(wave.shape, load, complete=True)
         self._run(replace(wave, header=header, inputs=inputs), load)
 
-    def _break_up(self, load: _Load, error: BaseException) -> None:
-        """Look for the tuple that kills its worker by halving; fail it when it is alone."""
-        self._failures = 0
-        if not isinstance(error, WorkerLostError) or not (load.reads or load.frames):
-            raise error
-        self._running = None
-        if not load.is_single:
-            first, second = load.halves()
-            self._pieces += [second, first]
-            return
-        self._hopeless += 1
-        if self._hopeless > self._conf.max_replays + 1:
-            raise error  # whatever the tuple: the workers cannot do anything at all
+    def _convict(self, guilty: Guilty) -> None:
+        """Fail the message that kills its worker, alone as it is."""
+        load, error = guilty.load, guilty.error
         task = load.reads[0].task if load.reads else load.frames[0].target
         component = self._setup.topology.component_of[task]
         why = f"its worker died: {error}"
@@ -392,7 +379,7 @@ class WaveLoop(DrivenLoop):
         if load.reads:
             self.spouts.fail_unread(load.reads[0], why)
         else:
-            self.spouts.fail(anchored(load.frames[0])[0], component, why)
+            self.spouts.fail_deadly(anchored(load.frames[0])[0], component, why)
 
     def _has_cleanups(self) -> bool:
         """Whether a bolt gives anything up at the end; a job for nothing takes its time."""

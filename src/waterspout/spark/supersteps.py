@@ -127,7 +127,7 @@ class SparkWaves(WaveEngine):
         self._cancel_wait_s = cancel_wait_s
         self._pool = DaemonPool(1, "waterspout-wave")
         self._ended: queue.SimpleQueue[WaveDone | WaveFailed | None] = queue.SimpleQueue()
-        self._stages = Stages("number", "attempt", "seed", "closing")
+        self._stages = Stages("number", "attempt", "seed", "closing", "probe")
         self._running: Future[None] | None = None
         self._tag = ""
         self._lock = threading.Lock()

@@ -65,6 +65,8 @@ class Failure:
     root: int
     component: str
     error: str
+    deadly: bool = False
+    """Its worker died."""
 
 
 @dataclass(slots=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import copyreg
 import io
 import pickle
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
@@ -21,7 +21,7 @@ from waterspout._safe_repr import described
 from waterspout.acking.xor import Ids, no_ids
 from waterspout.topology._pickling import dumps, names_what_workers_lack
 
-__all__ = ["Frame", "Unfit", "anchored", "halves", "pack", "unpack", "weeded"]
+__all__ = ["Frame", "Unfit", "anchored", "halves", "pack", "parted", "unpack", "weeded"]
 
 # What a pickle always takes, whatever the value.
 _PLAIN = frozenset({str, int, float, bool, bytes, type(None)})
@@ -164,6 +164,23 @@ def anchored(frame: Frame) -> tuple[Ids, Ids]:
         roots.append(np.fromiter(ids.keys(), np.uint64, len(ids)))
         edges.append(np.fromiter(ids.values(), np.uint64, len(ids)))
     return np.concatenate(roots), np.concatenate(edges)
+
+
+def parted(frames: list[Frame], roots: Collection[int]) -> tuple[list[Frame], list[list[Frame]]]:
+    """Return frames without the tuples of some trees, and the frames of each of these trees."""
+    if not roots:
+        return frames, []
+    others: list[Frame] = []
+    apart: dict[int, list[Frame]] = {root: [] for root in roots}
+    for frame in frames:
+        if frame.roots is None:
+            others.append(frame)
+            continue
+        chosen = np.isin(frame.roots, np.array(list(roots), np.uint64))
+        for index in np.flatnonzero(chosen).tolist():
+            apart[int(frame.roots[index])].append(frame.cut(index, index + 1))
+        others.append(frame.pick(np.flatnonzero(~chosen).tolist()))
+    return [frame for frame in others if len(frame)], [each for each in apart.values() if each]
 
 
 def halves(frames: Iterable[Frame]) -> tuple[list[Frame], list[Frame]]:

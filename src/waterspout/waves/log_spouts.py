@@ -103,6 +103,17 @@ class LogTask(SpoutTask):
     def activate(self, active: bool) -> None:
         """Nothing to tell: it is simply not asked."""
 
+    def plan_apart(self) -> list[LogRead]:
+        """Return what is to be read again alone: messages that have killed their worker."""
+        reads = []
+        for partition, state in self._partitions.items():
+            for offset in [n for n in state.retries if self._is_deadly((partition, n))]:
+                state.retries.remove(offset)
+                state.retrying.add(offset)
+                ranges = ((partition, offset, offset + 1),)
+                reads.append(LogRead(self.task, ranges, self._tracked, 1))
+        return reads
+
     def plan(self, quota: int) -> LogRead | None:
         """Return what to read in the next wave, about `quota` messages at most."""
         # The source is asked before anything changes: it may raise at any call.
@@ -192,7 +203,7 @@ class LogTask(SpoutTask):
         """Take note of a message under which its worker died before a tree was begun."""
         self._partitions[partition].opened(offset, offset + 1, [offset])
         self._pending[_NO_TREE] = Message((partition, offset), None, "default")
-        return self.failed(Failure(_NO_TREE, component, why))
+        return self.failed(Failure(_NO_TREE, component, why, deadly=True))
 
     def failed(self, failure: Failure) -> DeadLetter | None:
         message = self._pending.get(failure.root)

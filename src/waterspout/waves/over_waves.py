@@ -43,6 +43,9 @@ class WaveHeader(ShardHeader):
     closing: bool = False
     """Nothing is executed; bolts are told that the run ends."""
 
+    probe: bool = False
+    """Nothing is executed; every bolt is taken up, to see whether a worker survives that."""
+
     def life_cycle(self, shard: Shard, worker: Worker) -> LifeCycle:
         return (_EndOfRun if self.closing else _OverWaves)(shard, self, worker)
 
@@ -94,8 +97,12 @@ class _OverWaves(LifeCycle):
         for read in given.reads:
             if read.task == task:
                 self._read(read)
-        if frames:
+        if frames or (self._header.probe and not self._is_spout(task)):
             self._execute(task, frames, given.states.get(task))
+
+    def _is_spout(self, task: int) -> bool:
+        topology = self._shard.topology
+        return topology.components[topology.component_of[task]].is_spout
 
     def rows(self) -> Iterator[Row]:
         result = self._result

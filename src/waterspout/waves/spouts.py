@@ -65,6 +65,9 @@ class Emission:
     unfit: list[Unfit] = field(default_factory=list)
     """What cannot be sent to a worker, and is in no frame; its trees have begun."""
 
+    suspects: list[int] = field(default_factory=list)
+    """The roots of messages that have killed their worker before."""
+
 
 @dataclass(slots=True)
 class _Failing:
@@ -72,6 +75,8 @@ class _Failing:
 
     count: int = 0
     since: float = field(default_factory=time.time)
+    deadly: bool = False
+    """It has killed its worker the last time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,13 +156,20 @@ class SpoutTask(ABC):
         sealed = seal(self.task, collector.port.outlets.values(), anchors, ids, born)
         self._turn += 1
         collector.port = self._port()
+        suspects: list[int] = []
         if self._tracked:
             begun = dict(zip(roots.tolist(), map(Message._make, messages), strict=True))
             self._pending.update(begun)
             self._letters.update(r for r, m in begun.items() if m.id.__class__ is ReplayId)
+            if self._failing:
+                suspects = [root for root, m in begun.items() if self._is_deadly(m.id)]
         values = first_values(roots, sealed)
         fitting, unfit = weeded(sealed.frames)
-        return Emission(fitting, roots, values, unfit)
+        return Emission(fitting, roots, values, unfit, suspects)
+
+    def _is_deadly(self, message_id: Any) -> bool:
+        failing = self._failing.get(message_id)
+        return failing is not None and failing.deadly
 
     def _new_roots(self, ids: np.random.Generator, count: int) -> Ids:
         roots = draw(ids, count)
@@ -201,6 +213,7 @@ class SpoutTask(ABC):
             return None
         failing = self._failing.pop(message.id, None) or _Failing()
         failing.count += 1
+        failing.deadly = failure.deadly
         self._failing[message.id] = failing
         if len(self._failing) > _FAILING_MAX:
             # Messages that went elsewhere after they failed here; the oldest first.
