@@ -356,10 +356,10 @@ MUTANTS = (
         "waves: a message is blamed though workers die without it too",
         "waves/isolation.py",
         "        if load.is_empty or not isinstance(error, WorkerLostError):\n"
-        "            return Step.GIVE_UP\n",
-        "        if load.is_probe:\n            return Step.PIECES\n"
+        "            return AfterFailure.GIVE_UP\n",
+        "        if load.is_probe:\n            return AfterFailure.PIECES\n"
         "        if load.is_empty or not isinstance(error, WorkerLostError):\n"
-        "            return Step.GIVE_UP\n",
+        "            return AfterFailure.GIVE_UP\n",
         ("tests/waves/test_isolation.py",),
     ),
     Mutant(
@@ -367,14 +367,14 @@ MUTANTS = (
         "waves/isolation.py",
         "            self._accused = Guilty(load, error)\n",
         "            if self._accused is not None or load.is_suspect:\n"
-        "                return Step.GIVE_UP\n"
+        "                return AfterFailure.GIVE_UP\n"
         "            self._accused = Guilty(load, error)\n",
         ("tests/coordination/test_failing_waves.py",),
     ),
     Mutant(
         "waves: a message that has killed its worker comes again among others",
-        "waves/spouts.py",
-        "        failing.deadly = failure.deadly\n",
+        "waves/failures.py",
+        "        failing.deadly = deadly\n",
         "",
         ("tests/coordination/test_failing_waves.py",),
     ),
@@ -391,6 +391,27 @@ MUTANTS = (
         "        if self._running is None or self._isolation.is_on:\n",
         "        if True:\n",
         ("tests/coordination/test_failing_waves.py",),
+    ),
+    Mutant(
+        "waves: failures are counted from the beginning in every run",
+        "waves/failures.py",
+        "        if found in self._earlier:\n",
+        "        if False:\n",
+        ("tests/coordination/test_dead_letters.py",),
+    ),
+    Mutant(
+        "waves: a failed message is sent again before its failure is stored",
+        "coordination/spout_tasks.py",
+        "        now = now or any(counts.has_news for counts in self._failing.values())\n",
+        "",
+        ("tests/coordination/test_dead_letters.py",),
+    ),
+    Mutant(
+        "waves: a message is known again by its id alone",
+        "waves/spouts.py",
+        "    return digest(message.id, message.stream, message.values)",
+        "    return digest(message.id, '', None)",
+        ("tests/coordination/test_dead_letters.py",),
     ),
     Mutant(
         "ledger: two begun attempts are not resolved",
@@ -956,13 +977,13 @@ MUTANTS = (
     Mutant(
         "positions: a log hears of them before they are stored",
         "coordination/spout_tasks.py",
-        '            store.save(self._ledger)\n            faults.point("positions.after")\n'
-        "            for each in logs:\n",
-        '            faults.point("positions.after")\n'
-        "            for each in [*logs, None]:\n"
-        "                if each is None:\n"
-        "                    store.save(self._ledger)\n"
-        "                    continue\n",
+        '        store.save(self._ledger)\n        faults.point("positions.after")\n'
+        "        for each in logs:\n",
+        '        faults.point("positions.after")\n'
+        "        for each in [*logs, None]:\n"
+        "            if each is None:\n"
+        "                store.save(self._ledger)\n"
+        "                continue\n",
         ("tests/coordination/test_log_tasks.py", "tests/spouts/test_positions.py"),
     ),
     Mutant(

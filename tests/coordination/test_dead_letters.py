@@ -8,10 +8,11 @@ from typing import Any, ClassVar
 
 import pytest
 
-from tests.waves.driving import Do, Driven, Fails, Record, forget_all, seen
+from tests.waves.driving import Do, Driven, Fails, ListLog, Record, forget_all, seen, seen_log
 from waterspout import faults
 from waterspout._letters import DeadLetter, stored_form
 from waterspout.coordination.dead_letters import DeadLetters
+from waterspout.coordination.store import SharedMemory
 from waterspout.errors import (
     DamagedStoreError,
     DeadLettersFullError,
@@ -560,3 +561,58 @@ def test_letters_of_the_version_before_are_read(tmp_path):
     assert (wanted.id, wanted.spout, wanted.task, wanted.values) == ("1", "s", 3, ("a",))
     assert (wanted.failures, wanted.first_failed, wanted.is_asked_for) == (4, 1.0, True)
     assert (odd.values, odd.shown, odd.task, odd.asked) == (None, "[<odd>]", None, None)
+
+
+@pytest.mark.parametrize("tries", [1, 2, 3])
+def test_failures_are_counted_on_when_the_driver_is_started_anew(tries):
+    shared = SharedMemory()
+    bolt = Fails("out", {"bad": 99})
+    first, _ = failing(bolt, ["good", "bad"], shared=shared)
+    first.until(lambda: seen("out, tried").count("bad") == tries)  # and ends there, as if killed
+    second, feeder = failing(bolt, ["good", "bad"], shared=shared)
+    second.until_idle()
+
+    assert seen("out, tried").count("bad") == 4
+    assert feeder.tracker.fails == ({"m1": 3 - tries} if tries < 3 else {})
+    (letter,) = second.letters.all()
+    assert (letter.values, letter.failures) == (("bad",), 4)
+
+
+def test_failures_of_a_log_are_counted_on_when_the_driver_is_started_anew():
+    shared = SharedMemory()
+    seen_log("log")[0] = ["good", "bad"]
+    builder = TopologyBuilder()
+    builder.set_spout("log", ListLog("log"))
+    builder.set_bolt("bolt", Fails("out", {"bad": 99})).shuffle_grouping("log")
+    for tries in (2, 4):
+        driven = Driven(builder.create_topology("t"), shared=shared)
+        driven.until(lambda tries=tries: seen("out, tried").count("bad") == tries)
+    driven.until_idle()
+
+    assert seen("out, tried").count("bad") == 4
+    assert [letter.failures for letter in driven.letters.all()] == [4]
+
+
+def test_a_failure_is_stored_before_its_message_is_sent_again():
+    driven, _ = failing(Fails("out", {"bad": 99}), ["bad"])
+    faults.install(FaultPlan([Fault("positions.before", "raise", nth=2)]))
+
+    with pytest.raises(InjectedError):
+        driven.until_idle()
+
+    # The first one was stored; the second was about to be.
+    assert seen("out, tried") == ["bad", "bad"]
+    assert [n for n, _ in driven.store.load().failing["source"].values()] == [1]
+
+
+def test_another_message_under_the_same_id_has_not_failed_before():
+    shared = SharedMemory()
+    for value in ("one", "other"):
+        driven, _ = failing(Fails("out", {value: 2}), [value], shared=shared, max_replays=2)
+        driven.until(lambda value=value: seen("out, tried").count(value) == 2)
+    driven.until_idle()
+
+    assert (seen("out"), driven.letters.all()) == (["other"], [])
+    # What is done is not kept: only the one that has not come again.
+    driven.loop.close()
+    assert [n for n, _ in driven.store.load().failing["source"].values()] == [2]

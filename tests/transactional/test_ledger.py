@@ -280,6 +280,11 @@ def test_a_missing_member_is_damage_and_named(name):
         ("settled", None),
         ("settled", 1),
         ("settled", "true"),
+        ("failing", None),
+        ("failing", {"spout": []}),
+        ("failing", {"spout": {"key": [1]}}),
+        ("failing", {"spout": {"key": [-1, 0.5]}}),
+        ("failing", {"spout": {"key": [1, "today"]}}),
     ],
     ids=lambda value: json.dumps(value) if not isinstance(value, str) else value,
 )
@@ -291,6 +296,15 @@ def test_an_odd_member_is_damage_never_another_ledger(name, value):
 def test_a_fresh_start_with_the_leftovers_of_a_run_is_damage():
     with pytest.raises(DamagedStoreError):
         Ledger.from_json({**WHOLE, "current": 1, "resolved": []})
+
+
+def test_failures_of_messages_are_in_the_json_where_there_are_any():
+    failing = {"spout": {"0123": [2, 1700000000.5]}}
+    ledger = dataclasses.replace(FRESH, failing=failing)
+
+    assert ledger.to_json() == {**FRESH.to_json(), "failing": failing}
+    assert Ledger.from_json(json.loads(json.dumps(ledger.to_json()))) == ledger
+    assert "failing" not in FRESH.to_json()
 
 
 def test_nothing_is_settled_that_has_not_committed():

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from waterspout.errors import WorkerLostError
 from waterspout.waves.frames import Frame
-from waterspout.waves.isolation import Isolation, Load, Step
+from waterspout.waves.isolation import AfterFailure, Isolation, Load
 from waterspout.waves.logs import LogRead
 
 DIED = WorkerLostError("a worker died")
@@ -39,7 +39,7 @@ class World:
             current = waiting.pop() if waiting else self.isolation.take()
             while self._dies(current):
                 step = self.isolation.failed(current, DIED)
-                if step is not Step.AGAIN:
+                if step is not AfterFailure.AGAIN:
                     break
             else:
                 self.done += values_of(current)
@@ -47,7 +47,7 @@ class World:
                 if guilty is not None:
                     self.guilty += values_of(guilty.load)
                 continue
-            assert step is Step.PIECES
+            assert step is AfterFailure.PIECES
         return self
 
     def _dies(self, current: Load) -> bool:
@@ -99,19 +99,22 @@ def test_nobody_is_guilty_where_workers_die_without_a_tuple_too():
     isolation = Isolation(2)
     one = load(1)
 
-    assert [isolation.failed(one, DIED) for _ in range(2)] == [Step.AGAIN, Step.PIECES]
+    assert [isolation.failed(one, DIED) for _ in range(2)] == [
+        AfterFailure.AGAIN,
+        AfterFailure.PIECES,
+    ]
     probe = isolation.take()
     assert (probe.is_probe, probe.is_empty) == (True, True)
     steps = [isolation.failed(probe, DIED) for _ in range(3)]
-    assert steps == [Step.AGAIN, Step.AGAIN, Step.GIVE_UP]
+    assert steps == [AfterFailure.AGAIN, AfterFailure.AGAIN, AfterFailure.GIVE_UP]
 
 
 @pytest.mark.parametrize("given", [load(1), load(1, 2), Load(is_probe=True), Load()])
 def test_an_error_that_is_no_lost_worker_ends_the_run_after_the_retries(given):
     isolation = Isolation(1)
 
-    assert isolation.failed(given, RuntimeError("a bug")) is Step.AGAIN
-    assert isolation.failed(given, RuntimeError("a bug")) is Step.GIVE_UP
+    assert isolation.failed(given, RuntimeError("a bug")) is AfterFailure.AGAIN
+    assert isolation.failed(given, RuntimeError("a bug")) is AfterFailure.GIVE_UP
 
 
 def test_it_is_on_from_the_first_death_until_all_was_run():

@@ -33,6 +33,7 @@ from waterspout.errors import EmitError, SpoutCrash
 from waterspout.topology._graph import Topology
 from waterspout.transactional._ledger import Ledger
 from waterspout.waves.bolts import Errors, Failure
+from waterspout.waves.failures import FailureCounts
 from waterspout.waves.frames import Frame, Unfit, anchored, parted
 from waterspout.waves.log_spouts import LogTask
 from waterspout.waves.logs import LogRead
@@ -88,6 +89,7 @@ class SpoutTasks:
         timeout = conf.message_timeout_secs if conf.enable_message_timeouts else None
         self.tracker = AckTracker(max(1, conf.ackers), timeout, clock())
         self._tasks: dict[int, SpoutTask] = {}
+        self._failing: dict[str, FailureCounts] = {}
         self._crashes: dict[tuple[int, str], int] = {}
         self._asleep_until: dict[int, float] = {}
         self._replaying: set[str] = set()
@@ -103,9 +105,15 @@ class SpoutTasks:
         """Make the tasks and open their spouts."""
         conf = self._conf.to_dict()
         for spec in self._topology.spouts:
+            failing = FailureCounts(self._ledger.failing.get(spec.id))
+            self._failing[spec.id] = failing
             for task in self._topology.tasks[spec.id]:
                 settings = TaskSettings(
-                    conf, self._tracked, self._conf.max_replays, self._reporter(spec.id, task)
+                    conf,
+                    self._tracked,
+                    self._conf.max_replays,
+                    self._reporter(spec.id, task),
+                    failing,
                 )
                 made: SpoutTask
                 if spec.read_on_executors:
@@ -435,24 +443,31 @@ class SpoutTasks:
                     text = f"dead letter {letter.id} cannot be replayed: {error}"
                     self._report(letter.spout, each.task, text, text)
 
-    def store_positions(self, store: CoordinationStore, *, now: bool = False) -> None:
-        """Store up to where logs are done, not too often."""
-        logs = [each for each in self._tasks.values() if isinstance(each, LogTask)]
-        if not logs or (self._clock() < self._store_at and not now):
+    def store_progress(self, store: CoordinationStore, *, now: bool = False) -> None:
+        """Store up to where logs are done, not too often, and how often messages have failed.
+
+        That at once: a message is not sent again before it is known how often it was.
+        """
+        now = now or any(counts.has_news for counts in self._failing.values())
+        if self._clock() < self._store_at and not now:
             return
         self._store_at = self._clock() + _STORE_POSITIONS_S
+        logs = [each for each in self._tasks.values() if isinstance(each, LogTask)]
         # Over those stored before: a partition may be out of sight for a while.
         positions = {component: dict(p) for component, p in self._ledger.positions.items()}
         for each in logs:
             positions.setdefault(each.component, {}).update(each.positions())
-        if positions != self._ledger.positions:
-            faults.point("positions.before")
-            self._ledger = replace(self._ledger, positions=positions)
-            store.save(self._ledger)
-            faults.point("positions.after")
-            for each in logs:
-                if self._guarded(each, each.tell_committed, positions[each.component]):
-                    self._works_again(each, "committed")
+        failing = {name: found for name, n in self._failing.items() if (found := n.stored())}
+        before = self._ledger
+        if (positions, failing) == (before.positions, before.failing):
+            return
+        faults.point("positions.before")
+        self._ledger = replace(before, positions=positions, failing=failing)
+        store.save(self._ledger)
+        faults.point("positions.after")
+        for each in logs:
+            if self._guarded(each, each.tell_committed, positions[each.component]):
+                self._works_again(each, "committed")
 
     def _report(self, component: str, task: int, error: str, trace: str) -> None:
         self._publish(ErrorReported(self._topology.name, component, task, error, trace))

@@ -42,7 +42,7 @@ from waterspout.topology._pickling import require_picklable
 from waterspout.waves.bolts import ErrorNote
 from waterspout.waves.engine import Wave, WaveDone, WaveEngine, WaveFailed, assemble
 from waterspout.waves.frames import Frame, anchored
-from waterspout.waves.isolation import Guilty, Isolation, Load, Step
+from waterspout.waves.isolation import AfterFailure, Guilty, Isolation, Load
 from waterspout.waves.memory import Memories
 from waterspout.waves.over_waves import WaveHeader
 from waterspout.waves.pacing import Pacing
@@ -128,7 +128,7 @@ class WaveLoop(DrivenLoop):
             self.spouts.close()
             if self.error is None:
                 try:
-                    self.spouts.store_positions(self._setup.store, now=True)
+                    self.spouts.store_progress(self._setup.store, now=True)
                 except Exception as error:
                     log.warning("positions of %s not stored: %s", self._setup.topology.name, error)
         self._setup.letters.close()
@@ -182,7 +182,7 @@ class WaveLoop(DrivenLoop):
         if ended is not None:
             self._finish(ended)
         self._start_again_if_due()
-        self.spouts.store_positions(self._setup.store)
+        self.spouts.store_progress(self._setup.store)
         self.is_idle = self._looks_idle()
         # What happened between waves, where no wave follows: timeouts, as a rule.
         if self.is_idle and self.spouts.counts != self._told:
@@ -337,22 +337,22 @@ class WaveLoop(DrivenLoop):
             raise error
         number = wave.header.number
         match self._isolation.failed(load, error):
-            case Step.AGAIN:
+            case AfterFailure.AGAIN:
                 log.warning("wave %d failed and is run again: %s", number, error)
                 pause_s = self._conf.retry_backoff.pause_s(self._isolation.failures)
                 self.events.publish(WaveRetried(self.name, number, error, pause_s))
                 self._run_again_at = self._clock() + pause_s
-            case Step.PIECES:
+            case AfterFailure.PIECES:
                 self._running = None
                 if not load.is_single:
                     text = "wave %d kills its workers; it is run in two halves of %d tuples: %s"
                     log.warning(text, number, load.tuples, error)
-            case Step.GIVE_UP if load.is_probe and isinstance(error, WorkerLostError):
+            case AfterFailure.GIVE_UP if load.is_probe and isinstance(error, WorkerLostError):
                 raise WorkerLostError(
                     f"{error}. It did so too when it had to take up the bolts only, and no tuple: "
                     "see whether prepare() of one kills it, or whether memory is short."
                 ) from error
-            case Step.GIVE_UP:
+            case AfterFailure.GIVE_UP:
                 raise error
 
     def _start_again_if_due(self) -> None:

@@ -43,7 +43,8 @@ class Ledger:
     `begun` are the attempts of batch `current` that may have written. `resolved` says, for each
     committed txid that had several begun attempts, which one committed: records of the others
     are void. `positions` belong to a core topology, which has no batches: up to where, by spout
-    and partition, every message is acked.
+    and partition, every message is acked. So does `failing`: by spout and digest of a message, how
+    often it has failed, and since when.
     """
 
     topology: str
@@ -58,6 +59,7 @@ class Ledger:
     earlier_attempt: int | None = None
     earlier_metadata: Metadata | None = None
     positions: Mapping[str, Any] = field(default_factory=dict)
+    failing: Mapping[str, Any] = field(default_factory=dict)
     settled: bool = False
 
     def emit(self, attempt: TransactionAttempt, metadata: Metadata) -> Ledger:
@@ -173,6 +175,7 @@ class Ledger:
             "begun": list(self.begun),
             "resolved": sorted(self.resolved.items()),
             **({"positions": dict(self.positions)} if self.positions else {}),
+            **({"failing": dict(self.failing)} if self.failing else {}),
             **({"settled": True} if self.settled else {}),
         }
 
@@ -193,6 +196,7 @@ class Ledger:
                 begun=tuple(_number(a) for a in _of(list, document["begun"])),
                 resolved=_by_txid(document["resolved"], _number),
                 positions=_of(dict, document.get("positions", {})),
+                failing=_failing(document.get("failing", {})),
                 settled=_of(bool, document.get("settled", False)),
             )
             ledger._refuse_contradictions()
@@ -242,6 +246,14 @@ def _metadata(value: Any) -> Metadata:
 
 def _optional(read: Callable[[Any], T], value: Any) -> T | None:
     return None if value is None else read(value)
+
+
+def _failing(value: Any) -> dict[str, Any]:
+    for messages in _of(dict, value).values():
+        for count, since in _of(dict, messages).values():
+            _number(count)
+            _of(float, since)
+    return _of(dict, value)
 
 
 def _emitted(attempt: Any, metadata: Any) -> EmittedBatch:

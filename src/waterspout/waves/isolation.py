@@ -17,7 +17,7 @@ from waterspout.errors import WorkerLostError
 from waterspout.waves.frames import Frame, halves
 from waterspout.waves.logs import LogRead, halved
 
-__all__ = ["Guilty", "Isolation", "Load", "Step"]
+__all__ = ["AfterFailure", "Guilty", "Isolation", "Load"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class Guilty:
     error: BaseException
 
 
-class Step(Enum):
+class AfterFailure(Enum):
     """What follows on a wave that failed."""
 
     AGAIN = "again"
@@ -111,13 +111,13 @@ class Isolation:
         """Return what to run next."""
         return self._pieces.pop()
 
-    def failed(self, load: Load, error: BaseException) -> Step:
+    def failed(self, load: Load, error: BaseException) -> AfterFailure:
         """Say what follows on a wave that failed as a whole."""
         self.failures += 1
         if self.failures <= self._tries_more(load, error):
-            return Step.AGAIN
+            return AfterFailure.AGAIN
         if load.is_empty or not isinstance(error, WorkerLostError):
-            return Step.GIVE_UP
+            return AfterFailure.GIVE_UP
         self.failures, self._searching = 0, True
         if load.is_single:
             self._accused = Guilty(load, error)
@@ -125,7 +125,7 @@ class Isolation:
         else:
             first, second = load.halves()
             self._pieces += [second, first]
-        return Step.PIECES
+        return AfterFailure.PIECES
 
     def _tries_more(self, load: Load, error: BaseException) -> int:
         """Return how often a load is run again as it is."""

@@ -106,8 +106,9 @@ class LogTask(SpoutTask):
     def plan_apart(self) -> list[LogRead]:
         """Return what is to be read again alone: messages that have killed their worker."""
         reads = []
+        deadly = self._failing.is_deadly
         for partition, state in self._partitions.items():
-            for offset in [n for n in state.retries if self._is_deadly((partition, n))]:
+            for offset in [n for n in state.retries if deadly((self.task, (partition, n)))]:
                 state.retries.remove(offset)
                 state.retrying.add(offset)
                 ranges = ((partition, offset, offset + 1),)
@@ -236,7 +237,7 @@ class LogTask(SpoutTask):
         return found
 
     def _ack(self, message: Message) -> None:
-        self._failing.pop(message.id, None)
+        self._failing.forget((self.task, message.id))
         partition, offset = message.id
         self._partitions[partition].done.add(offset)
 

@@ -23,6 +23,7 @@ from waterspout.topology._collector import SpoutCollector
 from waterspout.topology._graph import Topology
 from waterspout.topology._ports import UNANCHORED, Port
 from waterspout.waves.bolts import Failure
+from waterspout.waves.failures import Failing, FailureCounts, digest
 from waterspout.waves.frames import Frame, Unfit, unpack, weeded
 from waterspout.waves.outlets import Anchors, first_values, make_outlets, seal
 
@@ -31,9 +32,6 @@ __all__ = ["Emission", "Message", "PulledSpout", "ReplayId", "SpoutTask", "TaskS
 # Most calls of next_tuple for one look at a spout: enough that looking costs nothing, few enough
 # that several spouts take turns.
 _CALLS_PER_LOOK = 64
-
-# How many failing messages are remembered, with how often each has failed.
-_FAILING_MAX = 100_000
 
 
 class Message(NamedTuple):
@@ -69,16 +67,6 @@ class Emission:
     """The roots of messages that have killed their worker before."""
 
 
-@dataclass(slots=True)
-class _Failing:
-    """How often a message has failed, and since when."""
-
-    count: int = 0
-    since: float = field(default_factory=time.time)
-    deadly: bool = False
-    """It has killed its worker the last time."""
-
-
 @dataclass(frozen=True, slots=True)
 class TaskSettings:
     """What a run tells each of its spout tasks."""
@@ -87,6 +75,8 @@ class TaskSettings:
     tracked: bool
     max_replays: int
     report: Callable[[BaseException], None]
+    failing: FailureCounts = field(default_factory=FailureCounts)
+    """One for all tasks of a spout."""
 
 
 class SpoutTask(ABC):
@@ -102,7 +92,7 @@ class SpoutTask(ABC):
         self._max_replays = settings.max_replays
         self._report = settings.report
         self._max_pending = self._conf.get("topology.max.spout.pending") or None
-        self._failing: dict[Any, _Failing] = {}
+        self._failing = settings.failing
         self._pending: dict[int, Message] = {}
         self._aside: list[Message] = []
         self._letters: set[int] = set()
@@ -162,14 +152,11 @@ class SpoutTask(ABC):
             self._pending.update(begun)
             self._letters.update(r for r, m in begun.items() if m.id.__class__ is ReplayId)
             if self._failing:
-                suspects = [root for root, m in begun.items() if self._is_deadly(m.id)]
+                deadly = self._failing.is_deadly
+                suspects = [root for root, m in begun.items() if deadly((self.task, m.id))]
         values = first_values(roots, sealed)
         fitting, unfit = weeded(sealed.frames)
         return Emission(fitting, roots, values, unfit, suspects)
-
-    def _is_deadly(self, message_id: Any) -> bool:
-        failing = self._failing.get(message_id)
-        return failing is not None and failing.deadly
 
     def _new_roots(self, ids: np.random.Generator, count: int) -> Ids:
         roots = draw(ids, count)
@@ -185,7 +172,7 @@ class SpoutTask(ABC):
         messages = [self._pending.pop(root) for root in self._letters.intersection(roots)]
         self._letters.intersection_update(self._pending)
         for message in messages:
-            self._failing.pop(message.id, None)
+            self._failing.forget((self.task, message.id))
         return [message.id.letter for message in messages]
 
     def is_replay(self, root: int) -> bool:
@@ -211,13 +198,9 @@ class SpoutTask(ABC):
         self._letters.discard(failure.root)
         if message is None:
             return None
-        failing = self._failing.pop(message.id, None) or _Failing()
-        failing.count += 1
-        failing.deadly = failure.deadly
-        self._failing[message.id] = failing
-        if len(self._failing) > _FAILING_MAX:
-            # Messages that went elsewhere after they failed here; the oldest first.
-            del self._failing[next(iter(self._failing))]
+        failing = self._failing.add(
+            (self.task, message.id), lambda: _key(message), deadly=failure.deadly
+        )
         if failing.count <= self._max_replays:
             if isinstance(message.id, ReplayId):
                 self.replay(message.id.letter)
@@ -232,11 +215,11 @@ class SpoutTask(ABC):
         """Ack the messages whose letters are safe now."""
         aside, self._aside = self._aside, []
         for message in aside:
-            self._failing.pop(message.id, None)
+            self._failing.forget((self.task, message.id))
             if not isinstance(message.id, ReplayId):
                 self._ack(message)
 
-    def _letter(self, message: Message, failure: Failure, failing: _Failing) -> DeadLetter:
+    def _letter(self, message: Message, failure: Failure, failing: Failing) -> DeadLetter:
         content, looks = stored_form(self._values_of(message))
         letter = DeadLetter(
             spout=self.component,
@@ -271,7 +254,7 @@ class SpoutTask(ABC):
         return Port(self.component, outlets, report=self._report)
 
     def _ack(self, message: Message) -> None:
-        self._failing.pop(message.id, None)
+        self._failing.forget((self.task, message.id))
         self._call("ack", message.id)
 
     def _fail(self, message: Message) -> None:
@@ -358,3 +341,10 @@ class PulledSpout(SpoutTask):
 
     def activate(self, active: bool) -> None:
         self._call("activate" if active else "deactivate")
+
+
+def _key(message: Message) -> str | None:
+    """Return what a message is known by in the next run; a dead letter has its own memory."""
+    if isinstance(message.id, ReplayId):
+        return None
+    return digest(message.id, message.stream, message.values)
