@@ -1431,8 +1431,8 @@ MUTANTS = (
     Mutant(
         "bolt memory: a wave that is run again is given as little as the first time",
         "coordination/wave_loop.py",
-        "states = self._memories.given(complete=True)\n        inputs",
-        "states = self._memories.given()\n        inputs",
+        "self._inputs(wave.shape, load, complete=True)",
+        "self._inputs(wave.shape, load, complete=False)",
         ("tests/waves/test_memory.py",),
     ),
     Mutant(
