@@ -86,6 +86,20 @@ MUTANTS = (
         ("tests/spark/test_spouts.py",),
     ),
     Mutant(
+        "causes: an error of a bolt does not say where",
+        "coordination/recording.py",
+        "                text = one_line(located(event.error, event.traceback))\n",
+        "                text = event.error\n",
+        ("tests/test_habits.py",),
+    ),
+    Mutant(
+        "run: a log of Spark's is named that is on the server",
+        "cli/run.py",
+        'of_spark = "Spark logs to" if remote is None else',
+        'of_spark = "Spark logs to" if remote != "" else',
+        ("tests/cli/test_bad_input.py",),
+    ),
+    Mutant(
         "causes: a library's frame stands for the user's",
         "_causes.py",
         '    ours = (os.path.dirname(__file__), sysconfig.get_path("stdlib"))\n',

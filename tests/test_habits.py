@@ -390,3 +390,37 @@ def test_the_test_kit_takes_a_dict_too():
     builder.set_spout("words", feeder)
 
     run_in_process(builder.create_topology("t"), {"ackers": 0})
+
+
+class Emits(Bolt):
+    """Emits in some way."""
+
+    output_fields = "word"
+
+    def __init__(self, emit: Any) -> None:
+        self.emit = emit
+
+    def execute(self, tuple: Any) -> None:
+        self.emit(self.collector, tuple)
+
+
+@pytest.mark.parametrize(
+    ("emit", "said"),
+    [
+        (lambda out, t: out.emit(t, ["a"]), "not 'a'; the values come first: emit(values, anch"),
+        (lambda out, t: out.emit(["a"], "x"), "a stream is named as emit(values, stream='x')"),
+        (lambda out, t: out.emit("a"), "emit takes a list of values, not 'a'; for one value write"),
+        (lambda out, t: t.getString(0), "Tuple has no 'getString'; write tuple[\"field\"]"),
+    ],
+)
+def test_an_emit_as_storm_has_it_fails_with_ours_and_the_user_s_line(emit, said):
+    builder, feeder = TopologyBuilder(), FeederSpout("word")
+    builder.set_spout("words", feeder)
+    builder.set_bolt("emits", Emits(emit)).shuffle_grouping("words")
+    feeder.feed(["x"], msg_id=1)
+
+    run = run_in_process(builder.create_topology("t"), {"max_replays": 0})
+
+    (error,) = run.errors
+    assert said in error.error
+    assert error.error.endswith(f"({__file__}, line {emit.__code__.co_firstlineno}, in <lambda>)")

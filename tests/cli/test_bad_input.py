@@ -313,3 +313,5 @@ def test_a_connect_server_that_is_not_there_is_named_without_the_token(cli, writ
     assert outcome.code != 0
     assert "no Spark Connect server answers at sc://127.0.0.1:1 within 0.5 s" in outcome.err
     assert "hunter2" not in f"{outcome}{(place / 'run.log').read_text()}"
+    # Of a server there is no log of Spark's on this machine; ours is there.
+    assert f"starting; the server has Spark's log, ours is {place / 'run.log'}" in outcome.out

@@ -164,11 +164,16 @@ class Port:
         if anchors.__class__ is Tuple and anchors._origin.done is self.done:
             index: int = anchors._index
             return index
+        if isinstance(anchors, str):
+            raise EmitError(f"a stream is named as emit(values, stream={anchors!r})")
         given = [anchors] if isinstance(anchors, Tuple) else list(anchors)
         roots: dict[int, None] = {}
         for each in given:
             if not isinstance(each, Tuple):
-                raise EmitError(f"an anchor is a tuple that this bolt has got, not {shown(each)}")
+                raise EmitError(
+                    f"an anchor is a tuple that this bolt has got, not {shown(each)}; the values "
+                    "come first: emit(values, anchors)"
+                )
             roots.update(dict.fromkeys(self.roots_of(each)))
         if not roots:
             return UNANCHORED
