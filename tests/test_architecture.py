@@ -65,6 +65,7 @@ NOT_IN_THE_TREE = {
     "OvertakenError": "FileState looks again and writes again",
     "SimulatedCrash": "testing: in place of the driver's death",
     "Unanswered": "the ZooKeeper store looks whether the write was carried out",
+    "_FewerColumns": "PostgresMap reads with the columns that there are",
     "_LostError": "the memcached client connects again and asks for the rest",
     "_Outrun": "PostgresMap runs its statement again",
     "_Unmade": "PostgresMap makes its table",

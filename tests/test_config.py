@@ -43,6 +43,7 @@ DEFAULTS = {
     "home": ("waterspout.home", None),
     "strict": ("waterspout.strict", False),
     "state_partitions": ("waterspout.state.partitions", 2),
+    "retire": ("waterspout.retire", ()),
     "commit_in": ("waterspout.commit.in", "auto"),
     "collect_max_rows": ("waterspout.collect.max.rows", 200_000),
     "connect_timeout_secs": ("waterspout.connect.timeout.secs", 10.0),
@@ -87,6 +88,7 @@ GOOD = {
     "home": [None, "/tmp/x", "relative"],
     "strict": [True, False],
     "state_partitions": [1, 200],
+    "retire": [(), ("counts", "lines")],
     "commit_in": ["auto", "driver", "tasks"],
     "collect_max_rows": [1, 10**9],
     "zookeeper_servers": [None, ("zk1",), ("zk1", "zk2")],
@@ -128,6 +130,7 @@ BAD = {
     "home": ["", 1, b"/tmp"],
     "strict": [None, 1, "no"],
     "state_partitions": [0, True],
+    "retire": ["counts", ("",), (1,)],
     "commit_in": ["Driver", "", None, ["auto"]],
     "collect_max_rows": [0, 1e5],
     "zookeeper_servers": ["zk1", [], [""], [1], {"zk1"}],
@@ -302,7 +305,7 @@ def test_a_path_object_is_stored_as_text(tmp_path):
 
 
 def test_to_dict_has_every_dotted_key_and_keeps_none():
-    assert Config().to_dict() == KEYS
+    assert Config().to_dict() == {**KEYS, "waterspout.retire": []}
 
 
 @given(options())

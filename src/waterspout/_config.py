@@ -80,6 +80,7 @@ _SHARE = _Rule("a number from 0 to 1", lambda v: _is_number(v) and 0 <= v <= 1)
 _TEXT = _Rule("a non-empty string", _is_text)
 _NODE = _Rule('a string that starts with "/"', lambda v: _is_text(v) and v.startswith("/"))
 _NAMES = _Rule("a non-empty list of non-empty strings", _is_names)
+_SOME_NAMES = _Rule("a list of non-empty strings", lambda v: v == () or _is_names(v))
 
 _ACL = _Rule(
     'a list of "scheme:id:permissions", the permissions of c d r w a, such as "world:anyone:r"',
@@ -257,7 +258,13 @@ class Config(SaysInstead):
     )
     strict: bool = _option(False, _SWITCH, "Refuse a topology that is not exactly-once.")
     state_partitions: int = _option(
-        2, _SIZE, "Partitions of a new state; fixed for its life.", unit="partitions"
+        2, _SIZE, "Partitions of a state without a parallelism_hint.", unit="partitions"
+    )
+    retire: tuple[str, ...] = _option(
+        (),
+        _SOME_NAMES,
+        "States (by table) or spouts that were taken out of the topology, and are to go.",
+        unit="names",
     )
     commit_in: str = _option(
         "auto",

@@ -82,7 +82,10 @@ WAVE_POINTS = (
     "positions.after",
 )
 
-POINTS = (*BATCH_POINTS, *WAVE_POINTS)
+GROWTH_POINTS = ("graph.before", "graph.after")
+"""Around the record that a changed topology is taken in: once, when it starts."""
+
+POINTS = (*BATCH_POINTS, *WAVE_POINTS, *GROWTH_POINTS)
 
 ACTIONS = ("kill", "raise", "fail", "stop", "hang")
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from tests.cli.conftest import CORE_WORD_COUNT, WORD_COUNT, listing
+from waterspout.cli.loading import load_topology
 from waterspout.coordination.embedded import EmbeddedStore
+from waterspout.testing import LocalRun
 
 CORE_PLAN = """\
 words: a topology of spouts and bolts
@@ -115,7 +119,7 @@ def test_a_topology_of_spouts_and_bolts_that_has_changed_since_it_ran_is_refused
     outcome = cli("check", write(CORE_WORD_COUNT))
 
     assert outcome.code == 2
-    assert "topology 'words' has changed since it was first run" in outcome.err
+    assert "topology 'words' has changed since its last run" in outcome.err
 
 
 def test_states_are_not_looked_for_in_a_topology_of_spouts_and_bolts(cli, write):
@@ -214,3 +218,74 @@ def test_debug_shows_the_traceback_as_well(cli, write):
     assert outcome.code == 2
     assert "Traceback" in outcome.err
     assert "ZeroDivisionError" in outcome.err.splitlines()[-1]
+
+
+LENGTHS = """
+lengths = SQLiteState.opaque("counts.db", table="lengths")
+words.persistent_aggregate(lengths, Count(), "n")
+"""
+
+
+def has_run(file, place):
+    run = LocalRun(load_topology(file), store=EmbeddedStore(place / "home", "words"))
+    run.finish()
+    run.close()
+
+
+def test_changes_since_the_last_run_are_shown_before_a_deploy_and_nothing_is_written(
+    cli, write, place
+):
+    assert cli("check", write(WORD_COUNT), "--against-stored").out == (
+        "words: has not run here; everything begins with batch 1\n"
+    )
+    has_run(write(WORD_COUNT), place)
+    before = listing(place)
+
+    same = cli("check", "words.py", "--against-stored")
+    grown = cli("check", write(WORD_COUNT + LENGTHS, "grown.py"), "--against-stored")
+    plan = cli("check", "grown.py")
+
+    (place / "grown.py").unlink()
+    assert listing(place) == before
+    assert same == (0, "words: nothing has changed since the last run\n", "")
+    change = (
+        "state state2 (sqlite lengths) is new: it begins empty, with batch 2. What the batch "
+        "before it held is not in it."
+    )
+    assert grown == (
+        0,
+        f"words: 1 change since the last run; the next batch is 2\n  note     {change}\n",
+        "",
+    )
+    assert f"\nchanges since the last run\n  note     {change}\n" in plan.out
+
+
+def test_a_refused_change_ends_the_check_with_2_and_is_retired_by_name(cli, write, place):
+    has_run(write(WORD_COUNT + LENGTHS), place)
+    write(WORD_COUNT, "without.py")
+
+    refused = cli("check", "without.py", "--against-stored", "--json")
+    retired = cli("check", "without.py", "--against-stored", "--json", "--retire", "lengths")
+
+    assert (refused.code, retired.code) == (2, 0)
+    (change,) = json.loads(refused.out)["changes"]
+    assert (change["piece"], change["ruling"]) == ("state state2 (sqlite lengths)", "refused")
+    assert "--retire lengths" in change["text"]
+    assert json.loads(retired.out) == {
+        "topology": "words",
+        "has_run": True,
+        "next_batch": 2,
+        "refused": 0,
+        "changes": [
+            {
+                "piece": "state state2 (sqlite lengths)",
+                "ruling": "note",
+                "text": "is retired: batch 1 is its last. Its records stay as they are; nobody "
+                "writes them any more.",
+            }
+        ],
+    }
+
+
+def test_json_is_for_the_changes_alone(cli, write):
+    assert cli("check", write(WORD_COUNT), "--json").code == 2

@@ -341,16 +341,22 @@ def test_a_driver_that_lost_its_lease_stores_nothing_more():
     assert other.load().positions == {}
 
 
-def test_a_topology_whose_spouts_have_changed_is_refused():
-    shared = SharedMemory()
-    for fields in (("a",), ("a", "b")):
+def test_a_spout_may_be_added_and_one_that_is_gone_is_retired_by_name():
+    def of_spouts(*names):
         builder = TopologyBuilder()
-        builder.set_spout("source", FeederSpout(fields))
-        topology = builder.create_topology("t")
-        if fields == ("a",):
-            Driven(topology, shared=shared).loop.close()
-    with pytest.raises(ForeignStoreError, match="spout source"):
-        Driven(topology, shared=shared)
+        for name in names:
+            builder.set_spout(name, FeederSpout("a"))
+        return builder.create_topology("t")
+
+    shared = SharedMemory()
+    Driven(of_spouts("source"), shared=shared).loop.close()
+    Driven(of_spouts("source", "more"), shared=shared).loop.close()
+
+    with pytest.raises(ForeignStoreError, match=r"Spout source is not in .*--retire source"):
+        Driven(of_spouts("more"), shared=shared)
+
+    Driven(of_spouts("more"), shared=shared, retire=["source"]).loop.close()
+    Driven(of_spouts("more"), shared=shared).loop.close()
 
 
 def test_waves_report_what_they_did():

@@ -264,9 +264,9 @@ def test_a_topology_does_not_see_its_neighbour(stored, new_store):
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        ({"spouts": {"sentences": "opaque"}}, "spouts: was {'sentences': 'transactional'}, is {'"),
-        ({"states": None}, "states: was {'counts': 'opaque sqlite'}, is None"),
-        ({"partitions": 4}, "partitions: was None, is 4"),
+        ({"spouts": {"sentences": "opaque"}}, "Spouts had sentences transactional and has opaque"),
+        ({"states": None}, "States is not in the topology any more."),
+        ({"partitions": 4}, "Partitions was not there, and is 4 now."),
     ],
 )
 def test_a_changed_graph_is_refused_by_name_and_nothing_changes(stored, zk, root, change, told):

@@ -8,6 +8,7 @@ import shutil
 import socket
 import sqlite3
 import threading
+from collections import Counter
 
 import pytest
 
@@ -26,7 +27,7 @@ from waterspout.faults import Fault, FaultPlan
 from waterspout.state import MemoryMapState
 from waterspout.state.sqlite import SQLiteState
 from waterspout.testing import FixedBatchSpout
-from waterspout.trident import Count, Function, Split, TridentTopology
+from waterspout.trident import Columns, Count, Function, Max, Split, TridentTopology
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(120)]
 
@@ -299,12 +300,40 @@ def test_a_changed_graph_is_refused_naming_what_changed(spark, path):
 
     with pytest.raises(
         ForeignStoreError,
-        match=r"'word-count' has changed since it was first run \(spout lines: was {.*}, is None; "
-        r"spout rows: was None, is {.*}\)",
+        match=r"'word-count' has changed since its last run, .* Spout lines is not in the topology "
+        r"any more\. .*--retire lines",
     ):
         submit(word_count(path, spout="rows"), spark)
 
     assert (path.read_bytes(), words(path)) == before
+
+
+def test_a_deploy_adds_a_state_a_column_and_a_spout_and_the_next_batch_fails_half_way(spark, path):
+    def grown():
+        topology = TridentTopology("word-count")
+        rows = {"lines": SENTENCES, "more": ["to the moon"]}
+        streams = [
+            topology.new_stream(spout, FixedBatchSpout("line string", 1, lines))
+            for spout, lines in rows.items()
+        ]
+        split = topology.merge(*streams).each("line", Split(), out="word").group_by("word")
+        for table, more in {"late": {}, "words": {"greatest": ("word", Max())}}.items():
+            factory = SQLiteState.opaque(path, table=table)
+            split.persistent_aggregate(factory, Columns(count=Count(), **more))
+        return topology
+
+    finish(word_count(path, SENTENCES[:2]), spark)
+    faults.install(FaultPlan([Fault("write.after", "raise", nth=2)]))
+    run = finish(grown(), spark, Config(retry_backoff_millis=1))
+
+    with sqlite3.connect(path) as db:
+        late = dict(db.execute("SELECT word, count FROM late"))
+        column = dict(db.execute("SELECT word, greatest FROM words"))
+    assert column == {word: word if word in late else None for word in words(path)}
+    assert words(path) == Counter(" ".join([*SENTENCES, "to the moon"]).split())
+    assert late == Counter(f"{SENTENCES[2]} to the moon".split())
+    assert [(p["txid"], p["attempt"]) for p in run.recent_progress] == [(3, 1)]
+    assert "  state state2 (sqlite late) began with batch 3" in run.explain()
 
 
 def test_a_state_that_is_further_than_the_coordinator_is_refused(spark, path, home):

@@ -180,6 +180,38 @@ def test_a_checkpoint_restored_from_an_older_copy_is_refused(spark, tmp_path):
     assert rows(tmp_path) == before
 
 
+def test_a_sink_grows_by_a_column_and_a_state(spark, tmp_path):
+    path = tmp_path / "counts.db"
+    write_files(tmp_path, range(2))
+    run_query(spark, tmp_path)
+    write_files(tmp_path, range(2, 3))
+    grown = (
+        exactly_once(
+            SQLiteState.opaque(path, table="word_counts"),
+            keys=["word"],
+            count=Count(),
+            letters=("size", Sum()),
+            longest=("size", Max()),
+            late=Count(),
+        )
+        .also(SQLiteState.transactional(path, table="total"), count=Count())
+        .also(SQLiteState.opaque(path, table="since"), keys=["word"], count=Count())
+    )
+    with pytest.raises(StreamingQueryException, match=r"'since' .* is empty.*starting_at\(2\)"):
+        run_query(spark, tmp_path, grown)
+
+    run_query(spark, tmp_path, grown.starting_at(2))
+    write_files(tmp_path, range(3, 4))
+    run_query(spark, tmp_path, grown.starting_at(2))
+
+    assert_exact(tmp_path)
+    late = Counter(" ".join((tmp_path / "in" / f"{n:03}.txt").read_text() for n in (2, 3)).split())
+    with sqlite3.connect(path) as db:
+        assert dict(db.execute("SELECT word, count FROM since")) == late
+        column = dict(db.execute("SELECT word, late FROM word_counts"))
+    assert column == {word: late.get(word) for word in recount(tmp_path)}
+
+
 def test_an_empty_state_under_a_query_that_has_run_before_must_be_said_to_begin_here(
     spark, tmp_path
 ):

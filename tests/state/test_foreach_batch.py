@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from waterspout.errors import ForeignStoreError, StateMismatchError
-from waterspout.state._foreach_batch import QueryIdentity, decide
+from waterspout.state._foreach_batch import QueryIdentity, beginnings, decide
 from waterspout.state._head import Claim, Head, Stamp, Writer, claimed, settled
 from waterspout.transactional._attempt import TransactionAttempt
 
@@ -96,6 +96,22 @@ def test_another_first_batch_than_the_state_has_noted_is_refused(said):
 
     with pytest.raises(StateMismatchError, match=rf"begins with batch 5 .*starting_at\({said}\)"):
         decided(head, 10, QueryIdentity("sink counts", "query-1", said))
+
+
+@pytest.mark.parametrize(
+    ("noted", "said", "each"),
+    [
+        ([0, "empty"], 7, [None, 7]),
+        ([0, 7], 7, [None, 7]),
+        ([0, 7], 9, [9, 9]),
+        ([0, 7], None, [None, None]),
+        (["empty", "empty"], 7, [7, 7]),
+    ],
+)
+def test_a_first_batch_that_a_sink_says_is_meant_for_the_state_that_is_new(noted, said, each):
+    heads = [None if n == "empty" else at(3, committed=True, starts_at=n) for n in noted]
+
+    assert beginnings(heads, said) == each
 
 
 @pytest.mark.parametrize("said", [5, None], ids=["said again", "not said"])

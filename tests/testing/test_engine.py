@@ -93,7 +93,7 @@ def test_a_changed_graph_is_refused():
     other = TridentTopology("local")
     capture(other.new_stream("numbers", FixedBatchSpout("n", 1, [1])))
 
-    with pytest.raises(ForeignStoreError, match="'local' has changed since it was first run"):
+    with pytest.raises(ForeignStoreError, match="'local' has changed since its last run"):
         LocalRun(other, store=MemoryCoordinationStore("local", ledger))
 
 

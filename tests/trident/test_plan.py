@@ -169,7 +169,12 @@ def test_the_fingerprint_has_spouts_and_states_but_no_user_code(topology, words)
             "kind": "transactional",
             "fields": "line string",
         },
-        "state state1": {"backend": "MemoryMapState", "partitions": 2},
+        "state state1": {
+            "backend": "MemoryMapState",
+            "kind": "opaque",
+            "layout": "word string -> count bigint",
+            "partitions": 2,
+        },
     }
 
 

@@ -12,7 +12,7 @@ import yaml
 from waterspout._config import Config
 from waterspout.errors import ConfigError
 
-__all__ = ["ConfigFile", "Master", "Remote", "Settings", "Target", "read_config"]
+__all__ = ["ConfigFile", "Master", "Remote", "Retired", "Settings", "Target", "read_config"]
 
 Target = Annotated[
     str,
@@ -34,6 +34,15 @@ Settings = Annotated[
         help="One option, by its Python name or Storm's key; may be repeated, wins over --config.",
     ),
 ]
+Retired = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--retire",
+        metavar="NAME",
+        help="A state (by its table) or a spout that was taken out of the topology and is to go; "
+        "may be repeated.",
+    ),
+]
 
 Master = Annotated[
     str | None, typer.Option(help="A Spark master, such as local[4] or spark://host:7077.")
@@ -47,9 +56,12 @@ Remote = Annotated[
 ]
 
 
-def read_config(file: Path | None, settings: Sequence[str] | None) -> Config:
-    """Return the options of a file with single settings on top."""
+def read_config(
+    file: Path | None, settings: Sequence[str] | None, retire: Sequence[str] | None = None
+) -> Config:
+    """Return the options of a file with single settings on top, and what is to be retired."""
     base = Config() if file is None else Config.from_yaml(file)
+    base = base.replace(retire=(*base.retire, *(retire or ())))
     given = dict(_setting(text) for text in settings or ())
     checked, keys = Config.from_dict(given).to_dict(), Config.known_keys()
     return Config.from_dict({**base.to_dict(), **{keys[k]: checked[keys[k]] for k in given}})

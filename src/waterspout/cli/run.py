@@ -16,7 +16,15 @@ from waterspout._run import Run, submit
 from waterspout.cli.check import explained
 from waterspout.cli.loading import load_topology
 from waterspout.cli.logs import logging_to
-from waterspout.cli.options import ConfigFile, Master, Remote, Settings, Target, read_config
+from waterspout.cli.options import (
+    ConfigFile,
+    Master,
+    Remote,
+    Retired,
+    Settings,
+    Target,
+    read_config,
+)
 from waterspout.cli.screen import Screen
 from waterspout.cli.stopping import StopSignals
 from waterspout.cli.watching import Watcher, start_waiting, watch
@@ -37,6 +45,7 @@ def run(
     until_idle: Annotated[
         bool, typer.Option("--until-idle", help="End when the sources have nothing more.")
     ] = False,
+    retire: Retired = None,
     log_file: Annotated[
         Path | None,
         typer.Option(help="Where is logged to; by default a temporary file, named at the start."),
@@ -50,7 +59,7 @@ def run(
 
     if master is not None and remote is not None:
         raise ConfigError("--master and --remote exclude each other; give one of them")
-    conf = read_config(config, setting)
+    conf = read_config(config, setting, retire)
     topology = load_topology(target)
     explained(topology, conf)  # before a JVM is started
     log = (log_file or _new_log_file(topology.name)).absolute()

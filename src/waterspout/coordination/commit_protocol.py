@@ -42,23 +42,26 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Collection, Container, Mapping
 from dataclasses import replace
 from typing import Any
 
 from waterspout import faults
 from waterspout.coordination.batch_clock import BatchClock
+from waterspout.coordination.graph_changes import Comparison
 from waterspout.coordination.store import refuse_changed_graph
-from waterspout.errors import OutsideError
+from waterspout.errors import ConfigError, OutsideError
 from waterspout.state._batched import BatchedMap
 from waterspout.state._foreach_batch import QueryIdentity, decide
 from waterspout.state._head import Claim, Head, Writer, verify
 from waterspout.transactional._attempt import TransactionAttempt
-from waterspout.transactional._ledger import Ledger, Metadata
+from waterspout.transactional._ledger import Ledger, Metadata, first_batch
 
 __all__ = ["CommitProtocol", "HeadKeeper", "LedgerKeeper", "MarkKeeper", "verify_topology"]
 
 log = logging.getLogger(__name__)
+
+NO_NAMES: Mapping[str, str] = {}
 
 RESOLVED_MAX = 1_000
 RESOLVED_KEPT = 500
@@ -95,6 +98,10 @@ class MarkKeeper(ABC):
     def last_marked(self) -> TransactionAttempt | None:
         """Return the attempt that was marked last: the one that heads are to be told of."""
 
+    def first_of(self, name: str) -> int:
+        """Return the first batch that the state of this name has part in."""
+        return 1
+
     def all_settled(self) -> None:  # noqa: B027  (optional hook)
         """Remember that every state has answered that it knows of the last mark."""
 
@@ -105,7 +112,8 @@ class CommitProtocol:
     States are given by the names that their topology, or sink, has for them: a head keeps its
     state's. `commit` takes all steps of one attempt. Where other things happen in between (the loop
     hears of the writes by an event, a test stops half-way), the steps are called one by one.
-    `others_write`: user code writes as well, without a state of ours.
+    `others_write`: user code writes as well, without a state of ours. `names` are those that ledger
+    and heads have for states which the topology calls otherwise by now.
     """
 
     def __init__(
@@ -114,7 +122,9 @@ class CommitProtocol:
         keeper: MarkKeeper,
         *,
         others_write: bool = False,
+        names: Mapping[str, str] = NO_NAMES,
     ) -> None:
+        self._names = names
         self._states = states
         self._keeper = keeper
         self._others_write = others_write
@@ -147,7 +157,10 @@ class CommitProtocol:
         for name, state in self._states.items():
             if state.is_fenced:
                 self._keeper.verify(
-                    name, state.read_head(), state=state.title, joins_late=state.joins_late
+                    self._names.get(name, name),
+                    state.read_head(),
+                    state=state.title,
+                    joins_late=state.joins_late,
                 )
                 if records:
                     state.refuse_lost_records()
@@ -156,7 +169,8 @@ class CommitProtocol:
         """Say who writes, before the first attempt."""
         self._writer = writer
         for name, state in self._states.items():
-            state.enroll(writer, name)
+            known_as = self._names.get(name, name)
+            state.enroll(writer, known_as, self._keeper.first_of(known_as))
 
     def recover(self) -> None:
         """Settle what a driver left that died between the mark and the settling."""
@@ -272,8 +286,12 @@ class LedgerKeeper(MarkKeeper):
             committed_attempt=ledger.committed_attempt,
             begun=ledger.begun,
             settled=ledger.settled,
+            first=self.first_of(name),
             joins_late=joins_late,
         )
+
+    def first_of(self, name: str) -> int:
+        return first_batch(self.ledger.fingerprint.get(f"state {name}"))
 
     def emit(self, attempt: TransactionAttempt, metadata: Metadata) -> None:
         """Record what is in a batch before anything of this attempt is emitted."""
@@ -360,16 +378,28 @@ def verify_topology(
     topology: str,
     fingerprint: Mapping[str, Any],
     *,
+    retire: Collection[str] = (),
     taking_back: bool = False,
-) -> None:
+) -> Comparison:
     """Compare graph and states with a ledger; raise before anything is written.
 
-    `taking_back` if the last batch is to be taken back: then a state may be from its middle.
+    `retire` names what may be gone from the graph. `taking_back` if the last batch is to be taken
+    back: then a state may be from its middle. Returns what has changed since the last run.
     """
-    if ledger is not None:
-        # First: a changed graph may be the reason why a state looks empty.
-        refuse_changed_graph(ledger.fingerprint, fingerprint, topology)
-    known = ledger or Ledger(topology)
+    known = ledger or Ledger(topology, fingerprint)
+    # First: a changed graph may be the reason why a state looks empty.
+    found = refuse_changed_graph(known, fingerprint, retire)
     if taking_back:
+        _refuse_to_take_back_changed(found, topology)
         known = replace(known, settled=False)
-    CommitProtocol(states, LedgerKeeper(known, lambda ledger: None)).verify()
+    keeper = LedgerKeeper(known.grow(found.graph), lambda ledger: None)
+    CommitProtocol(states, keeper, names=found.names).verify()
+    return found
+
+
+def _refuse_to_take_back_changed(found: Comparison, topology: str) -> None:
+    if found.changes:
+        raise ConfigError(
+            f"topology {topology!r} has changed since its last run: {found.changes[0]} Take the "
+            "batch back with the topology that committed it."
+        )

@@ -12,7 +12,7 @@ import os
 import sqlite3
 import threading
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -95,14 +95,14 @@ class EmbeddedStore(CoordinationStore):
     def folder(self) -> Path:
         return self._folder
 
-    def acquire(self, fingerprint: Mapping[str, Any]) -> int:
+    def acquire(self, fingerprint: Mapping[str, Any], retire: Collection[str] = ()) -> int:
         """Create the store at the first run; take the lease if nobody alive holds it."""
         with self._visit():
             if not self._path.exists():
                 self._create(fingerprint)
             db = self._open()
             with transaction(db):
-                epoch, refusal = self._take_lease(db, fingerprint)
+                epoch, refusal = self._take_lease(db, fingerprint, retire)
             if refusal is not None:
                 raise refusal
             self._epoch, self._held = epoch, _identity(self._path)
@@ -199,7 +199,7 @@ class EmbeddedStore(CoordinationStore):
                 write(db, self._epoch)
 
     def _take_lease(
-        self, db: sqlite3.Connection, fingerprint: Mapping[str, Any]
+        self, db: sqlite3.Connection, fingerprint: Mapping[str, Any], retire: Collection[str]
     ) -> tuple[int, LeaseHeldError | None]:
         """Return the new epoch, or why there is none: a refusal must not undo the watching."""
         ledger = self._read_ledger(db)
@@ -211,7 +211,7 @@ class EmbeddedStore(CoordinationStore):
             if watched != lease:
                 self._put_lease(db, watched)
             return lease.epoch, self._taken(lease, reason)
-        refuse_changed_graph(ledger.fingerprint, fingerprint, self._topology)
+        refuse_changed_graph(ledger, fingerprint, retire)
         if ledger.settled:
             self._put_ledger(db, ledger)  # with the note, which is then of no more use
         self._put_lease(db, self._lease(lease.epoch + 1, me))

@@ -53,7 +53,7 @@ from waterspout.coordination.events import (
     StateWritten,
 )
 from waterspout.coordination.progress import BatchProgress
-from waterspout.coordination.store import CoordinationStore, acquire_when_free
+from waterspout.coordination.store import CoordinationStore, acquire_when_free, grown
 from waterspout.errors import BuildError, FailedException, LeaseLostError, OutsideError
 from waterspout.spouts._base import BatchPlanner, PlannedSpout, SpoutContext, SpoutKind
 from waterspout.spouts._emitters import EmittedSpout
@@ -71,7 +71,7 @@ from waterspout.transactional._coordinator import (
     Mark,
     Stop,
 )
-from waterspout.transactional._ledger import Ledger
+from waterspout.transactional._ledger import Ledger, first_batch
 
 __all__ = ["BatchLoop", "BatchSetup"]
 
@@ -142,14 +142,17 @@ class BatchLoop(DrivenLoop):
     def start(self) -> None:
         """Check everything, take the lease, and go on from the ledger."""
         setup = self._setup
-        verify_topology(setup.states, setup.store.peek(), setup.topology, setup.fingerprint)
-        epoch = acquire_when_free(setup.store, setup.fingerprint)
+        graph, retire = setup.fingerprint, setup.config.retire
+        verify_topology(setup.states, setup.store.peek(), setup.topology, graph, retire=retire)
+        epoch = acquire_when_free(setup.store, graph, retire)
         try:
             ledger = setup.store.load()
-            verify_topology(setup.states, ledger, setup.topology, setup.fingerprint)
+            verify_topology(setup.states, ledger, setup.topology, graph, retire=retire)
+            ledger, changes = grown(setup.store, graph, retire)
             self._keeper = LedgerKeeper(ledger, setup.store.save, setup.store.note)
-            others = setup.others_write
-            self._commits = CommitProtocol(setup.states, self._keeper, others_write=others)
+            self._commits = CommitProtocol(
+                setup.states, self._keeper, others_write=setup.others_write, names=changes.names
+            )
             self.writer = Writer(setup.topology, epoch, ledger.history, uuid.uuid4().hex)
             self._commits.enroll(self.writer)
             self._commits.recover()
@@ -439,6 +442,7 @@ class BatchLoop(DrivenLoop):
                 folder=self._setup.store.folder,
                 known={t: m[spout_id] for t, m in known.items() if spout_id in m},
                 current=ledger.current,
+                since=first_batch(ledger.fingerprint.get(f"spout {spout_id}")),
                 kept=self._setup.store.kept,
             )
             self._planners[spout_id] = spout.open(context)

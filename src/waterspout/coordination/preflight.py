@@ -6,6 +6,7 @@ plan is in `spark/dry_run.py`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 from waterspout._config import Config
 from waterspout.coordination.commit_protocol import verify_topology
 from waterspout.coordination.factory import coordination_store, volatile_store
+from waterspout.coordination.graph_changes import NOTHING_CHANGED, Comparison
 from waterspout.coordination.store import CoordinationStore
 from waterspout.errors import TopologyError
 from waterspout.state._batched import BatchedMap
@@ -25,7 +27,7 @@ from waterspout.trident.plan.plan import Plan
 from waterspout.trident.runtime.states import open_headed_states
 from waterspout.trident.windowing.store import WindowsFile
 
-__all__ = ["Prepared", "check_pickling", "checked_plan", "prepare"]
+__all__ = ["Prepared", "check_pickling", "checked_plan", "prepare", "stored_graph"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,8 @@ class Prepared:
     plan: Plan
     store: CoordinationStore
     states: dict[str, BatchedMap[Any, Any]]
+    changes: Comparison = NOTHING_CHANGED
+    """What is not as it was in the last run."""
 
     @property
     def folder(self) -> Path | None:
@@ -56,26 +60,38 @@ def prepare(topology: TridentTopology, conf: Config, *, taking_back: bool = Fals
 
     Writes nothing. `taking_back`: see `verify_topology`.
     """
-    bare = topology.plan(conf)
-    plan = with_letters(bare, conf, letters_location(bare, conf))
-    plan = checked_plan(plan, conf)
+    plan = checked_plan(_whole_plan(topology, conf), conf)
     check_pickling(plan)
     store = _store(plan, conf)
     prepared = Prepared(plan, store, {})
     try:
         prepared.states.update(open_headed_states(plan, conf))
-        verify_topology(
+        changes = verify_topology(
             prepared.states,
             store.peek(),
             plan.name,
             plan.fingerprint(),
+            retire=conf.retire,
             taking_back=taking_back,
         )
         store.refuse_if_held()
     except BaseException:
         prepared.close()
         raise
-    return prepared
+    return replace(prepared, changes=changes)
+
+
+def stored_graph(
+    topology: TridentTopology, conf: Config
+) -> tuple[CoordinationStore, Mapping[str, Any]]:
+    """Return where the ledger is kept, and the graph to compare with the one in it."""
+    plan = _whole_plan(topology, conf)
+    return _store(plan, conf), plan.fingerprint()
+
+
+def _whole_plan(topology: TridentTopology, conf: Config) -> Plan:
+    bare = topology.plan(conf)
+    return with_letters(bare, conf, letters_location(bare, conf))
 
 
 def _store(plan: Plan, conf: Config) -> CoordinationStore:

@@ -49,11 +49,11 @@ def roll_back(
     ledger = store.peek()
     if ledger is None:
         raise ConfigError(f"topology {topology!r} has never run here: there is nothing to undo")
-    verify_topology(states, ledger, topology, fingerprint, taking_back=True)
+    names = verify_topology(states, ledger, topology, fingerprint, taking_back=True).names
     epoch = acquire_when_free(store, fingerprint)
     try:
         keeper = LedgerKeeper(store.load(), store.save, store.note)
-        commits = CommitProtocol(states, keeper)
+        commits = CommitProtocol(states, keeper, names=names)
         if not _is_rolled_back(keeper.ledger):
             txid = keeper.ledger.current
             heads = [_is_behind(state, txid) for state in states.values()]

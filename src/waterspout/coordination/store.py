@@ -7,14 +7,16 @@ import logging
 import time
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Collection, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from waterspout import faults
 from waterspout.coordination.commands.channel import CommandChannel
 from waterspout.coordination.commands.messages import Wanted
+from waterspout.coordination.graph_changes import Comparison, compare
 from waterspout.coordination.lease import Holder
 from waterspout.errors import ForeignStoreError, LeaseHeldError, LeaseLostError
 from waterspout.transactional._ledger import Ledger, Metadata
@@ -24,6 +26,7 @@ __all__ = [
     "MemoryCoordinationStore",
     "SharedMemory",
     "acquire_when_free",
+    "grown",
     "refuse_changed_graph",
 ]
 
@@ -54,11 +57,12 @@ class CoordinationStore(ABC):
         return {}
 
     @abstractmethod
-    def acquire(self, fingerprint: Mapping[str, Any]) -> int:
+    def acquire(self, fingerprint: Mapping[str, Any], retire: Collection[str] = ()) -> int:
         """Take the lease and return its epoch, higher than any before.
 
         Refused with LeaseHeldError while another driver is alive. The fingerprint is stored at
-        the first run and compared at each later one.
+        the first run and compared at each later one, with what is to be retired; what has changed
+        is stored by whoever holds the lease then (`grown`).
         """
 
     @abstractmethod
@@ -132,6 +136,7 @@ class CoordinationStore(ABC):
 def acquire_when_free(
     store: CoordinationStore,
     fingerprint: Mapping[str, Any],
+    retire: Collection[str] = (),
     *,
     clock: Callable[[], float] = time.monotonic,
     pause: Callable[[float], None] = time.sleep,
@@ -144,7 +149,7 @@ def acquire_when_free(
     until: float | None = None
     while True:
         try:
-            return store.acquire(fingerprint)
+            return store.acquire(fingerprint, retire)
         except LeaseHeldError as held:
             if held.wait_s is None:
                 raise
@@ -158,24 +163,42 @@ def acquire_when_free(
 
 
 def refuse_changed_graph(
-    stored: Mapping[str, Any], given: Mapping[str, Any], topology: str
-) -> None:
-    """Refuse to continue a topology whose spouts or states are not what they were."""
-    # Through JSON, as what is stored was: a tuple has become a list.
-    given = json.loads(json.dumps(given))
-    if dict(stored) == given:
-        return
-    changes = [
-        f"{name}: was {stored.get(name)!r}, is {given.get(name)!r}"
-        for name in sorted(set(stored) | set(given))
-        if stored.get(name) != given.get(name)
-    ]
+    ledger: Ledger, given: Mapping[str, Any], retire: Collection[str] = ()
+) -> Comparison:
+    """Compare the graph of the code with the stored one; refuse what the ledger cannot follow."""
+    found = compare(ledger, given, retire)
+    if not found.refused:
+        return found
+    reasons = " ".join(_sentence(str(change)) for change in found.refused)
     raise ForeignStoreError(
-        f"topology {topology!r} has changed since it was first run ({'; '.join(changes)}). Its "
-        "stored positions would not fit. Give the changed topology another name, or start over "
-        "by removing what the coordination store has of it (its folder under the waterspout "
-        "home, or its node in ZooKeeper) and emptying its states."
+        f"topology {ledger.topology!r} has changed since its last run, and cannot go on so. "
+        f"{reasons} Nothing was written. All changes at once: waterspout check "
+        "--against-stored. A topology of another name begins anew, with states of its own."
     )
+
+
+def grown(
+    store: CoordinationStore, given: Mapping[str, Any], retire: Collection[str] = ()
+) -> tuple[Ledger, Comparison]:
+    """Return the ledger with the graph of the code in it, stored, and what has changed.
+
+    For who holds the lease, before anything of the changed topology is planned or written.
+    """
+    ledger = store.load()
+    found = refuse_changed_graph(ledger, given, retire)
+    if found.graph == ledger.fingerprint:
+        return ledger, found
+    for change in found.changes:
+        log.warning("%s: %s", ledger.topology, change)
+    faults.point("graph.before")
+    ledger = ledger.grow(found.graph)
+    store.save(ledger)
+    faults.point("graph.after")
+    return ledger, found
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:]
 
 
 @dataclass(slots=True)
@@ -207,13 +230,13 @@ class MemoryCoordinationStore(CoordinationStore):
         text = self._shared.document
         return None if text is None else Ledger.from_json(json.loads(text))
 
-    def acquire(self, fingerprint: Mapping[str, Any]) -> int:
+    def acquire(self, fingerprint: Mapping[str, Any], retire: Collection[str] = ()) -> int:
         """Take the lease; an earlier holder in this process loses it."""
         if self._shared.document is None:
             self._shared.document = json.dumps(
                 Ledger(self._topology, fingerprint, uuid.uuid4().hex).to_json()
             )
-        refuse_changed_graph(self.load().fingerprint, fingerprint, self._topology)
+        refuse_changed_graph(self.load(), fingerprint, retire)
         self._shared.epoch += 1
         self._epoch = self._shared.epoch
         self._shared.held = True

@@ -9,6 +9,7 @@ from typing import Any
 from waterspout._config import Config
 from waterspout.coordination.commit_protocol import verify_topology
 from waterspout.coordination.factory import coordination_store, volatile_store
+from waterspout.coordination.graph_changes import NOTHING_CHANGED, Comparison
 from waterspout.coordination.store import CoordinationStore
 from waterspout.errors import TopologyError
 from waterspout.spouts._base import SpoutKind
@@ -34,6 +35,7 @@ __all__ = [
     "open_states",
     "prepare_batches",
     "state_verdicts",
+    "stored_batches_graph",
 ]
 
 
@@ -47,6 +49,8 @@ class PreparedBatches:
     topology: TransactionalTopology
     store: CoordinationStore
     states: dict[str, BatchedMap[Any, Any]]
+    changes: Comparison = NOTHING_CHANGED
+    """What is not as it was in the last run."""
 
     def close(self) -> None:
         """Give up the connections."""
@@ -68,14 +72,26 @@ def prepare_batches(
     try:
         prepared.states.update(open_states(topology, conf))
         graph = topology.fingerprint()
-        verify_topology(
-            prepared.states, store.peek(), topology.name, graph, taking_back=taking_back
+        changes = verify_topology(
+            prepared.states,
+            store.peek(),
+            topology.name,
+            graph,
+            retire=conf.retire,
+            taking_back=taking_back,
         )
         store.refuse_if_held()
     except BaseException:
         prepared.close()
         raise
-    return prepared
+    return replace(prepared, changes=changes)
+
+
+def stored_batches_graph(
+    topology: TransactionalTopology, conf: Config
+) -> tuple[CoordinationStore, Mapping[str, Any]]:
+    """Return where the ledger is kept, and the graph to compare with the one in it."""
+    return _store(topology, conf), topology.fingerprint()
 
 
 def _store(topology: TransactionalTopology, conf: Config) -> CoordinationStore:

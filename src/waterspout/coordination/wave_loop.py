@@ -34,7 +34,7 @@ from waterspout.coordination.events import (
 )
 from waterspout.coordination.progress import WaveProgress
 from waterspout.coordination.spout_tasks import Counts, SpoutTasks
-from waterspout.coordination.store import CoordinationStore, acquire_when_free
+from waterspout.coordination.store import CoordinationStore, acquire_when_free, grown
 from waterspout.errors import BoltCrash, LeaseLostError, WorkerLostError
 from waterspout.topology._component import BasicBolt, Bolt
 from waterspout.topology._graph import SYSTEM_TASK, TICK_STREAM, Topology
@@ -98,15 +98,17 @@ class WaveLoop(DrivenLoop):
         """Take the lease, open the spouts, and go on from the stored positions."""
         setup = self._setup
         _check(setup.topology, setup.config)
-        acquire_when_free(setup.store, setup.topology.fingerprint())
+        graph, retire = setup.topology.fingerprint(), setup.config.retire
+        acquire_when_free(setup.store, graph, retire)
         try:
+            ledger, _ = grown(setup.store, graph, retire)
             now = self._clock()
             self._tick_at = {task: now + period for task, period in self._ticks.items()}
             self._header = self._make_header()
             self.spouts = SpoutTasks(
                 setup.topology,
                 setup.config,
-                setup.store.load(),
+                ledger,
                 setup.letters,
                 self._clock,
                 self.events.publish,

@@ -19,7 +19,7 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -116,7 +116,7 @@ class ZooKeeperStore(CoordinationStore):
         """The local folder that goes with the topology, if there is one."""
         return None if self._home is None else self._home.folder
 
-    def acquire(self, fingerprint: Mapping[str, Any]) -> int:
+    def acquire(self, fingerprint: Mapping[str, Any], retire: Collection[str] = ()) -> int:
         """Create the nodes at the first run; take the lease if no session holds it."""
         with self._connected() as session:
             session.catch_up(self._path)
@@ -133,7 +133,7 @@ class ZooKeeperStore(CoordinationStore):
                     return held.epoch
                 if time.monotonic() > deadline:
                     session.give_up(self._path)
-                self._refuse_to_take(found, fingerprint)
+                self._refuse_to_take(found, fingerprint, retire)
                 tried.add(self._try_to_take(session, found, fingerprint))
 
     def peek(self) -> Ledger | None:
@@ -245,12 +245,14 @@ class ZooKeeperStore(CoordinationStore):
         ledger = found.ledger_version
         return _Held(owner.epoch, owner.lease, found.node.version, ledger, lease.session_id)
 
-    def _refuse_to_take(self, found: _Found, fingerprint: Mapping[str, Any]) -> None:
+    def _refuse_to_take(
+        self, found: _Found, fingerprint: Mapping[str, Any], retire: Collection[str]
+    ) -> None:
         if found.owner is None:
             return
         ledger = self._checked_ledger(found)
         self._refuse_living(found)
-        refuse_changed_graph(ledger.fingerprint, fingerprint, self._topology)
+        refuse_changed_graph(ledger, fingerprint, retire)
         self._refuse_elsewhere(found)
 
     def _refuse_living(self, found: _Found) -> None:

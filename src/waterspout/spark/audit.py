@@ -79,7 +79,7 @@ def audit(
             plan = _scratch_plan(prepared.plan, Path(scratch))
             _count_again(plan, metadata, SparkRuntime(spark), conf)
             return [
-                _compare(name, prepared.plan, plan, conf, most)
+                _compare(name, prepared, plan, conf, most)
                 for name, spec in prepared.plan.states.items()
                 if not (spec.static or spec.hidden)
             ]
@@ -101,6 +101,10 @@ def _everything(prepared: Prepared, ledger: Ledger) -> Metadata:
     committed = ledger.committed_metadata or {}
     found = {}
     for spout_id, node in prepared.plan.sources.items():
+        if spout_id not in committed and not node.hidden:
+            raise ConfigError(
+                f"spout {spout_id!r} is new and has emitted nothing yet; run the topology first"
+            )
         whole = node.spout.so_far(committed[spout_id], prepared.folder, spout_id)
         if whole is None:
             raise ConfigError(
@@ -161,10 +165,11 @@ def _await(reports: queue.SimpleQueue[Report], wanted: type[Report]) -> None:
     assert isinstance(report, wanted)
 
 
-def _compare(name: str, plan: Plan, scratch: Plan, conf: Config, most: int) -> StateAudit:
+def _compare(name: str, prepared: Prepared, scratch: Plan, conf: Config, most: int) -> StateAudit:
+    plan = prepared.plan
     factory = plan.states[name].factory
     title = getattr(factory, "title", name)
-    reason = _why_not(name, plan)
+    reason = _why_not(name, plan) or prepared.changes.why_not_whole(name)
     if reason is not None:
         return StateAudit(name, title, unknown=reason)
     stored = open_state(plan.states[name], conf, 0, None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -20,8 +21,8 @@ from waterspout.spark.steps import BatchRows, StepRunner
 from waterspout.spouts._base import BatchPlanner, BatchSpout, SpoutContext
 from waterspout.spouts._reads import Read
 from waterspout.state._batched import BatchedMap
-from waterspout.state._foreach_batch import QueryIdentity, next_writer
-from waterspout.state._head import Claim, Writer
+from waterspout.state._foreach_batch import QueryIdentity, beginnings, next_writer
+from waterspout.state._head import Claim, Head, Writer
 from waterspout.trident._counting import Target
 from waterspout.trident._topology import TridentTopology
 from waterspout.trident.runtime.states import open_state
@@ -60,7 +61,10 @@ class SinkRun:
     def take(self, frame: DataFrame, batch_id: int) -> None:
         """Commit a batch to every state that does not have it yet."""
         # All states are verified before the first is written: one that refuses stops the batch.
-        verified = [target.verify(batch_id, self._who, self._lease) for target in self._targets]
+        verified = [
+            target.verify(batch_id, replace(self._who, starts_at=first), self._lease)
+            for target, first in zip(self._targets, self._first_batches(), strict=True)
+        ]
         due = [start for start in verified if start is not None]
         # And all are claimed before: two that are one table under two addresses meet there.
         finish = [start() for start in due]
@@ -72,6 +76,13 @@ class SinkRun:
         finally:
             if len(due) > 1:
                 frame.unpersist()
+
+    def _first_batches(self) -> list[int | None]:
+        """Return with which batch each state begins, as far as the sink says so."""
+        said = self._who.starts_at
+        if said is None or len(self._targets) == 1:
+            return [said] * len(self._targets)
+        return beginnings([target.read_head() for target in self._targets], said)
 
 
 class _LiveTarget:
@@ -108,6 +119,10 @@ class _LiveTarget:
         self._runtime = runtime
         self._steps = StepRunner(runtime, self._plan, conf)
         self._writer: Writer | None = None
+
+    def read_head(self) -> Head | None:
+        """Return the head of the state, if it has one."""
+        return self._state.read_head()
 
     def verify(
         self, batch_id: int, who: QueryIdentity, lease: str

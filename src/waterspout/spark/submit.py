@@ -20,6 +20,7 @@ from waterspout._safe_repr import with_article
 from waterspout.coordination.batch_clock import clock_for
 from waterspout.coordination.dead_letters import DeadLetters
 from waterspout.coordination.factory import coordination_store
+from waterspout.coordination.graph_changes import NOTHING_CHANGED, Comparison
 from waterspout.coordination.loop import BatchLoop, BatchSetup
 from waterspout.coordination.preflight import prepare
 from waterspout.coordination.progress import BatchTotals, WaveTotals
@@ -98,25 +99,26 @@ def _launch(
     )
 
 
-def prepare_bolts(topology: Topology, conf: Config) -> tuple[CoordinationStore, Path]:
-    """Return the store of a topology of bolts and its folder, or raise what is wrong.
+def prepare_bolts(topology: Topology, conf: Config) -> tuple[CoordinationStore, Path, Comparison]:
+    """Return the store of a topology of bolts, its folder and its changes, or raise what is wrong.
 
     Writes nothing.
     """
     store = coordination_store(topology.name, conf)
+    changes = NOTHING_CHANGED
     try:
         ledger = store.peek()
         if ledger is not None:
-            refuse_changed_graph(ledger.fingerprint, topology.fingerprint(), topology.name)
+            changes = refuse_changed_graph(ledger, topology.fingerprint(), conf.retire)
         store.refuse_if_held()
     except BaseException:
         store.release()
         raise
-    return store, conf.home_path().absolute() / topology.name
+    return store, conf.home_path().absolute() / topology.name, changes
 
 
 def _core(topology: Topology, conf: Config, opened: ExitStack, session: _Session) -> Run:
-    store, folder = prepare_bolts(topology, conf)
+    store, folder, changes = prepare_bolts(topology, conf)
     opened.callback(store.release)
     engine = SparkWaves(session(), topology.name, cancel_wait_s=conf.cancel_wait_secs)
     opened.callback(engine.close)
@@ -130,7 +132,7 @@ def _core(topology: Topology, conf: Config, opened: ExitStack, session: _Session
     loop = WaveLoop(setup, time.monotonic)
 
     def explain() -> str:
-        return explain_waves(topology, conf, loop.workers, loop.widths)
+        return changes.added_to(explain_waves(topology, conf, loop.workers, loop.widths))
 
     return _launch(loop, setup, opened, explain, read_letters)
 
@@ -158,7 +160,8 @@ def _transactional(
     loop = BatchLoop(setup, time.monotonic)
 
     def explain() -> str:
-        return explain_transactions(topology, engine.conf, engine.workers, engine.widths)
+        text = explain_transactions(topology, engine.conf, engine.workers, engine.widths)
+        return prepared.changes.added_to(text)
 
     return _launch(loop, setup, opened, explain)
 
@@ -191,6 +194,6 @@ def _trident(
     loop = BatchLoop(setup, time.monotonic)
 
     def explain() -> str:
-        return explain_plan(engine.plan, engine.conf)
+        return prepared.changes.added_to(explain_plan(engine.plan, engine.conf))
 
     return _launch(loop, setup, opened, explain, partial(letters_of, plan))

@@ -61,7 +61,8 @@ class SpoutContext:
     `folder` is a directory of the topology's own that survives the driver (None if nothing does).
     Without one, what a spout must remember as long as the ledger lives is put into `kept`.
     `known` holds the metadata of batches that this spout must not plan again: the last
-    committed one and those emitted since, by txid.
+    committed one and those emitted since, by txid. `since` is the first batch that the spout has
+    part in: not 1 if it was added to a topology that had run before.
     """
 
     conf: Config
@@ -69,6 +70,7 @@ class SpoutContext:
     folder: Path | None
     known: Mapping[int, Any]
     current: int
+    since: int = 1
     kept: MutableMapping[str, object] = field(default_factory=dict)
 
 

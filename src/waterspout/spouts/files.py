@@ -226,7 +226,7 @@ class _FilePlanner(BatchPlanner):
         """See that the list is the one that goes with the ledger, and bring it up to date."""
         listed, current = self._listed, context.current
         last = context.known.get(current - 1)
-        wanted = Tally() if current == 1 else Tally.of(last)
+        wanted = Tally() if current <= context.since else Tally.of(last)
         if wanted is None and current > 2 and not listed.exists:
             raise DamagedStoreError(
                 f"{listed.where} is gone, the list of the files that were read. Without it they "

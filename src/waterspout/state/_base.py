@@ -327,7 +327,8 @@ class StateFactory(ABC):
 
     def identity(self) -> Mapping[str, Any]:
         """Return what must not change while a topology lives (backend, table), no secrets."""
-        return {"backend": type(self).__qualname__}
+        kind = {} if self.kind is None else {"kind": self.kind.value}
+        return {"backend": type(self).__qualname__, **kind}
 
     def location(self) -> str | None:
         """Name what is written to, so that two states that share it are found out."""

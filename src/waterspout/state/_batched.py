@@ -83,11 +83,12 @@ def _own(value: Any) -> Any:
 
 
 class _Careful(ValueUpdater[Any]):
-    def __init__(self, updater: ValueUpdater[Any]) -> None:
+    def __init__(self, updater: ValueUpdater[Any], whole: Callable[[Any], Any]) -> None:
         self._updater = updater
+        self._whole = whole
 
     def update(self, stored: Any | None) -> Any:
-        return self._updater.update(_own(stored))
+        return self._updater.update(_own(self._whole(stored)))
 
 
 @dataclass(slots=True)
@@ -150,8 +151,10 @@ class BatchedMap(MapState[V], Generic[V, R]):
         self._name = name
         self._partition = partition
         self._types = types
+        self._width = 1 if types is None else len(types.values)
         self._writer: Writer | None = None
         self._known_as = ""
+        self._first = 1
         self._batch: Claim | None = None
         self._entries: dict[str, _Entry[R]] = {}
         self._combined = False
@@ -222,7 +225,7 @@ class BatchedMap(MapState[V], Generic[V, R]):
         if self._batch is None:
             self._check_keys(keys)
             head, records = self._judged(lambda: self._backing.uncached.multi_get(keys))
-            return [self._read(record, head) for record in records]
+            return [self._whole(self._read(record, head)) for record in records]
         return [entry.value for entry in self._load(keys)]
 
     def multi_update(self, keys: Keys, updaters: Sequence[ValueUpdater[V]]) -> list[V | None]:
@@ -292,8 +295,21 @@ class BatchedMap(MapState[V], Generic[V, R]):
             records = self._backing.multi_get(list(missing.values()))
             for (name, key), record in zip(missing.items(), records, strict=True):
                 value, writable = self._open(record, self._batch, key)
+                if self._width > 1:
+                    value = self._whole(value)
                 self._entries[name] = _Entry(key, record, value, _own(value), writable)
         return [self._entries[name] for name in names]
+
+    def _whole(self, value: Any) -> Any:
+        """Return a value with all columns; one that was written when there were fewer gets nulls.
+
+        Here and not in the store: a record is compared with what the store holds as it was read.
+        """
+        if self._width == 1 or value is None:
+            return value
+        parts = tuple(value) if isinstance(value, tuple | list) else (value,)
+        missing = self._width - len(parts)
+        return value if not missing else (*parts, *[None] * missing)
 
     def _check_keys(self, keys: Keys) -> None:
         if self._types is not None:
@@ -334,8 +350,9 @@ class BatchedMap(MapState[V], Generic[V, R]):
             records: dict[str, Any] = dict(zip(todo, read, strict=True))
             for i, (name, updater) in enumerate(zip(names, updaters, strict=True)):
                 if name in todo:
-                    records[name] = self._amend(records[name], _Careful(updater))
-                    values[i] = self._read(records[name], head)
+                    careful = _Careful(updater, self._whole)
+                    records[name] = self._amend(records[name], careful)
+                    values[i] = self._whole(self._read(records[name], head))
             self._refuse_misfits(keys, values)
             if fence is None:
                 self._backing.multi_put(distinct, list(records.values()))
@@ -358,7 +375,7 @@ class BatchedMap(MapState[V], Generic[V, R]):
             lambda: list(below.scan(shard, shards)) if self.read_head() is None else None
         )
         for chunk in below.scan(shard, shards) if chunks is None else chunks:
-            values = [(key, self._read(record, head)) for key, record in chunk]
+            values = [(key, self._whole(self._read(record, head))) for key, record in chunk]
             yield [(key, value) for key, value in values if value is not None]
 
     def records(self, keys: Keys) -> list[R | None]:
@@ -389,13 +406,15 @@ class BatchedMap(MapState[V], Generic[V, R]):
     def close(self) -> None:
         self._backing.close()
 
-    def enroll(self, writer: Writer, known_as: str = "") -> None:
+    def enroll(self, writer: Writer, known_as: str = "", first: int = 1) -> None:
         """Say who writes from now on. Called once, where the state was made.
 
-        `known_as` is the writer's name for the state, for whoever moves the head.
+        `known_as` is the writer's name for the state, and `first` the batch with which the state
+        begins, for whoever moves the head.
         """
         self._writer = writer
         self._known_as = known_as
+        self._first = first
 
     @property
     def title(self) -> str:
@@ -451,6 +470,7 @@ class BatchedMap(MapState[V], Generic[V, R]):
             claim,
             state=self._name,
             name=self._known_as,
+            first=self._first,
             joins_late=self.joins_late,
         )
         return head, new

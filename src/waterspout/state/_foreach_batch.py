@@ -8,13 +8,14 @@ half-written is written again by a new attempt, and one that cannot follow is re
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from waterspout.errors import ForeignStoreError, StateMismatchError
 from waterspout.state._head import Claim, Head, Stamp, Writer, refuse_other_name
 from waterspout.transactional._attempt import TransactionAttempt
 
-__all__ = ["QueryIdentity", "check_adoptable", "decide", "handed_over", "next_writer"]
+__all__ = ["QueryIdentity", "beginnings", "check_adoptable", "decide", "handed_over", "next_writer"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +80,18 @@ def decide(head: Head | None, batch_id: int, who: QueryIdentity, *, state: str) 
         )
     attempt = TransactionAttempt(txid, 0)
     return Claim(attempt, head.stamp.attempt, _resolved(head), starts_at=first)
+
+
+def beginnings(heads: Sequence[Head | None], said: int | None) -> list[int | None]:
+    """Return, for each state of a sink, with which batch the sink says that it begins.
+
+    A sink says it once for all its states. Where one of them is new, it is meant for that one: the
+    others, which have noted another batch, go on. Where it fits none of them, each refuses it.
+    """
+    noted = [None if head is None else head.starts_at for head in heads]
+    if said not in noted and None not in noted:
+        return [said] * len(heads)
+    return [said if first in (None, said) else None for first in noted]
 
 
 def check_adoptable(

@@ -99,6 +99,8 @@ class Head:
     found out, however the table's address is spelled; "" in a head of an older version.
     `starts_at` as in the claim: without it nobody could tell a later batch from one that the
     state has. `witnesses` are keys that must have a record (`state/_witnesses.py`).
+    `first` is the first batch of the topology that the state has part in: one that was added later
+    does not begin with batch 1.
 
     What is optional is left out of the text where it is unset, and stays as it is when the head
     moves, unless whoever moves it says otherwise.
@@ -110,6 +112,7 @@ class Head:
     name: str = ""
     starts_at: int | None = None
     witnesses: tuple[Witness, ...] = ()
+    first: int = 1
 
     def holds(self, txid: int, attempt: int) -> bool:
         """Whether a reader outside of any batch may see a record of this batch and attempt."""
@@ -132,6 +135,7 @@ class Head:
                 **({"name": self.name} if self.name else {}),
                 **({} if self.starts_at is None else {"starts_at": self.starts_at}),
                 **({"witnesses": [list(w) for w in self.witnesses]} if self.witnesses else {}),
+                **({} if self.first == 1 else {"first": self.first}),
             }
         )
 
@@ -143,7 +147,7 @@ class Head:
         writer = Writer(*(fields[name] for name in names))
         stamp = Stamp(writer, fields["txid"], fields["attempt"])
         resolved = dict(fields["resolved"])
-        optional = {name: fields[name] for name in ("name", "starts_at") if name in fields}
+        optional = {name: fields[name] for name in ("name", "starts_at", "first") if name in fields}
         witnesses = tuple((txid, key) for txid, key in fields.get("witnesses", ()))
         return cls(stamp, fields["committed"], resolved, **optional, witnesses=witnesses)
 
@@ -155,6 +159,7 @@ def claimed(
     *,
     state: str,
     name: str = "",
+    first: int = 1,
     joins_late: bool = False,
 ) -> Head:
     """Return the head with which `stamp`, the claim's attempt, may write; or refuse.
@@ -163,7 +168,7 @@ def claimed(
     lost. So is a claim over a settled attempt at the same batch, if that attempt is one that had
     begun: its batch was rolled back. What this very writer has claimed under another `name` is
     the table of two states: refused, and as all states are claimed before the first is written,
-    before either has written a value. `joins_late`: see `verify`.
+    before either has written a value. `first` and `joins_late`: see `verify`.
     """
     if stamp.txid < 1:
         raise ConfigError(f"{state}: txids start at 1, so there is no batch {stamp.txid}")
@@ -199,9 +204,10 @@ def claimed(
         committed_attempt=claim.committed_attempt,
         begun=begun,
         settled=claim.settled,
+        first=first,
         joins_late=joins_late,
     )
-    before = head or Head(stamp)
+    before = head or Head(stamp, first=first)
     # Of an attempt that is replaced, rolled back or not, no record may be asked for; and nobody
     # knows what a batch has removed that was marked and never settled.
     unsettled = not before.committed and before.stamp.txid < stamp.txid
@@ -274,22 +280,20 @@ def verify(
     committed_attempt: int | None,
     begun: tuple[int, ...],
     settled: bool = False,
+    first: int = 1,
     joins_late: bool = False,
 ) -> None:
     """Compare a state with the coordination store before anything is written.
 
     `current` is the next txid to commit, `begun` its attempts that may have written. `settled` if
-    all states have answered that they know of the commit of the batch before. A state that
+    all states have answered that they know of the commit of the batch before. `first` is the batch
+    that the state began with: until that has committed, it may be empty. A state that
     `joins_late` may be empty though batches have committed without it. `name` is given where the
     names of the states cannot have changed since the head was written.
     """
     if head is None:
-        if current > 1 and not joins_late:
-            raise StateMismatchError(
-                f"{state} is empty, but {current - 1} batches were committed to it. It was "
-                "wiped, or this is not the store they went to. Restore it, or start over by "
-                "removing the topology's folder under the waterspout home."
-            )
+        if current > first and not joins_late:
+            raise _wiped(state, current - first)
         return
     _refuse_other_owner(head, owner, state)
     txid, attempt = head.stamp.txid, head.stamp.attempt
@@ -330,7 +334,25 @@ def verify(
             "restored from an older copy. Restore the matching copy of the waterspout home "
             "too, or start over with an empty table."
         )
+    if head.first != first and not joins_late:
+        raise _other_beginning(state, head.first, first)
     refuse_other_name(head, name, state)
+
+
+def _wiped(state: str, batches: int) -> StateMismatchError:
+    return StateMismatchError(
+        f"{state} is empty, but {batches} batches were committed to it. It was wiped, or this is "
+        "not the store they went to. Restore it, or start over by removing the topology's folder "
+        "under the waterspout home."
+    )
+
+
+def _other_beginning(state: str, its: int, noted: int) -> StateMismatchError:
+    return StateMismatchError(
+        f"{state} says that it began with batch {its}, and the coordination store says that it "
+        f"began with batch {noted}. One of them was restored from another copy: restore matching "
+        "copies of both, or use another table."
+    )
 
 
 def _refuse_other_owner(head: Head | None, owner: str, state: str) -> None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from waterspout._safe_repr import with_article
+from waterspout._schema import Schema
 from waterspout._serde import checksum
 from waterspout.errors import (
     DamagedStoreError,
@@ -34,7 +35,8 @@ class StoreHeader:
 
     `title` is what errors call the state. `unit` is what to take another of where something else
     is in its place: a table, a prefix, a folder. `summed` are the fields that the checksum covers,
-    in order; `state` among them means kind and layout as one text.
+    in order; `state` among them means kind and layout as one text. `by_column` if the store keeps
+    each column of a value for itself.
     """
 
     title: str
@@ -42,6 +44,7 @@ class StoreHeader:
     kind: str
     layout: str
     summed: tuple[str, ...] = ("kind", "layout", "head")
+    by_column: bool = False
 
     @property
     def state(self) -> str:
@@ -74,12 +77,29 @@ class StoreHeader:
         return None if row is None else self.opened(dict(zip(ROW, row, strict=True)))
 
     def refuse_other(self, kind: str, layout: str) -> None:
-        """Refuse a state of another kind, or of other columns."""
-        if (kind, layout) != (self.kind, self.layout):
-            raise ForeignStoreError(
-                f"{self.title}: this is {with_article(kind)} state of {layout}; this topology "
-                f"wants {with_article(self.kind)} state of {self.layout}. Use another {self.unit}."
-            )
+        """Refuse a state of another kind, or of other columns; fewer of the same will do."""
+        if kind == self.kind and (layout == self.layout or self.added_to(layout)):
+            return
+        array = ""
+        if kind == self.kind and self.layout.startswith(f"{layout}, "):
+            array = "An array that was the only value cannot be told from several values. "
+        raise ForeignStoreError(
+            f"{self.title}: this is {with_article(kind)} state of {layout}; this topology wants "
+            f"{with_article(self.kind)} state of {self.layout}. {array}Use another {self.unit}."
+        )
+
+    def added_to(self, layout: str) -> int:
+        """Return how many columns have been added since a header of this layout was written.
+
+        The next move of the head writes the new one. Records keep the columns that they have until
+        they are written again (`BatchedMap`).
+        """
+        if not self.layout.startswith(f"{layout}, "):
+            return 0
+        before = Schema.parse(layout.rpartition(" -> ")[2])
+        if not self.by_column and len(before) == 1 and not _is_no_array(before.types[0]):
+            return 0
+        return len(Schema.parse(self.layout.rpartition(" -> ")[2])) - len(before)
 
     def foreign(self, what: str = "") -> ForeignStoreError:
         """Return the error for something in the state's place that has no header of ours."""
@@ -104,3 +124,7 @@ def refuse_newer(form: Any, title: str, unit: str) -> None:
     number = int(form) if isinstance(form, str) and form.isdecimal() else form
     if isinstance(number, int) and number > FORMAT:
         raise NewerFormatError(title, form, FORMAT, instead=f"another {unit}")
+
+
+def _is_no_array(kind: str | None) -> bool:
+    return kind is not None and not kind.startswith("array")

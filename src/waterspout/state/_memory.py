@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -132,6 +132,11 @@ class MemoryMapState(EachKind, StateFactory):
         """Return the map behind the state, one for all partitions."""
         with _maps_lock:
             return _maps.setdefault(self.id, MemoryMap(f"memory state {self.id[:8]}"))
+
+    def identity(self) -> Mapping[str, Any]:
+        """Name the columns too, so that it is noticed when there are more."""
+        layout = {} if self.types is None else {"layout": self.types.describe()}
+        return {**super().identity(), **layout}
 
     def location(self) -> str:
         return f"memory:{self.id}"

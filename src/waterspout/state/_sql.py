@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from waterspout._schema import Schema
 from waterspout.errors import (
     DamagedStoreError,
     NumberTooLargeError,
@@ -71,7 +72,7 @@ class TableMap(FencedMap[Any]):
         self._kind = kind
         self._layout = layout
         self._statements = statements
-        self._header = StoreHeader(name, "table", kind.value, layout.describe())
+        self._header = StoreHeader(name, "table", kind.value, layout.describe(), by_column=True)
 
     @abstractmethod
     def _upsert(self, rows: Upsert) -> None:
@@ -178,6 +179,16 @@ class TableMap(FencedMap[Any]):
         To look for them all the table has to be read: without such a row nobody does.
         """
         return (f"{self._table}{_REMOVED}", *self._header.row(None))
+
+    def _added(self, row: Sequence[Any] | None) -> tuple[str, ...]:
+        """Return the value columns that were added since the table with this head row was made."""
+        count = 0 if row is None else self._header.added_to(row[ROW.index("layout")])
+        return self._layout.value_names[-count:] if count else ()
+
+    def _narrow(self, added: Sequence[str]) -> Layout:
+        """Return the layout of the table before these columns were added."""
+        layout = self._layout
+        return type(layout)(layout.keys, Schema(layout.values.fields[: -len(added)]))
 
     def _head_row(self, head: Head | None) -> tuple[Any, ...]:
         """Return the name of the table and then the columns of its head row."""

@@ -125,6 +125,15 @@ class TableStatements(ABC):
             f"PRIMARY KEY ({', '.join(self._keys)})) {self.table_options}"
         )
 
+    def add(self, names: Sequence[str]) -> list[str]:
+        """Add value columns to a table that was made without them; all its rows have NULL there."""
+        wanted = {*names, *(f"_prev_{name}" for name in names)}
+        return [
+            f"ALTER TABLE {self._table} ADD COLUMN {quoted(name)} {kind}"
+            for name, kind, _ in self.definition
+            if name in wanted
+        ]
+
     @property
     def select_all(self) -> str:
         """All keys and records."""

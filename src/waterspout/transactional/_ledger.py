@@ -4,7 +4,8 @@ The ledger is what a coordination store keeps. It changes only through `emit` (b
 batch is emitted), `begin` (before the first write of a commit) and `commit` (after the
 last), and every change is stored before anyone acts on it. `settle` notes, when all states know of
 the `commit`, that they do; nobody acts on that before it is stored, so it may be stored late.
-`roll_back` undoes a `commit` of a topology that is stopped.
+`roll_back` undoes a `commit` of a topology that is stopped; `grow` takes in a graph that has
+changed.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any, TypeVar
 from waterspout.errors import DamagedStoreError
 from waterspout.transactional._attempt import TransactionAttempt
 
-__all__ = ["EmittedBatch", "Ledger", "Metadata"]
+__all__ = ["EmittedBatch", "Ledger", "Metadata", "first_batch"]
 
 T = TypeVar("T")
 
@@ -36,6 +37,9 @@ class EmittedBatch:
 class Ledger:
     """The whole memory of a topology's coordinator.
 
+    `fingerprint` is the graph that it was last run with, piece by piece; `since` in a piece is the
+    first batch that it has part in, if that is not the first of all
+    (`coordination/graph_changes.py`).
     `history` is a random name that no other ledger has. `current` is the next txid to commit.
     `committed_*` describe batch `current - 1`, `earlier_*` the one before it, to which a
     rollback goes. `settled` says that every state has answered that it knows of that commit.
@@ -116,6 +120,12 @@ class Ledger:
         assert self.committed_attempt is not None
         return replace(self, settled=True)
 
+    def grow(self, fingerprint: Mapping[str, Any]) -> Ledger:
+        """Take in a graph that has changed; what is new in it begins with the current batch."""
+        spouts = {piece.removeprefix("spout ") for piece in fingerprint}
+        positions = {spout: at for spout, at in self.positions.items() if spout in spouts}
+        return replace(self, fingerprint=fingerprint, positions=positions)
+
     def why_not_roll_back(self, *, unclaimed: bool = False) -> str | None:
         """Say why the last committed batch cannot be taken back; None if it can.
 
@@ -144,6 +154,7 @@ class Ledger:
         txid, lost = self.current - 1, self.committed_attempt
         return replace(
             self,
+            fingerprint={p: _beginning_by(txid, entry) for p, entry in self.fingerprint.items()},
             current=txid,
             committed_attempt=self.earlier_attempt,
             committed_metadata=self.earlier_metadata,
@@ -226,6 +237,22 @@ class Ledger:
         for wrong, holds in rules.items():
             if not holds:
                 raise ValueError(wrong)
+
+
+def first_batch(entry: Any) -> int:
+    """Return the first batch that a piece of a graph has part in."""
+    return int(entry.get("since", 1)) if isinstance(entry, Mapping) else 1
+
+
+def _beginning_by(txid: int, entry: Any) -> Any:
+    """Return a piece that begins with this batch at the latest: it is emitted again, with it."""
+    if not isinstance(entry, Mapping):
+        return entry
+    since = {key: min(txid, value) for key, value in entry.items() if key == "since"}
+    columns = entry.get("columns_since")
+    if columns:
+        since["columns_since"] = {name: min(txid, first) for name, first in columns.items()}
+    return {**entry, **since}
 
 
 def _of(kind: type[T], value: Any) -> T:

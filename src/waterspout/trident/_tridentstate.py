@@ -60,7 +60,7 @@ class TridentState:
         return self.topology.add(NewValues, name, update.schema, [update])
 
     def parallelism_hint(self, n: int) -> TridentState:
-        """Spread the state over `n` partitions; fixed for the life of the topology."""
+        """Spread the state over `n` partitions."""
         self.topology.set_partitions(self.name, n)
         return self
 

@@ -15,11 +15,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import psycopg
 from psycopg import errors, postgres
 
+from waterspout._schema import Schema
 from waterspout.errors import (
     DamagedStoreError,
     ForeignStoreError,
@@ -49,7 +51,11 @@ _MISSING = (errors.UndefinedTable, errors.InvalidSchemaName)
 
 
 class _Unmade(Exception):
-    """There is no head row, so the table is still to be made."""
+    """There is no head row, so the table is still to be made; or it has not got all columns yet."""
+
+
+class _FewerColumns(Exception):
+    """The table has not got all columns yet."""
 
 
 class _Outrun(Exception):
@@ -63,6 +69,7 @@ class PostgresMap(TableMap):
         table, kind, layout = recipe.table, recipe.kind, recipe.columns
         self._sql = PostgresStatements(recipe.schema, table, kind, layout)
         super().__init__(recipe.title, table, kind, layout, self._sql)
+        self._recipe = recipe
         self._schema = recipe.schema
         self._address = recipe.address
         self._client = PostgresClient(self._address)
@@ -78,7 +85,12 @@ class PostgresMap(TableMap):
             self._require_own(connection, head.fetchone())
             return self._found(keys, found)
 
-        return self._read(read, default=lambda: [None] * len(keys))
+        try:
+            return self._read(read, default=lambda: [None] * len(keys))
+        except _FewerColumns:
+            older = self._read(self._older, default=lambda: None)
+            # None: another process has added them since.
+            return (older or self).multi_get(keys)
 
     def read_head(self) -> Head | None:
 
@@ -93,6 +105,10 @@ class PostgresMap(TableMap):
         Not by position in the table: a row moves when it is updated, and could be in two shards
         or in none.
         """
+        older = self._read(self._older, default=lambda: None)
+        if older is not None:
+            yield from older.scan(shard, shards)
+            return
         if not self._read(self._is_as_made, default=lambda: False):
             return
         with self._errors(), self._client.lent() as connection:
@@ -236,7 +252,7 @@ class PostgresMap(TableMap):
         def look(connection: Connection) -> None:
             self._check_server(connection)
             if self._own_row(connection) is not None:
-                self._check_columns(connection)
+                (self._older(connection) or self)._check_columns(connection)
 
         with self._errors():
             self._client.read(look)
@@ -319,7 +335,20 @@ class PostgresMap(TableMap):
         """Return the head; refuse one that is another state's; have it made if there is none."""
         if row is None:
             raise _Unmade
-        return self._header.from_row(row)
+        head = self._header.from_row(row)
+        if self._added(row):
+            raise _Unmade  # in part
+        return head
+
+    def _older(self, connection: Connection) -> PostgresMap | None:
+        """Return the map of the table as it is, if columns were added that it has not got yet."""
+        if not self._exists(connection, self._sql.heads):
+            return None
+        added = self._added(self._fetch_head(connection).fetchone())
+        if not added:
+            return None
+        values = Schema(self._recipe.values.fields[: -len(added)])
+        return PostgresMap(replace(self._recipe, values=values))
 
     def _require_own(self, connection: Connection, row: Sequence[Any] | None) -> Head | None:
         """Return the head; refuse a table without one, and one that is another state's."""
@@ -363,6 +392,13 @@ class PostgresMap(TableMap):
             self._require_own(connection, row)
             connection.execute(self._sql.create)
             connection.execute(self._sql.insert_head, self._head_row(None))
+            # Locked: a driver whose columns are fewer must not move the head meanwhile.
+            row = self._fetch_head(connection, lock="FOR UPDATE").fetchone()
+            if added := self._added(row):
+                for statement in self._sql.add(added):
+                    connection.execute(statement)
+                name, *columns = self._head_row(self._header.from_row(row))
+                connection.execute(self._sql.update_head, [*columns, name])
 
         with self._errors():
             self._client.write(write, repeatable=True)
@@ -374,6 +410,11 @@ class PostgresMap(TableMap):
             except _MISSING:
                 self._client.read(self._refuse_half)
                 return default()
+            except errors.UndefinedColumn:
+                if self._client.read(self._older) is not None:
+                    raise _FewerColumns from None
+                self._client.read(self._explain)
+                raise
             except errors.ProgrammingError:
                 self._client.read(self._explain)
                 raise
@@ -394,6 +435,11 @@ class PostgresMap(TableMap):
                     if stamp is not None:
                         check_stamp(None, stamp, state=self._name)
                     if is_last:
+                        raise
+                    self._make_tables()
+                except errors.UndefinedColumn:
+                    if is_last or self._client.read(self._older) is None:
+                        self._client.read(self._explain)
                         raise
                     self._make_tables()
                 except errors.ProgrammingError:

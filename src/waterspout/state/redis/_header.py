@@ -36,6 +36,8 @@ class SlotHeader:
     head: Head | None
     text: str = ""
     before: str | None = None
+    older: str | None = None
+    """Kind and layout, if columns were added since it was written."""
 
     def may_join(self, master: SlotHeader, new: Head) -> bool:
         """Whether this slot is where the head may move from the master's to `new`.
@@ -108,6 +110,12 @@ class Headers:
         fields = {"state": self.state, **self.header.fields(head, fence=fence)}
         return [word for name in _FIELDS for word in (name, str(fields[name]))]
 
+    def older(self, found: Mapping[bytes, bytes] | Sequence[bytes]) -> str | None:
+        """Return kind and layout of a header from before columns were added; None: it has all."""
+        state = _by_name(found).get(b"state", b"").decode("utf-8", "replace")
+        kind, _, layout = state.partition(", ")
+        return state if kind == self.header.kind and self.header.added_to(layout) else None
+
     def slot(self, found: Mapping[bytes, bytes] | Sequence[bytes], slot: int) -> SlotHeader:
         """Return what is in the header of a slot."""
         given = _by_name(found)
@@ -118,6 +126,7 @@ class Headers:
             self.parsed(given, slot),
             text,
             None if before is None else before.decode("utf-8", "replace"),
+            self.older(given),
         )
 
     def parsed(self, found: Mapping[bytes, bytes] | Sequence[bytes], slot: int) -> Head | None:

@@ -333,6 +333,9 @@ class RedisMap(FencedMap[Any]):
         if reply[0] == b"refused" and expected is None and not reply[1]:
             self._create()
             (reply,) = self._client.run([call], again=True)
+        if reply[0] == b"refused" and (older := self._headers.older(reply[1])) is not None:
+            call = replace(call, args=[older, *args[1:]])
+            (reply,) = self._client.run([call], again=True)
         if reply[0] == b"refused":
             found = self._headers.parsed(reply[1], 0)
             if found != new:
@@ -343,7 +346,7 @@ class RedisMap(FencedMap[Any]):
         fields, calls = self._headers.fields(new), []
         for slot in range(1, self._slots):
             header = self._headers.key(slot)
-            args = [self._headers.state, found[slot].text, *fields]
+            args = [found[slot].older or self._headers.state, found[slot].text, *fields]
             calls.append(Call(header, args, scripts.MOVE, (header,)))
         for slot, reply in enumerate(self._client.run(calls, again=True), start=1):
             if reply[0] == b"refused":

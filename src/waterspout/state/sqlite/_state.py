@@ -14,7 +14,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -105,6 +105,10 @@ class SQLiteMap(TableMap):
             db = self._connect(create=False)
             if db is None or not self._has_own_table(db):
                 return [None] * len(keys)
+            older = self._older(db)
+            if older is not None:
+                with closing(older):
+                    return older.multi_get(keys)
             with transaction(db, "DEFERRED"):
                 return self._select(db, keys, columns)
 
@@ -158,7 +162,11 @@ class SQLiteMap(TableMap):
             db = self._connect(create=False)
             if db is None or not self._has_own_table(db):
                 return
-            found = db.execute(self._sql.select_all).fetchall()
+            older = self._older(db)
+            found = [] if older else db.execute(self._sql.select_all).fetchall()
+        if older is not None:
+            with closing(older):
+                yield from older.scan()
         for start in range(0, len(found), _CHUNK):
             yield self._pairs(found[start : start + _CHUNK])
 
@@ -211,8 +219,20 @@ class SQLiteMap(TableMap):
         db.execute(_CREATE_HEADS)
         self._refuse_foreign(db)
         db.execute(self._sql.create)
-        if self._read_head_row(db) is None:
+        row = self._read_head_row(db)
+        if row is None:
             self._store_head(db, None)
+        elif added := self._added(row):
+            for statement in self._sql.add(added):
+                db.execute(statement)
+            self._store_head(db, self._header.from_row(row))
+
+    def _older(self, db: sqlite3.Connection) -> SQLiteMap | None:
+        """Return the map of the table as it is, if columns were added that it has not got yet."""
+        added = self._added(self._read_head_row(db))
+        if not added:
+            return None
+        return SQLiteMap(self._path, self._table, self._kind, self._narrow(added))
 
     def _refuse_foreign(self, db: sqlite3.Connection) -> None:
         if self._has_table(db) and self._read_head_row(db) is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from waterspout.testing.conformance.combining import CombineSuite
 from waterspout.testing.conformance.contract import ContractSuite
+from waterspout.testing.conformance.growing import GrowingSuite
 from waterspout.testing.conformance.heads import HeadSuite
 from waterspout.testing.conformance.losses import LossSuite
 from waterspout.testing.conformance.network import NetworkSuite
@@ -28,6 +29,7 @@ class StateConformance(
     CombineSuite,
     TypesSuite,
     WitnessSuite,
+    GrowingSuite,
     NetworkSuite,
 ):
     """Everything that a store must do, and that a store with a fence must refuse.

@@ -218,7 +218,7 @@ class Plan:
                 )
 
     def fingerprint(self) -> dict[str, Any]:
-        """Return what is compared with the first run: spouts and states, not user code."""
+        """Return what is compared with the run before: spouts and states, not user code."""
         spouts = {
             f"spout {i}": dict(s.spout.identity()) for i, s in self.sources.items() if not s.hidden
         }
@@ -227,6 +227,9 @@ class Plan:
             for spec in self.states.values()
             if not spec.static and not spec.hidden
         }
+        for name, update in self.updates.items():
+            if getattr(update.updating, "by_partition", False) and f"state {name}" in states:
+                states[f"state {name}"]["by_partition"] = True
         return {**spouts, **states}
 
 
