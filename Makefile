@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv demo test test-fast soak mutants check format bench bench-words bench-forms bench-core bench-memory bench-transactional bench-states java servers check-java lock audit clean
+.PHONY: help venv demo test test-fast soak mutants check format bench bench-words bench-forms bench-core bench-memory bench-transactional bench-windows bench-states java servers check-java lock audit clean
 
 PYTHON ?= python3
 ARGS ?=
@@ -76,7 +76,7 @@ format: $(STAMP) ## Mend what the linter can, and format
 	@$(PY) -m ruff check --fix-only .
 	@$(PY) -m ruff format .
 
-bench: bench-words bench-forms bench-core bench-transactional ## Measure all three kinds of topologies
+bench: bench-words bench-forms bench-core bench-transactional bench-windows ## Measure all three kinds of topologies
 
 bench-words: check-java $(STAMP) ## Measure Trident's word count against hand-written streaming (ARGS=...)
 	@$(PY) -m benchmarks.word_count $(ARGS)
@@ -92,6 +92,9 @@ bench-memory: check-java $(STAMP) ## Measure waves by what their bolt remembers 
 
 bench-transactional: check-java $(STAMP) ## Measure four batches in flight against one (ARGS=...)
 	@$(PY) -m benchmarks.transactional $(ARGS)
+
+bench-windows: check-java $(STAMP) ## Measure windows of event time against Structured Streaming's (ARGS=...)
+	@$(PY) -m benchmarks.windows $(ARGS)
 
 bench-states: $(STAMP) ## Measure the states against the bare clients of their stores (ARGS=...)
 	@$(PY) -m benchmarks.states $(ARGS)

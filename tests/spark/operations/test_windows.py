@@ -19,7 +19,7 @@ from waterspout.faults import ENVIRONMENT_VARIABLE
 from waterspout.state import MemoryMapState
 from waterspout.state.sqlite import SQLiteState
 from waterspout.testing import FixedBatchSpout
-from waterspout.trident import Aggregator, Average, Count, Sum, TridentTopology
+from waterspout.trident import Aggregator, Average, Count, Sum, TridentTopology, expr
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
 
@@ -146,15 +146,24 @@ def test_windows_go_on_in_the_next_run(spark, tmp_path):
         state = windows.persistent_aggregate(
             results, "held", Together(), out="x array<array<string>>"
         )
+        by_event = lines.each("value", expr("ascii(value)"), "at bigint").tumbling_window(
+            dt.timedelta(milliseconds=2), Count(), "n", event_time="at"
+        )
+        counts = by_event.persistent_aggregate(
+            SQLiteState.opaque(tmp_path / "r.db", table="counts"),
+            "n",
+            Together(),
+            "x array<bigint>",
+        )
         finish(topology, spark, config)
-        return state.get()
+        return state.get(), counts.get()
 
     (tmp_path / "in" / "1.txt").write_text("a\nb\n")
-    assert run_once() is None
+    assert run_once() == (None, [1])
     (tmp_path / "in" / "2.txt").write_text("c\nd\ne\n")
-    assert run_once() == [["a", "b", "c"]]
+    assert run_once() == ([["a", "b", "c"]], [1, 2])
     (tmp_path / "in" / "3.txt").write_text("f\n")
-    assert run_once() == [["a", "b", "c"], ["d", "e", "f"]]
+    assert run_once() == ([["a", "b", "c"], ["d", "e", "f"]], [1, 2, 2])
     assert (tmp_path / "home" / "continued" / "windows.db").exists()
 
 
@@ -193,6 +202,10 @@ def test_a_driver_that_is_killed_loses_and_doubles_no_window(tmp_path):
     sliding = [everything[max(0, end - 9) : end] for end in range(4, total + 1, 4)]
     assert _results(tmp_path, "tumbling") == tumbling
     assert _results(tmp_path, "sliding") == sliding
+    last = (total - 1) // 5 * 5
+    assert sorted(_results(tmp_path, "by_event")) == sorted(
+        [str(start), "5", str(5 * start + 10)] for start in range(0, last, 5)
+    )
 
 
 def _run_child(folder: Path, faults: list[dict] | None = None) -> int:

@@ -6,6 +6,7 @@ more. The windows themselves are kept where they are without a store: in the top
 
 from __future__ import annotations
 
+import datetime as dt
 import sys
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from waterspout import Config, submit
 from waterspout.spark.starting import embedded_session
 from waterspout.spouts.files import FileSpout
 from waterspout.state.sqlite import SQLiteState
-from waterspout.trident import ReducerAggregator, TridentTopology
+from waterspout.trident import Columns, Count, ReducerAggregator, Sum, TridentTopology, expr
 
 
 class Together(ReducerAggregator[list]):
@@ -26,6 +27,16 @@ class Together(ReducerAggregator[list]):
         return [*value, tuple[0]]
 
 
+class Texts(ReducerAggregator[list]):
+    """All rows in one list, their values as texts."""
+
+    def init(self):
+        return []
+
+    def reduce(self, value, tuple):
+        return [*value, [str(one) for one in tuple.values]]
+
+
 def main(folder: Path) -> None:
     topology = TridentTopology("windows")
     lines = topology.new_stream("lines", FileSpout(folder / "in", max_files=1))
@@ -35,6 +46,15 @@ def main(folder: Path) -> None:
     }.items():
         state = SQLiteState.opaque(folder / "results.db", table=table)
         window.persistent_aggregate(state, "held", Together(), out="all array<array<string>>")
+    times = lines.each("value", expr("cast(value as bigint)"), "at bigint")
+    totals = Columns(n=Count(), total=("at", Sum()))
+    by_event = times.tumbling_window(dt.timedelta(milliseconds=5), totals, event_time="at")
+    by_event.persistent_aggregate(
+        SQLiteState.opaque(folder / "results.db", table="by_event"),
+        ["window_start", "n", "total"],
+        Texts(),
+        out="all array<array<string>>",
+    )
     config = Config(home=str(folder / "home"), max_spout_pending=2, lease_secs=2)
     run = submit(topology, embedded_session(folder / "spark.log"), config)
     run.process_all_available(timeout=100)

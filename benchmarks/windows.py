@@ -1,0 +1,274 @@
+"""Windows of event time beside those of Structured Streaming: `make bench-windows`.
+
+The same Parquet files, one a batch; the same windows, keys, watermark and aggregates; the same
+store for the results. Peers take turns, each run is a process of its own, and its results are
+compared with a recount. The rate is that of the last pass without its first two batches.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sqlite3
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from benchmarks.peers import _session
+
+WARM_UP = 2
+LAG_S = 20
+KINDS = ("tumbling", "sliding", "session")
+LENGTH_S, SLIDE_S, GAP_S = 10, 5, 2
+STREAMING = {"structured streaming": "memory", "structured streaming, RocksDB": "rocksdb"}
+PEERS = (*STREAMING, "waterspout")
+_START = 1_700_000_000_000_000  # in microseconds: a multiple of 10 s
+
+
+def main() -> None:
+    """Run all peers in turn and print a table of rates and ratios."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--rows", type=int, default=3_000_000)
+    parser.add_argument("--files", type=int, default=15)
+    parser.add_argument("--keys", type=int, default=1000)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--windows", nargs="*", choices=KINDS, default=["tumbling", "sliding"])
+    parser.add_argument("--peer", choices=PEERS, help="for the children")
+    parser.add_argument("--work", type=Path)
+    parser.add_argument("--passes", type=int, default=2)
+    arguments = parser.parse_args()
+    if arguments.peer:
+        _child(arguments)
+        return
+    data = _make_data(Path(__file__).parent / "data", arguments)
+    for kind in arguments.windows:
+        _compare(kind, data, arguments)
+
+
+def _compare(kind: str, data: Path, arguments: argparse.Namespace) -> None:
+    truth = _recount(data, kind)
+    rates: dict[str, list[float]] = {name: [] for name in PEERS}
+    for turn in range(arguments.rounds):
+        for name in PEERS:
+            rate = _run_peer(name, kind, arguments, truth)
+            rates[name].append(rate)
+            print(f"round {turn + 1}  {kind:9} {name:30} {rate:12,.0f} rows/s", flush=True)
+    medians = {name: statistics.median(found) for name, found in rates.items()}
+    best = max(medians[name] for name in STREAMING)
+    print(f"\n{kind + ' windows':32} {'rows/s':>12} {'of the best of Spark':>22}")
+    for name, rate in medians.items():
+        print(f"{name:32} {rate:12,.0f} {rate / best:22.2f}")
+    print(flush=True)
+
+
+def _folder(folder: Path, arguments: argparse.Namespace) -> Path:
+    return folder / f"events-{arguments.rows}-{arguments.files}-{arguments.keys}"
+
+
+def _make_data(folder: Path, arguments: argparse.Namespace) -> Path:
+    """Write events once (seed 7), a millisecond apart, up to 10 s out of order."""
+    target = _folder(folder, arguments)
+    if (target / "done").exists():
+        return target / "in"
+    (target / "in").mkdir(parents=True, exist_ok=True)
+    rng = np.random.default_rng(7)
+    each = arguments.rows // arguments.files
+    for number in range(arguments.files + 1):
+        count = each if number < arguments.files else 1
+        steps = np.arange(number * each, number * each + count, dtype=np.int64)
+        times = _START + 1000 * (steps + rng.integers(0, 10_000, count))
+        if number == arguments.files:  # far behind all others: it closes their windows
+            times += 3_600_000_000
+        table = pa.table(
+            {
+                "key": pa.array([f"k{i}" for i in rng.integers(0, arguments.keys, count)]),
+                "at": pa.array(times).cast(pa.timestamp("us", tz="UTC")),
+                "v": pa.array(rng.integers(0, 1000, count)),
+            }
+        )
+        path = target / "in" / f"part-{number:05}.parquet"
+        pq.write_table(table, path)
+        os.utime(path, (number + 1, number + 1))  # Spark takes them in the order of their times
+    (target / "done").touch()
+    return target / "in"
+
+
+def _recount(data: Path, kind: str) -> tuple[int, int, int]:
+    """Return how many windows of keys there are, of how many rows, and the sum, by pyarrow."""
+    table = pa.concat_tables([pq.read_table(path) for path in sorted(data.iterdir())[:-1]])
+    table = table.set_column(1, "at", table.column("at").cast(pa.int64()))
+    if kind == "session":
+        return _recount_sessions(table)
+    step = (LENGTH_S if kind == "tumbling" else SLIDE_S) * 1_000_000
+    found: set[tuple[str, int]] = set()
+    rows = total = 0
+    for shift in range(0, LENGTH_S * 1_000_000, step):
+        starts = table.column("at").to_numpy() // step * step - shift
+        shifted = table.set_column(1, "at", pa.array(starts))
+        made = shifted.group_by(["key", "at"]).aggregate([("v", "count"), ("v", "sum")])
+        pairs = zip(made.column("key").to_pylist(), made.column("at").to_pylist(), strict=True)
+        found.update(pairs)
+        rows += sum(made.column("v_count").to_pylist())
+        total += sum(made.column("v_sum").to_pylist())
+    return len(found), rows, total
+
+
+def _recount_sessions(table: pa.Table) -> tuple[int, int, int]:
+    ordered = table.sort_by([("key", "ascending"), ("at", "ascending")])
+    keys = np.array(ordered.column("key").to_pylist())
+    times = ordered.column("at").to_numpy()
+    breaks = (keys[1:] != keys[:-1]) | (np.diff(times) >= GAP_S * 1_000_000)
+    return 1 + int(breaks.sum()), len(times), int(ordered.column("v").to_numpy().sum())
+
+
+def _run_peer(
+    name: str, kind: str, arguments: argparse.Namespace, truth: tuple[int, int, int]
+) -> float:
+    """Run one peer in a process of its own; return its rows per second; refuse wrong results."""
+    with tempfile.TemporaryDirectory(prefix="waterspout-bench-") as work:
+        sizes = [f"--{n}={getattr(arguments, n)}" for n in ("rows", "files", "keys", "passes")]
+        done = subprocess.run(
+            [sys.executable, "-m", "benchmarks.windows", "--peer", name, "--work", work,
+             "--windows", kind, *sizes],
+            capture_output=True, text=True, check=False, cwd=Path(__file__).parents[1],
+        )  # fmt: skip
+        lines = [line for line in done.stdout.splitlines() if line.startswith("REPORT ")]
+        if done.returncode or not lines:
+            raise SystemExit(f"{name} failed:\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}")
+        report = json.loads(lines[-1].removeprefix("REPORT "))
+    if tuple(report["found"]) != truth:
+        raise SystemExit(f"{name}, {kind}: windows, rows, sum are {report['found']}, not {truth}")
+    ends: Sequence[float] = report["ends"]
+    batches = min(len(ends), arguments.files)
+    share = (batches - WARM_UP) / arguments.files
+    return float(arguments.rows * share / (ends[batches - 1] - ends[WARM_UP - 1]))
+
+
+def _child(arguments: argparse.Namespace) -> None:
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    data = _folder(Path(__file__).parent / "data", arguments) / "in"
+    (kind,) = arguments.windows
+    run: Callable[..., list[float]] = (
+        _waterspout if arguments.peer == "waterspout" else _structured_streaming
+    )
+    for number in range(arguments.passes):
+        work = arguments.work / str(number)
+        work.mkdir()
+        ends = run(arguments.peer, kind, data, work)
+    report = {"ends": ends, "found": _found(work / "results.db")}
+    print("REPORT " + json.dumps(report), flush=True)
+    # Nothing is left to do; a JVM that shuts down in order would take seconds.
+    os._exit(0)
+
+
+def _open(path: Path) -> sqlite3.Connection:
+    db = sqlite3.connect(path, isolation_level=None, timeout=60)
+    db.execute("PRAGMA journal_mode=WAL")
+    db.execute("PRAGMA synchronous=FULL")
+    db.execute(
+        "CREATE TABLE IF NOT EXISTS results (key TEXT, start INTEGER, n INTEGER, total INTEGER, "
+        "PRIMARY KEY (key, start)) WITHOUT ROWID"
+    )
+    return db
+
+
+def _found(path: Path) -> list[int]:
+    db = _open(path)
+    return list(db.execute("SELECT count(*), sum(n), sum(total) FROM results").fetchone())
+
+
+def _structured_streaming(peer: str, kind: str, data: Path, work: Path) -> list[float]:
+    """Windows, watermark and aggregates of Spark's; what closes is upserted by foreachBatch."""
+    from pyspark.sql import functions as F
+
+    session, ends = _session(), []
+    if STREAMING[peer] == "rocksdb":
+        session.conf.set(
+            "spark.sql.streaming.stateStore.providerClass",
+            "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
+        )
+    windows = {
+        "tumbling": lambda: F.window("at", f"{LENGTH_S} seconds"),
+        "sliding": lambda: F.window("at", f"{LENGTH_S} seconds", f"{SLIDE_S} seconds"),
+        "session": lambda: F.session_window("at", f"{GAP_S} seconds"),
+    }
+    events = session.readStream.schema("key string, at timestamp, v bigint")
+    events = events.option("maxFilesPerTrigger", 1).parquet(str(data))
+    closed = (
+        events.withWatermark("at", f"{LAG_S} seconds")
+        .groupBy("key", windows[kind]().alias("w"))
+        .agg(F.count(F.lit(1)).alias("n"), F.sum("v").alias("total"))
+        .select("key", F.unix_micros("w.start").alias("start"), "n", "total")
+    )
+    path = work / "results.db"
+
+    def each_batch(frame: Any, batch_id: int) -> None:
+        columns = [column.to_pylist() for column in frame.toArrow().columns]
+        db = _open(path)
+        db.execute("BEGIN IMMEDIATE")
+        rows = list(zip(*columns, strict=True))
+        db.executemany("INSERT OR REPLACE INTO results VALUES (?, ?, ?, ?)", rows)
+        db.execute("COMMIT")
+        db.close()
+        ends.append(time.time())
+
+    query = (
+        closed.writeStream.foreachBatch(each_batch)
+        .outputMode("append")
+        .option("checkpointLocation", str(work / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    return ends
+
+
+def _waterspout(peer: str, kind: str, data: Path, work: Path) -> list[float]:
+    """The same as a Trident topology; both states are opaque."""
+    from datetime import timedelta
+
+    from waterspout import Config, submit
+    from waterspout.spouts.files import FileSpout
+    from waterspout.state.sqlite import SQLiteState
+    from waterspout.trident import Columns, Count, Sum, TridentTopology
+
+    topology = TridentTopology("bench")
+    spout = FileSpout(data, "parquet", "key string, at timestamp, v bigint", max_files=1)
+    groups = topology.new_stream("events", spout).group_by("key")
+    total = Columns(n=Count(), total=("v", Sum()))
+    times = {"event_time": "at", "lag": timedelta(seconds=LAG_S)}
+    length, slide = timedelta(seconds=LENGTH_S), timedelta(seconds=SLIDE_S)
+    closed = {
+        "tumbling": lambda: groups.tumbling_window(length, total, **times),
+        "sliding": lambda: groups.sliding_window(length, slide, total, **times),
+        "session": lambda: groups.session_window(timedelta(seconds=GAP_S), total, **times),
+    }[kind]()
+    results = SQLiteState.opaque(work / "states.db", table="results")
+    closed.group_by(["key", "window_start"]).persistent_aggregate(
+        results, Columns(n=("n", Sum()), total=("total", Sum()))
+    ).parallelism_hint(1)
+    config = Config(max_spout_pending=3, home=str(work / "home"))
+    run = submit(topology, config=config)
+    run.process_all_available(timeout=600)
+    run.stop()
+    with sqlite3.connect(work / "states.db") as db:
+        rows = db.execute("SELECT key, window_start, n, total FROM results").fetchall()
+    db = _open(work / "results.db")
+    db.execute("BEGIN")
+    db.executemany("INSERT INTO results VALUES (?, ?, ?, ?)", rows)
+    db.execute("COMMIT")
+    return [progress["timestamp"] for progress in run.recent_progress]
+
+
+if __name__ == "__main__":
+    main()
