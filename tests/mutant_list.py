@@ -1436,6 +1436,13 @@ MUTANTS = (
         ("tests/waves/test_memory.py",),
     ),
     Mutant(
+        "bolt memory: two tries of a task end in the same version",
+        "waves/over_waves.py",
+        'version = f"{header.number}.{header.attempt}.{self._worker.token}"',
+        'version = f"{header.number}.{header.attempt}"',
+        ("tests/waves/test_memory.py",),
+    ),
+    Mutant(
         "bolt memory: a worker that lacks the memory begins with what it has",
         "waves/bolts.py",
         "    elif state.partial:\n        return None\n",

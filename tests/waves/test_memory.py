@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -37,7 +38,7 @@ class Workers(InProcessWaves):
     """Runs each wave on one of several workers, as `plan` says; notes what it moves.
 
     `plan` gives the number of the worker and what happens: "kill" it before, "lose" the result
-    after, or both.
+    after, "copy" the wave on the next worker before.
     """
 
     def __init__(self, plan: Any) -> None:
@@ -57,6 +58,10 @@ class Workers(InProcessWaves):
         number, fate = (0, "") if self._wave.header.closing else self._plan(self._wave.header)
         if "kill" in fate:
             self._all[number] = Worker()
+        if "copy" in fate:  # as Spark may do: another try of the task, which nobody listens to
+            wave, self._worker = self._wave, replace(self._all[number + 1], token="copy")
+            super().poll(wait_s)
+            self._wave = wave
         self._worker = self._all[number]
         ended = super().poll(wait_s)
         if not isinstance(ended, WaveDone):
@@ -211,6 +216,27 @@ def test_a_wave_that_is_run_again_is_given_whole_memories():
 
     assert engine.missed == 0
     assert seen("left") == [expected(30)]
+
+
+class Unlike(Counting):
+    """Holds something else each time that it executes a tuple, also the same one."""
+
+    def execute(self, tuple, collector):
+        seen("before").append(self.counts["x"])
+        seen("times").append(None)
+        self.counts["x"] = len(seen("times"))
+
+
+def test_nobody_goes_on_with_a_copy_of_a_task_that_was_not_taken():
+    fates = iter([(0, ""), (1, ""), (0, "copy"), (1, ""), (0, "")])
+    driven, feeder, _ = started(lambda _: next(fates), Unlike())
+
+    for n in range(4):
+        feeder.feed([n], msg_id=n)
+        driven.until_idle()
+
+    # The tuple that runs twice does so from the same memory; what counts is its second end, 3.
+    assert seen("before") == [0, 1, 1, 3, 4]
 
 
 def state(version: int, *, whole: bool = False, size: int = 10_000) -> TaskState:

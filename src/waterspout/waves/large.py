@@ -421,6 +421,8 @@ def _can_be_replaced(parent: dict[Any, Any], name: Any) -> bool:
     if weakref.getweakrefcount(plain) or getattr(plain, "__dict__", None):
         return False  # of a Counter: attributes of its own
     values = () if isinstance(plain, set) else plain.values()
+    if not all(map(_is_value, islice(values, 1))):
+        return False  # found at once: all values are of one kind, as a rule
     return _are_keys(plain) and _are_values(values)
 
 
