@@ -60,6 +60,7 @@ BUDGETS_S: dict[str, float] = {
     "tests/trident/test_windows_crashes.py": 20,
     "tests/trident/test_deduplicate_crashes.py": 20,
     "tests/contracts/test_backing_map.py": 15,
+    "tests/coordination/test_outages.py": 15,
     "tests/contracts/test_file_state.py": 15,
     "tests/semantics/test_letters.py": 15,
     "tests/state/test_file_faults.py": 15,

@@ -221,9 +221,79 @@ MUTANTS = (
     Mutant(
         "coordinator: a batch that takes too long is replayed for ever",
         COORDINATOR,
-        "if not isinstance(error, FailedException):",
-        "if not isinstance(error, FailedException | BatchTimeoutError):",
+        "if not isinstance(error, FailedException | OutageError):",
+        "if not isinstance(error, FailedException | OutageError | BatchTimeoutError):",
         ("tests/transactional/test_coordinator.py",),
+    ),
+    Mutant(
+        "lease: a driver that stands still in the middle of a write stays for ever",
+        "coordination/embedded.py",
+        "        end_if_stopped(self._path, self._holder.read(), self._lease_s)\n",
+        "        self._holder.read()\n",
+        ("tests/coordination/test_lease.py",),
+    ),
+    Mutant(
+        "lease: whoever has the number of the holder is ended",
+        "coordination/stopped.py",
+        "is_stopped(holder.pid) and bool(holder.is_alive()) and",
+        "is_stopped(holder.pid) and",
+        ("tests/coordination/test_lease.py",),
+    ),
+    Mutant(
+        "outages: a store that is away counts against max_retries",
+        COORDINATOR,
+        "if not isinstance(error, FailedException | OutageError):",
+        "if not isinstance(error, FailedException):",
+        ("tests/coordination/test_outages.py",),
+    ),
+    Mutant(
+        "outages: a service that is away is waited for without end",
+        "coordination/outages.py",
+        "        if left_s <= 0:\n",
+        "        if left_s <= -1e9:\n",
+        ("tests/coordination/test_outages.py",),
+    ),
+    Mutant(
+        "outages: a batch is processed at each try though its states do not answer",
+        "coordination/loop.py",
+        "        if self._states_answered or self._clock() < self.coordinator.next_emit_at:\n",
+        "        if True:\n",
+        ("tests/coordination/test_outages.py",),
+    ),
+    Mutant(
+        "outages: a ledger that cannot be stored ends the run",
+        "coordination/loop.py",
+        "        self._insist(LEDGER, lambda: self._setup.store.save(ledger))\n",
+        "        self._setup.store.save(ledger)\n",
+        ("tests/coordination/test_outages.py",),
+    ),
+    Mutant(
+        "outages: a core spout that cannot reach its source counts as crashed",
+        "coordination/spout_tasks.py",
+        "        outage = outage_of(crash, each.component)\n",
+        "        outage = None\n",
+        ("tests/coordination/test_outages.py",),
+    ),
+    Mutant(
+        "outages: a wrong password is waited for",
+        "state/postgres/_connections.py",
+        '    return "FATAL" not in str(error) or _AWAY_TEXT',
+        "    return True or _AWAY_TEXT",
+        ("tests/state/test_outage_errors.py",),
+    ),
+    Mutant(
+        "outages: a task's is an error of user code",
+        "spark/failures.py",
+        "marked_record(text) or carried_outage(text)",
+        "marked_record(text)",
+        ("tests/spark/test_outages.py",),
+    ),
+    Mutant(
+        "outages: a store that is away ends the query of foreachBatch",
+        "spark/sink.py",
+        "                if not isinstance(away, OutageError) or not self._goes_on(frame):\n",
+        "                if True:\n",
+        ("tests/spark/test_outages.py",),
     ),
     Mutant(
         "coordinator: a lost batch is not emitted again when its source is dry",
@@ -312,8 +382,8 @@ MUTANTS = (
     Mutant(
         "tries: tasks that write do not ask how the first try ended",
         "spark/tasks.py",
-        "        self.setting.enter()\n        with one_try():",
-        "        self.setting.enter()\n        if True:",
+        "        self.setting.enter()\n        with one_try(), carrying_outages():",
+        "        self.setting.enter()\n        with carrying_outages():",
         ("tests/spark/test_worker_faults.py",),
     ),
     Mutant(
@@ -991,13 +1061,10 @@ MUTANTS = (
     Mutant(
         "positions: a log hears of them before they are stored",
         "coordination/spout_tasks.py",
-        '        store.save(self._ledger)\n        faults.point("positions.after")\n'
-        "        for each in logs:\n",
-        '        faults.point("positions.after")\n'
-        "        for each in [*logs, None]:\n"
-        "            if each is None:\n"
-        "                store.save(self._ledger)\n"
-        "                continue\n",
+        "        try:\n            store.save(ledger)\n",
+        "        for each in logs:\n"
+        "            self._guarded(each, each.tell_committed, positions[each.component])\n"
+        "        try:\n            store.save(ledger)\n",
         ("tests/coordination/test_log_tasks.py", "tests/spouts/test_positions.py"),
     ),
     Mutant(

@@ -35,6 +35,7 @@ DEFAULTS = {
     "batch_timeout_secs": ("waterspout.batch.timeout.secs", 600),
     "spout_max_batch_size": ("topology.spout.max.batch.size", 1000),
     "max_retries": ("waterspout.max.retries", 3),
+    "outage_secs": ("waterspout.outage.secs", 600),
     "retry_backoff_millis": ("waterspout.retry.backoff.millis", 100),
     "retry_backoff_max_millis": ("waterspout.retry.backoff.max.millis", 10_000),
     "cancel_wait_secs": ("waterspout.cancel.wait.secs", 5.0),

@@ -27,8 +27,8 @@ SURFACE = {
         "waterspout.events": """
             BatchCancelled BatchCommitted BatchCommitting BatchEmitted BatchFailed
             BatchProcessed BatchProgress CommandObeyed ErrorReported Event Listener
-            MessageDeadLettered ProgressBetweenWaves RunEnded RunSnapshot SpoutPaused StateWritten
-            TreesDecided WaveFinished WaveProgress WaveRetried WaveStarted
+            MessageDeadLettered ProgressBetweenWaves RunEnded RunSnapshot ServiceAway ServiceBack
+            SpoutPaused StateWritten TreesDecided WaveFinished WaveProgress WaveRetried WaveStarted
         """,
         "waterspout.topology": """
             BasicBolt BasicCollector Bolt CustomGrouping Direct Fields LogSpout
@@ -107,8 +107,8 @@ SURFACE = {
             DeadLettersFullError EmitError FailedException FencedError ForeignStoreError
             JavaError LeaseHeldError LeaseLostError MalformedRowError
             MissingDependencyError NewerFormatError
-            NotPicklableError NumberTooLargeError OutsideError ResultError RunFailedError
-            SerdeError SourceError SpoutCrash StaleBatchError StateMismatchError
+            NotPicklableError NumberTooLargeError OutageError OutsideError ResultError
+            RunFailedError SerdeError SourceError SpoutCrash StaleBatchError StateMismatchError
             StateUseError StoreError
             TooManyBadRowsError TopologyError UserCodeError WaterspoutError WorkerLostError
         """,

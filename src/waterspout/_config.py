@@ -237,6 +237,12 @@ class Config(SaysInstead):
     max_retries: int = _option(
         3, _COUNT, "Crashes without progress after which the run stops.", unit="retries"
     )
+    outage_secs: float = _option(
+        600,
+        _DELAY,
+        "Time for which a store, a broker or ZooKeeper that is away is waited for; then the run "
+        "stops.",
+    )
     retry_backoff_millis: float = _option(
         100, _DELAY, "Pause before the first retry; each further one doubles it."
     )

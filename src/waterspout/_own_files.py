@@ -25,6 +25,7 @@ __all__ = [
     "FileKind",
     "OwnFile",
     "check_kind",
+    "is_busy",
     "make_private",
     "open_private",
     "private_folder",
@@ -156,6 +157,12 @@ class OwnFile:
         except sqlite3.DatabaseError as error:
             what, remedy = f"the {self._kind.holds} in {self._path}: {error}", self._kind.remedy
             raise DamagedStoreError(f"{what}; {remedy}" if remedy else what) from error
+
+
+def is_busy(error: sqlite3.Error) -> bool:
+    """Whether somebody else had the file for longer than was waited for."""
+    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
+    return code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 
 @contextmanager

@@ -27,6 +27,7 @@
         ├── JavaError                no usable Java
         ├── SourceError              a spout cannot read what it is told to
         ├── StoreError               a store cannot be used
+        │   ├── OutageError            it, or a source, cannot be reached for now
         │   ├── DamagedStoreError      its content does not match its checksum
         │   ├── ForeignStoreError      it belongs to something else
         │   └── NewerFormatError       a newer waterspout wrote it
@@ -64,6 +65,7 @@ __all__ = [
     "NewerFormatError",
     "NotPicklableError",
     "NumberTooLargeError",
+    "OutageError",
     "OutsideError",
     "ResultError",
     "RunFailedError",
@@ -253,6 +255,21 @@ class NewerFormatError(StoreError):
 
     def __reduce__(self) -> tuple[object, ...]:
         return (type(self), self._given)
+
+
+class OutageError(StoreError, SourceError):
+    """Raised when a store, a broker or ZooKeeper cannot be reached for now.
+
+    A run waits for it, for up to `outage_secs`; it does not count against `max_retries`. Stores and
+    spouts of your own may raise it. `service` is what the run says it waits for.
+    """
+
+    def __init__(self, service: str, message: str) -> None:
+        super().__init__(message)
+        self.service = service
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (type(self), (self.service, str(self)))
 
 
 class StateMismatchError(OutsideError):

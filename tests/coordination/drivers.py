@@ -68,6 +68,11 @@ class Driver:
     def pid(self) -> int:
         return self._process.pid
 
+    @property
+    def returncode(self) -> int:
+        """How it has ended; waits for that."""
+        return self._process.wait(10)
+
     def tell(self, order: str) -> None:
         assert self._process.stdin is not None
         self._process.stdin.write(f"{order}\n")
@@ -129,6 +134,7 @@ def _main(home: str, lease_s: str, durable: str) -> None:
         "current": lambda: store.load().current,
         "name": lambda name: Path("/proc/self/comm").write_bytes(bytes.fromhex(name)),
         "begin": lambda: store._open().execute("BEGIN IMMEDIATE") and None,
+        "half": lambda: _write_by_half(store._open()),
         "race": lambda barrier, place: _race(Path(barrier), Path(place)),
     }
     racers: list[EmbeddedStore] = []
@@ -141,6 +147,13 @@ def _main(home: str, lease_s: str, durable: str) -> None:
         while not barrier.exists():
             pass
         return racers[-1].acquire(FINGERPRINT)
+
+    def _write_by_half(db: Any) -> None:
+        """Leave a write in its middle: some of it is in the file already, and nobody can read."""
+        db.execute("PRAGMA cache_size=1")
+        db.execute("BEGIN IMMEDIATE")
+        rows = [(f"half {n}", "x" * 3000) for n in range(50)]
+        db.executemany("INSERT INTO records VALUES (?, ?, '')", rows)
 
     for line in sys.stdin:
         name, *arguments = line.split()

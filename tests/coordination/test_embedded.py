@@ -100,6 +100,7 @@ def test_the_first_run_makes_folders_and_file_for_this_user_alone(store, home):
     assert {path.name: mode(path) for path in store.folder.iterdir()} == {
         FILE: 0o600,
         f"{FILE}-journal": 0o600,
+        "holder": 0o600,
     }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import time
 from dataclasses import replace
@@ -12,9 +13,12 @@ from pathlib import Path
 import pytest
 
 from tests.coordination.drivers import FINGERPRINT, TOPOLOGY, Driver, ledger_at
+from waterspout import Config
 from waterspout.coordination import embedded, lease
 from waterspout.coordination.embedded import EmbeddedStore
+from waterspout.coordination.factory import make_way
 from waterspout.coordination.lease import Lease, Process, boot_clock, may_take_over, this_process
+from waterspout.coordination.stopped import HolderNote, end_if_stopped, writers_of
 from waterspout.coordination.store import acquire_when_free
 from waterspout.errors import DamagedStoreError, LeaseHeldError, LeaseLostError, StoreError
 
@@ -43,6 +47,11 @@ def store(home):
     store = EmbeddedStore(home, TOPOLOGY)
     yield store
     store.release()
+
+
+def late(home: Path) -> EmbeddedStore:
+    """A store for which every lease has run out."""
+    return EmbeddedStore(home, TOPOLOGY, clock=lambda: boot_clock() + 1000)
 
 
 def refusal(store: EmbeddedStore) -> str:
@@ -321,12 +330,72 @@ def test_a_driver_paused_in_the_middle_of_a_write_is_named_as_the_obstacle(
     driver.ask("begin")
     driver.pause()
 
-    with pytest.raises(StoreError, match=r"in the middle of a write.*let it go on or end it"):
+    with pytest.raises(
+        StoreError, match=rf"process {driver.pid} is stopped .*kill -9 {driver.pid}"
+    ):
         store.acquire(FINGERPRINT)
     driver.kill()
 
     assert store.acquire(FINGERPRINT) == 2
     assert store.load() == ledger_at(2)
+
+
+@pytest.mark.parametrize("place", ["begin", "half"])
+def test_a_driver_that_stands_still_in_the_middle_of_a_write_is_ended_by_its_successor(
+    driver, home, place, monkeypatch
+):
+    driver.ask(place)
+    driver.pause()
+    with monkeypatch.context() as impatient:
+        impatient.setattr(embedded, "_BUSY_S", 0.05)
+        with pytest.raises(StoreError, match=rf"process {driver.pid} is stopped"):
+            # In the middle of the second nobody can even read.
+            late(home).peek() if place == "half" else late(home).acquire(FINGERPRINT)
+    conf = Config(home=home, lease_secs=0.3)
+    began = time.monotonic()
+
+    make_way(TOPOLOGY, conf)
+    store = EmbeddedStore(home, TOPOLOGY)
+
+    assert time.monotonic() - began >= 0.3
+    assert store.peek() == ledger_at(2)
+    assert store.acquire(FINGERPRINT) == 2
+    store.save(ledger_at(3))
+    assert driver.returncode == -signal.SIGKILL
+    store.release()
+
+
+def test_a_driver_that_goes_on_in_time_is_left_alone(driver, home):
+    driver.ask("begin")
+    driver.pause()
+    note, path = HolderNote(home / TOPOLOGY / "holder"), home / TOPOLOGY / "coordination.db"
+
+    ended = end_if_stopped(path, note.read(), 0.3, pause=lambda _: driver.resume())
+
+    assert not ended
+    assert driver.ask("current")["value"] == ledger_at(2).current
+
+
+def test_nobody_else_is_ended(driver, home):
+    """Not one that works, that only stands still, or that is not the one who has the lease."""
+    note, path = HolderNote(home / TOPOLOGY / "holder"), home / TOPOLOGY / "coordination.db"
+    holder = note.read()
+    assert holder is not None
+    assert (holder.pid, writers_of(path)) == (driver.pid, [])
+
+    assert not end_if_stopped(path, holder, 0.0)
+    driver.pause()
+    assert not end_if_stopped(path, holder, 0.0), "it keeps nobody from writing"
+    driver.resume()
+    driver.ask("begin")
+    assert not end_if_stopped(path, holder, 0.0), "it works"
+    driver.pause()
+    assert writers_of(path) == [driver.pid]
+    others = (None, replace(holder, started="1"), replace(holder, boot="x"), this_process())
+    assert not any(end_if_stopped(path, other, 0.0) for other in others)
+    driver.resume()
+
+    assert driver.ask("current")["value"] == ledger_at(2).current
 
 
 def test_a_released_lease_is_free_at_once_for_anybody(driver, store):

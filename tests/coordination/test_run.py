@@ -46,6 +46,9 @@ class Loop:
         self.error = error
         self.wake()
 
+    def leave(self) -> None:
+        self.wake()
+
     def close(self) -> None:
         pass
 

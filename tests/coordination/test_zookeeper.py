@@ -32,6 +32,7 @@ from tests.services.servers import await_condition
 from waterspout import Config, faults
 from waterspout.coordination import zookeeper, zookeeper_records
 from waterspout.coordination.embedded import EmbeddedStore
+from waterspout.coordination.events import ServiceAway
 from waterspout.coordination.factory import ZOOKEEPER_AUTH
 from waterspout.coordination.lease import this_process
 from waterspout.coordination.preflight import prepare
@@ -1071,19 +1072,32 @@ def word_count(path) -> TridentTopology:
     return topology
 
 
-def test_a_run_goes_on_over_a_restart_of_the_server(new_store, zookeeper_server, tmp_path):
-    # Long enough for a server that takes its time to start.
+def test_a_run_waits_for_a_server_that_is_away(new_store, zookeeper_server, tmp_path):
+    # The session is long enough for a server that takes its time to start.
+    events = []
     run = LocalRun(
-        word_count(tmp_path / "counts.db"), store=new_store(session_s=40.0, operation_s=40.0)
+        word_count(tmp_path / "counts.db"),
+        store=new_store(session_s=40.0, operation_s=0.2),
+        listener=events.append,
     )
     while run.loop.ledger.current == 1:
         run.step()
     zookeeper_server.kill()
-    zookeeper_server.start()
 
+    def pause(_: float) -> bool:
+        if len(away()) == 3:
+            zookeeper_server.start()
+        return False
+
+    def away() -> list[str]:
+        return [event.service for event in events if isinstance(event, ServiceAway)]
+
+    run.loop.pause = pause
     run.finish()
 
     assert run.loop.ledger.current == 3
+    assert set(away()) == {"zookeeper"}
+    assert len(away()) >= 3
     run.close()
     with closing(sqlite3.connect(tmp_path / "counts.db")) as db:
         counts = dict(db.execute("SELECT word, n FROM counts"))

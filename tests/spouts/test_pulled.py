@@ -40,7 +40,7 @@ class Troubled(Messages):
     def _may_raise(self, method):
         if RAISES[method] > 0:
             RAISES[method] -= 1
-            raise ConnectionError(f"{method} lost the connection")
+            raise RuntimeError(f"{method} lost its head")
 
     def open(self, conf, context, collector):
         self._may_raise("open")
@@ -180,7 +180,7 @@ def test_a_spout_that_keeps_raising_ends_the_run_with_its_error(method):
     RAISES[method] = 1_000
     topology, _ = topology_of(Troubled())
 
-    with pytest.raises(SpoutCrash, match=f"raised in {method}: ConnectionError"):
+    with pytest.raises(SpoutCrash, match=f"raised in {method}: RuntimeError"):
         run_to_the_end(topology)
 
 

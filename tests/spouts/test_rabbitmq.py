@@ -408,6 +408,7 @@ def test_a_broker_that_is_killed_is_waited_for(rabbitmq, spouts):
     rabbitmq.kill()
     until = time.monotonic() + 1  # several attempts
     drive(spout, lambda: time.monotonic() > until)
+    away = spout.outage
     rabbitmq.restart()
     rabbitmq.publish(queue, [b"new"])
 
@@ -416,6 +417,7 @@ def test_a_broker_that_is_killed_is_waited_for(rabbitmq, spouts):
     spout.close()
     assert recorder.bodies == ["0", "1", "2", "3", "4", "new"]
     assert len(recorder.errors) == 1, "one outage, one report"
+    assert (away.service, spout.outage) == ("rabbitmq", None)
     assert rabbitmq.waiting(queue) == 0
 
 

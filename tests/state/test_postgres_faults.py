@@ -17,7 +17,7 @@ from tests.services.fixtures import provided
 from tests.services.servers import PostgresServer, await_condition
 from tests.state.postgres_support import Database
 from tests.state_support import OWNER, Add, Batches
-from waterspout.errors import FencedError, StoreError
+from waterspout.errors import FencedError, OutageError, StoreError
 from waterspout.state._base import StateKind
 from waterspout.state._head import Head, Stamp, Writer
 from waterspout.state._kinds import OpaqueValue
@@ -123,7 +123,7 @@ def test_a_server_killed_in_the_middle_of_a_write_has_written_all_or_nothing(
     holder.close()
     own_server.start()
 
-    assert [type(error) for error in raised] == [StoreError]
+    assert [type(error) for error in raised] == [OutageError]
     assert mortal.counts() == {"x": 1, "y": 1}
     batches.commit({"x": 10, "y": 10, "new": 10})
     assert mortal.counts() == {"x": 11, "y": 11, "new": 10}

@@ -29,6 +29,7 @@ from waterspout.cli.screen import Screen
 from waterspout.cli.stopping import StopSignals
 from waterspout.cli.watching import Watcher, start_waiting, watch
 from waterspout.coordination.events import CommandObeyed, Event
+from waterspout.coordination.factory import make_way
 from waterspout.errors import ConfigError
 
 __all__ = ["run"]
@@ -61,6 +62,7 @@ def run(
         raise ConfigError("--master and --remote exclude each other; give one of them")
     conf = read_config(config, setting, retire)
     topology = load_topology(target)
+    make_way(topology.name, conf)
     explained(topology, conf)  # before a JVM is started
     log = (log_file or _new_log_file(topology.name)).absolute()
     with StopSignals() as stop, Screen() as screen, logging_to(log, screen):

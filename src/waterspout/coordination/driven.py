@@ -2,23 +2,37 @@
 
 from __future__ import annotations
 
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from typing import TypeVar
 
+from waterspout._config import Config
 from waterspout.coordination.commands.messages import Change
 from waterspout.coordination.commands.obedience import Standing
 from waterspout.coordination.events import EventBus, Listener
+from waterspout.coordination.outages import Outages, Waits
+from waterspout.errors import OutageError
 
 __all__ = ["DrivenLoop"]
+
+T = TypeVar("T")
 
 
 class DrivenLoop(ABC):
     """What a run drives: a loop over batches, or over waves. One thread calls `step`."""
 
-    def __init__(self, name: str, clock: Callable[[], float], listener: Listener | None) -> None:
+    def __init__(
+        self, name: str, config: Config, clock: Callable[[], float], listener: Listener | None
+    ) -> None:
         self.name = name
         self._clock = clock
         self.events = EventBus()
+        outages = Outages(config.outage_secs, config.retry_backoff)
+        self._waits = Waits(name, outages, clock, self.events.publish)
+        self._leaving = threading.Event()
+        self.pause: Callable[[float], bool] = self._leaving.wait
+        """Waits so many seconds; True if the run is told to end meanwhile."""
         if listener is not None:
             self.events.subscribe(listener)
         self.active = True
@@ -45,6 +59,11 @@ class DrivenLoop(ABC):
     def abandon(self, error: BaseException) -> None:
         """End the run with this error at the next step. Callable from any thread."""
         self._abandoned = error
+        self.leave()
+
+    def leave(self) -> None:
+        """Wait for no service any more: the run ends. Callable from any thread."""
+        self._leaving.set()
         self.wake()
 
     @abstractmethod
@@ -68,6 +87,19 @@ class DrivenLoop(ABC):
 
     @abstractmethod
     def _activate_spouts(self, active: bool) -> None: ...
+
+    def _insist(self, part: str, call: Callable[[], T]) -> T:
+        """Call what nothing can go on without, until the services that it needs are there."""
+        while True:
+            try:
+                answer = call()
+            except OutageError as error:
+                away = error
+            else:
+                self._waits.answered(part)
+                return answer
+            if self.pause(self._waits.met(part, away)):
+                raise self._abandoned or away
 
     def _obey(self) -> None:
         """Do what other threads have asked for since the last round."""

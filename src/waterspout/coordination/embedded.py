@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 from waterspout._own_files import (
     FileKind,
     check_kind,
+    is_busy,
     open_private,
     private_folder,
     refuse_link,
@@ -38,12 +39,14 @@ from waterspout.coordination.lease import (
     this_process,
 )
 from waterspout.coordination.settled_note import SettledNote
+from waterspout.coordination.stopped import HolderNote, end_if_stopped, is_stopped, writers_of
 from waterspout.coordination.store import CoordinationStore, refuse_changed_graph
 from waterspout.errors import (
     DamagedStoreError,
     ForeignStoreError,
     LeaseHeldError,
     LeaseLostError,
+    OutageError,
     StoreError,
 )
 from waterspout.transactional._ledger import Ledger, Metadata
@@ -61,6 +64,7 @@ _KIND = FileKind(
 COORDINATION_FILE = "coordination.db"
 _NOTE = "settled"
 _WANTED = "wanted"
+_HOLDER = "holder"
 _BUSY_S = 10.0
 _MEMORY_BATCHES = 1000
 _MEMORY_BYTES = 16_000_000
@@ -89,6 +93,7 @@ class EmbeddedStore(CoordinationStore):
         self._db: sqlite3.Connection | None = None
         self._remembered: int | None = None
         self._settled = SettledNote(self.folder / _NOTE)
+        self._holder = HolderNote(self.folder / _HOLDER)
         self._lock = threading.RLock()
 
     @property
@@ -107,6 +112,7 @@ class EmbeddedStore(CoordinationStore):
                 raise refusal
             self._epoch, self._held = epoch, _identity(self._path)
             self._settled.clear()
+            self._holder.write()
             return epoch
 
     def peek(self) -> Ledger | None:
@@ -122,6 +128,10 @@ class EmbeddedStore(CoordinationStore):
         reason = may_take_over(lease, self._clock())
         if reason is not None and lease.holder is not None and lease.holder.is_alive():
             raise self._taken(lease, reason)
+
+    def make_way(self) -> None:
+        """End a driver that was stopped (SIGSTOP) in the middle of a write, after `lease_s`."""
+        end_if_stopped(self._path, self._holder.read(), self._lease_s)
 
     def load(self) -> Ledger:
         with self._lock, self._errors():
@@ -376,9 +386,12 @@ class EmbeddedStore(CoordinationStore):
             yield
         except (sqlite3.DatabaseError, UnicodeDecodeError, json.JSONDecodeError) as error:
             self._close()
-            reason = _explain(error)
+            reason = _explain(error, self._path)
+            text = f"coordination store {self._path}: {reason}"
+            if isinstance(error, sqlite3.Error) and is_busy(error):
+                raise OutageError("the coordination store", text) from error
             if reason is not None:
-                raise StoreError(f"coordination store {self._path}: {reason}") from error
+                raise StoreError(text) from error
             # Cut, because the text may quote the whole ledger.
             what = str(error)[:80]
             raise DamagedStoreError(f"{self._path} is damaged ({what}); {_REMEDY}") from error
@@ -396,22 +409,36 @@ _REMEDY = (
 )
 
 
-def _explain(error: Exception) -> str | None:
+def _explain(error: Exception, path: Path) -> str | None:
     """Return what is wrong around the file and what to do; None if the file itself is."""
     match getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF:
         case sqlite3.SQLITE_FULL:
             return "the disk is full; free some space, and the same command goes on"
         case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_PERM:
             return f"it cannot be written ({error}); check the permissions, or set WATERSPOUT_HOME"
-        case sqlite3.SQLITE_BUSY:
-            return (
-                f"another process has been in the middle of a write for {_BUSY_S:g} s ({error}); "
-                "if it is paused, let it go on or end it, and the same command goes on"
-            )
+        case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
+            return _occupied(path, error)
         case sqlite3.SQLITE_IOERR:
             return f"{error}; once the disk works again, the same command goes on"
         case _:
             return None
+
+
+def _occupied(path: Path, error: Exception) -> str:
+    """Say who writes to a file for too long, and what to do about it."""
+    others = [pid for pid in writers_of(path) if pid != os.getpid()]
+    if not others:
+        return (
+            f"another process has been in the middle of a write for {_BUSY_S:g} s ({error}); if it "
+            "is paused, let it go on or end it, and the same command goes on"
+        )
+    pid = others[0]
+    state = "is stopped" if is_stopped(pid) else "has been"
+    return (
+        f"process {pid} {state} in the middle of a write, and {_BUSY_S:g} s were not enough "
+        f"({error}). Let it go on (kill -CONT {pid}) or end it (kill -9 {pid}): nothing is lost by "
+        "either, and the same command goes on"
+    )
 
 
 def _identity(path: Path) -> tuple[int, int] | None:

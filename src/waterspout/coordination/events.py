@@ -27,6 +27,8 @@ __all__ = [
     "MessageDeadLettered",
     "ProgressBetweenWaves",
     "RunEnded",
+    "ServiceAway",
+    "ServiceBack",
     "SpoutPaused",
     "StateWritten",
     "TreesDecided",
@@ -92,6 +94,25 @@ class SpoutPaused(Event):
     component: str
     error: str
     pause_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceAway(Event):
+    """A store, a source or ZooKeeper cannot be reached; it is tried again after a pause."""
+
+    service: str
+    error: str
+    away_s: float
+    """For how long the run has waited for it."""
+    pause_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceBack(Event):
+    """What a run has waited for is there again."""
+
+    service: str
+    away_s: float
 
 
 @dataclass(frozen=True, slots=True)

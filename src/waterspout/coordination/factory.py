@@ -18,6 +18,7 @@ __all__ = [
     "ZOOKEEPER_AUTH",
     "coordination_store",
     "known_topologies",
+    "make_way",
     "volatile_store",
     "why_not_writable",
 ]
@@ -72,6 +73,16 @@ def known_topologies(conf: Config) -> list[str]:
 
 def _zookeeper_auth() -> str | None:
     return f"${{{ZOOKEEPER_AUTH}}}" if ZOOKEEPER_AUTH in os.environ else None
+
+
+def make_way(name: str, conf: Config) -> None:
+    """End a driver that keeps everybody from its store and cannot give it up by itself.
+
+    For a driver that is about to start, before it looks at anything. In ZooKeeper there is none: a
+    session that is silent runs out.
+    """
+    if conf.zookeeper_servers is None:
+        EmbeddedStore(conf.home_path(), name, lease_s=conf.lease_secs).make_way()
 
 
 def _zookeeper_tls(conf: Config) -> TLS | None:

@@ -52,9 +52,16 @@ from waterspout.coordination.events import (
     SpoutPaused,
     StateWritten,
 )
+from waterspout.coordination.outages import LEDGER, STATES, outage_of
 from waterspout.coordination.progress import BatchProgress
 from waterspout.coordination.store import CoordinationStore, acquire_when_free, grown
-from waterspout.errors import BuildError, FailedException, LeaseLostError, OutsideError
+from waterspout.errors import (
+    BuildError,
+    FailedException,
+    LeaseLostError,
+    OutageError,
+    OutsideError,
+)
 from waterspout.spouts._base import BatchPlanner, PlannedSpout, SpoutContext, SpoutKind
 from waterspout.spouts._emitters import EmittedSpout
 from waterspout.state._batched import BatchedMap
@@ -124,7 +131,7 @@ class BatchLoop(DrivenLoop):
     def __init__(
         self, setup: BatchSetup, clock: Callable[[], float], listener: Listener | None = None
     ) -> None:
-        super().__init__(setup.topology, clock, listener)
+        super().__init__(setup.topology, setup.config, clock, listener)
         self._setup = setup
         self._reports: queue.SimpleQueue[Report | None] = queue.SimpleQueue()
         self._planners: dict[str, BatchPlanner] = {}
@@ -137,6 +144,8 @@ class BatchLoop(DrivenLoop):
         self._committed: Committed | None = None
         self._replayed = self._failures = 0
         self._settle_at: float | None = None
+        self._states_answered = True
+        """Whether the states were reached since they were last found to be away."""
         setup.engine.report = self._reports.put
 
     def start(self) -> None:
@@ -149,7 +158,7 @@ class BatchLoop(DrivenLoop):
             ledger = setup.store.load()
             verify_topology(setup.states, ledger, setup.topology, graph, retire=retire)
             ledger, changes = grown(setup.store, graph, retire)
-            self._keeper = LedgerKeeper(ledger, setup.store.save, setup.store.note)
+            self._keeper = LedgerKeeper(ledger, self._save, setup.store.note)
             self._commits = CommitProtocol(
                 setup.states, self._keeper, others_write=setup.others_write, names=changes.names
             )
@@ -257,10 +266,46 @@ class BatchLoop(DrivenLoop):
     def _fail(self, attempt: TransactionAttempt, error: BaseException) -> None:
         if isinstance(error, LeaseLostError):
             raise error
-        actions = self.coordinator.failed(attempt, error, self._clock())
+        end = None
+        if isinstance(error, OutageError) and self._is_in_flight(attempt):
+            end = self._await_states(error)
+            error = end or error
+        now, final = self._clock(), end is not None
+        actions = self.coordinator.failed(attempt, error, now, final=final)
         if actions:
             self._tell_failed(attempt, error, actions)
         self._carry_out(actions)
+
+    def _await_states(self, error: OutageError) -> OutageError | None:
+        """Emit no batch for a while; return what ends the run if that was done long enough."""
+        self._states_answered = False
+        try:
+            pause_s = self._waits.met(STATES, error)
+        except OutageError as end:
+            return end
+        self.coordinator.hold(self._clock() + pause_s)
+        return None
+
+    def _hold_on(self, error: OutageError) -> None:
+        end = self._await_states(error)
+        if end is not None:
+            raise end from error
+
+    def _states_answer(self) -> bool:
+        """Whether a batch that is emitted now can be written, as far as a look at its states tells.
+
+        Else a batch would be processed again, in vain, at each try.
+        """
+        if self._states_answered or self._clock() < self.coordinator.next_emit_at:
+            return True
+        try:
+            for state in self._setup.states.values():
+                state.read_head()
+        except OutageError as error:
+            self._hold_on(error)
+            return False
+        self._states_answered = True
+        return True
 
     def _tell_failed(
         self, attempt: TransactionAttempt, error: BaseException, actions: list[Action]
@@ -296,7 +341,8 @@ class BatchLoop(DrivenLoop):
         late = self.coordinator.late(self._clock())
         if late is not None:
             self._fail(*late)
-        actions = self.coordinator.poll(self._clock(), self._ready, active=self.active)
+        active = self.active and self._states_answer()
+        actions = self.coordinator.poll(self._clock(), self._ready, active=active)
         self._carry_out(actions)
         return any(isinstance(action, Emit) for action in actions)
 
@@ -321,6 +367,9 @@ class BatchLoop(DrivenLoop):
         self.events.publish(BatchCommitting(self.name, attempt))
         # The engine claims when it is about to write, on a thread of its own.
         self._setup.engine.start_commit(claim, lambda: self._commits.claim(claim))
+
+    def _save(self, ledger: Ledger) -> None:
+        self._insist(LEDGER, lambda: self._setup.store.save(ledger))
 
     def _mark(self, attempt: TransactionAttempt) -> None:
         self._commits.mark(attempt)
@@ -364,6 +413,10 @@ class BatchLoop(DrivenLoop):
         try:
             self._commits.settle()
             self._settle_at = None
+            self._waits.answered(STATES)
+        except OutageError as error:
+            self._hold_on(error)
+            self._settle_at = self.coordinator.next_emit_at
         except OutsideError:
             # The batch has committed. Its readers wait for the next claim, or the next try.
             self._settle_at = self._clock() + _SETTLE_AGAIN_S
@@ -384,7 +437,13 @@ class BatchLoop(DrivenLoop):
             if kind is SpoutKind.TRANSACTIONAL and spout_id in fixed:
                 metadata[spout_id] = fixed[spout_id]
             else:
-                metadata[spout_id] = planner.plan(attempt.txid, previous.get(spout_id))
+                try:
+                    metadata[spout_id] = planner.plan(attempt.txid, previous.get(spout_id))
+                except Exception as error:
+                    outage = outage_of(error, spout_id)
+                    if outage is None:
+                        raise
+                    raise outage from error
         if self._setup.clock is not None:
             has_data = self._may_hold_data(attempt, metadata)
             clock = self._setup.clock
@@ -407,20 +466,30 @@ class BatchLoop(DrivenLoop):
         except BuildError:
             raise  # asking again would not mend it
         except Exception as error:
-            self._ready_failures += not isinstance(error, FailedException)
-            if self._ready_failures > self._setup.config.max_retries:
-                raise
-            log.warning("a spout could not be asked for data: %s", error)
-            pause_s = self._setup.config.retry_backoff.pause_s(self._ready_failures)
-            self._ask_again_at = self._clock() + pause_s
-            self.events.publish(SpoutPaused(self.name, asked, described(error), pause_s))
+            self._rest(asked, error)
             return False
         self._ready_failures, self._ask_again_at = 0, None
+        for asked, planner in self._planners.items():
+            self._waits.noted(f"spout {asked}", planner.outage())
         if ready:
             self._found_data.add(txid)
             return True
         clock = self._setup.clock
         return clock is not None and clock.is_due(previous.get(CLOCK))
+
+    def _rest(self, spout_id: str, error: Exception) -> None:
+        """Ask the spouts again after a pause; raise where there were enough."""
+        outage = outage_of(error, spout_id)
+        if outage is not None:
+            pause_s = self._waits.met(f"spout {spout_id}", outage)
+        else:
+            self._ready_failures += not isinstance(error, FailedException)
+            if self._ready_failures > self._setup.config.max_retries:
+                raise error
+            log.warning("a spout could not be asked for data: %s", error)
+            pause_s = self._setup.config.retry_backoff.pause_s(self._ready_failures)
+        self._ask_again_at = self._clock() + pause_s
+        self.events.publish(SpoutPaused(self.name, spout_id, described(error), pause_s))
 
     def _may_hold_data(self, attempt: TransactionAttempt, metadata: Mapping[str, Any]) -> bool:
         """Whether a batch that was just planned may hold tuples."""

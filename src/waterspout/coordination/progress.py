@@ -16,6 +16,7 @@ __all__ = [
     "BatchProgress",
     "BatchTotals",
     "ErrorSummary",
+    "Outage",
     "RunSnapshot",
     "SpoutPause",
     "TimelineEntry",
@@ -252,13 +253,35 @@ class SpoutPause(_DictLike):
 
 
 @dataclass(frozen=True, slots=True)
+class Outage(_DictLike):
+    """A store, a source or ZooKeeper that a run waits for."""
+
+    service: str
+    """What it is called: postgres, redis, zookeeper..."""
+    error: str
+    """What the last try met with."""
+    since: float
+    """When it was found to be away, in seconds since 1970."""
+    until: float
+    """When it is tried again."""
+
+    def shown(self, now: float) -> str:
+        """Return it for people.
+
+        >>> Outage("postgres", "connection refused", 100.0, 140.0).shown(134.2)
+        'waiting for postgres, 34 s'
+        """
+        return f"waiting for {self.service}, {max(0.0, now - self.since):.0f} s"
+
+
+@dataclass(frozen=True, slots=True)
 class RunSnapshot(_DictLike):
     """How a run stands now."""
 
     name: str
     """The name of the topology."""
     status: str
-    """One of running, idle, inactive, stopped, failed."""
+    """One of running, idle, inactive, stopped, failed; or "waiting for postgres, 34 s"."""
     timestamp: float
     """When the snapshot was taken, in seconds since 1970."""
     in_flight: tuple[BatchInFlight, ...] | tuple[WaveInFlight, ...]
@@ -271,3 +294,5 @@ class RunSnapshot(_DictLike):
     """The spouts that are not asked at the moment because they raised."""
     errors: tuple[ErrorSummary, ...]
     """The latest errors, oldest first."""
+    waiting_for: tuple[Outage, ...] = ()
+    """The services that cannot be reached at the moment, the one away longest first."""

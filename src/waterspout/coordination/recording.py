@@ -22,6 +22,8 @@ from waterspout.coordination.events import (
     MessageDeadLettered,
     ProgressBetweenWaves,
     RunEnded,
+    ServiceAway,
+    ServiceBack,
     SpoutPaused,
     TreesDecided,
     WaveFinished,
@@ -33,6 +35,7 @@ from waterspout.coordination.progress import (
     BatchProgress,
     BatchTotals,
     ErrorSummary,
+    Outage,
     RunSnapshot,
     SpoutPause,
     TimelineEntry,
@@ -71,6 +74,7 @@ class Recorder:
         self._timeline: deque[TimelineEntry] = deque(maxlen=8 * _KEEP_PROGRESS)
         self._errors: deque[ErrorSummary] = deque(maxlen=_KEEP_ERRORS)
         self._pauses: dict[str, SpoutPause] = {}
+        self._outages: dict[str, Outage] = {}
         self._since: dict[str, float] = {}
         self._logged: dict[str, int] = {}
 
@@ -90,6 +94,15 @@ class Recorder:
         with self._lock:
             return list(self._timeline)
 
+    @property
+    def waiting_for(self) -> tuple[Outage, ...]:
+        """The services that are away, the one away longest first."""
+        with self._lock:
+            return self._waiting_for()
+
+    def _waiting_for(self) -> tuple[Outage, ...]:
+        return tuple(sorted(self._outages.values(), key=lambda outage: outage.since))
+
     def snapshot(self, status: str) -> RunSnapshot:
         """Return how the run stands now."""
         with self._lock:
@@ -104,6 +117,7 @@ class Recorder:
                 last_progress=self._recent[-1] if self._recent else None,
                 pausing_spouts=tuple(p for p in self._pauses.values() if p.until > now),
                 errors=tuple(self._errors),
+                waiting_for=self._waiting_for(),
             )
 
     def _note(self, event: Event) -> None:
@@ -162,6 +176,11 @@ class Recorder:
             case SpoutPaused(component=component):
                 until = event.timestamp + event.pause_s
                 self._pauses[component] = SpoutPause(component, event.error, until)
+            case ServiceAway(service=service, error=why, timestamp=now):
+                since, until = now - event.away_s, now + event.pause_s
+                self._outages[service] = Outage(service, why, since, until)
+            case ServiceBack(service=service):
+                self._outages.pop(service, None)
 
     def _count(self, **more: int) -> None:
         """Add to totals by their names."""

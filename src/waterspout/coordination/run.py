@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Mapping
 from typing import ClassVar
 
@@ -23,12 +24,11 @@ from waterspout.coordination.progress import (
 )
 from waterspout.coordination.recording import Recorder
 from waterspout.coordination.store import CoordinationStore
-from waterspout.errors import LeaseLostError, RunFailedError
+from waterspout.errors import LeaseLostError, OutageError, RunFailedError
 
 __all__ = ["Run", "runs"]
 
 log = logging.getLogger(__name__)
-
 
 _live: list[Run] = []
 _live_lock = threading.Lock()
@@ -95,9 +95,11 @@ class Run(SaysInstead):
 
     @property
     def status(self) -> str:
-        """One of running, idle, inactive, stopped, failed."""
+        """One of running, idle, inactive, stopped, failed; or "waiting for postgres, 34 s"."""
         if self._ended:
             return "failed" if self._failure is not None else "stopped"
+        for outage in self._recorder.waiting_for:
+            return outage.shown(time.time())
         if not self._loop.active:
             return "inactive"
         return "idle" if self._loop.is_idle else "running"
@@ -188,7 +190,7 @@ class Run(SaysInstead):
     def stop(self, timeout: float | None = 60.0) -> None:
         """End the run; a batch in flight is abandoned and will be replayed by the next run."""
         self._stopping.set()
-        self._loop.wake()
+        self._loop.leave()
         self._thread.join(timeout)
 
     def _drive(self) -> None:
@@ -203,9 +205,12 @@ class Run(SaysInstead):
                     self._rounds += 1
                     self._changed.notify_all()
         except BaseException as error:
-            self._failure = error
-            log.error("run %s stopped: %s", self.name, told(error))
-            log.info("why run %s stopped, in full:\n%s", self.name, in_full(error))
+            if isinstance(error, OutageError) and self._stopping.is_set():
+                log.warning("run %s was told to stop while it waited: %s", self.name, error)
+            else:
+                self._failure = error
+                log.error("run %s stopped: %s", self.name, told(error))
+                log.info("why run %s stopped, in full:\n%s", self.name, in_full(error))
         finally:
             self._stopping.set()
             self._shut_down()

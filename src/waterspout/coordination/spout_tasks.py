@@ -28,8 +28,9 @@ from waterspout.coordination.events import (
     SpoutPaused,
     TreesDecided,
 )
+from waterspout.coordination.outages import LEDGER, Waits, outage_of
 from waterspout.coordination.store import CoordinationStore
-from waterspout.errors import EmitError, SpoutCrash
+from waterspout.errors import EmitError, OutageError, SpoutCrash
 from waterspout.topology._graph import Topology
 from waterspout.transactional._ledger import Ledger
 from waterspout.waves.bolts import Errors, Failure
@@ -77,6 +78,7 @@ class SpoutTasks:
         letters: DeadLetters,
         clock: Callable[[], float],
         publish: Callable[[Event], None],
+        waits: Waits,
     ) -> None:
         self._topology = topology
         self._conf = conf
@@ -84,6 +86,7 @@ class SpoutTasks:
         self._letters = letters
         self._clock = clock
         self._publish = publish
+        self._waits = waits
         self._tracked = conf.ackers > 0
         self._ids = generator([secrets.randbits(128)])
         timeout = conf.message_timeout_secs if conf.enable_message_timeouts else None
@@ -198,6 +201,7 @@ class SpoutTasks:
         gave = self._guarded(each, each.ask, room, lambda: self._clock() >= until)
         if gave is not None:
             self._works_again(each, "next_tuple")
+            self._waits.noted(_part(each, "by itself"), each.outage())
         return bool(gave)
 
     def _stir(self) -> None:
@@ -275,6 +279,7 @@ class SpoutTasks:
     def _works_again(self, each: SpoutTask, *methods: str) -> None:
         for method in methods:
             self._crashes.pop((each.task, method), None)
+            self._waits.answered(_part(each, method))
 
     def _rest(self, each: SpoutTask, crash: SpoutCrash) -> None:
         cause = crash.__cause__
@@ -282,11 +287,15 @@ class SpoutTasks:
         text = "".join(traceback.format_exception(cause))
         self._report(each.component, each.task, str(crash), text)
         # By method: that it can be asked says nothing about a spout whose `ack` raises.
-        key = (each.task, crash.method)
-        crashes = self._crashes[key] = self._crashes.get(key, 0) + 1
-        if crashes > self._conf.max_retries:
-            raise crash
-        pause_s = self._conf.retry_backoff.pause_s(crashes)
+        outage = outage_of(crash, each.component)
+        if outage is not None:
+            pause_s = self._waits.met(_part(each, crash.method), outage)
+        else:
+            key = (each.task, crash.method)
+            crashes = self._crashes[key] = self._crashes.get(key, 0) + 1
+            if crashes > self._conf.max_retries:
+                raise crash
+            pause_s = self._conf.retry_backoff.pause_s(crashes)
         self._asleep_until[each.task] = self._clock() + pause_s
         self._publish(SpoutPaused(self._topology.name, each.component, str(crash), pause_s))
 
@@ -462,8 +471,15 @@ class SpoutTasks:
         if (positions, failing) == (before.positions, before.failing):
             return
         faults.point("positions.before")
-        self._ledger = replace(before, positions=positions, failing=failing)
-        store.save(self._ledger)
+        ledger = replace(before, positions=positions, failing=failing)
+        try:
+            store.save(ledger)
+        except OutageError as error:
+            # Waves go on: positions that are stored later mean more messages after a crash.
+            self._store_at = self._clock() + self._waits.met(LEDGER, error)
+            return
+        self._waits.answered(LEDGER)
+        self._ledger = ledger
         faults.point("positions.after")
         for each in logs:
             if self._guarded(each, each.tell_committed, positions[each.component]):
@@ -479,6 +495,11 @@ class SpoutTasks:
             self._report(component, task, name, text)
 
         return report
+
+
+def _part(each: SpoutTask, method: str) -> str:
+    """Return what a call of a task is called among the parts of a run that wait."""
+    return f"spout {each.component} {each.task} {method}"
 
 
 def _from(tasks: list[S], turn: int) -> list[S]:

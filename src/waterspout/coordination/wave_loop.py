@@ -32,10 +32,11 @@ from waterspout.coordination.events import (
     WaveRetried,
     WaveStarted,
 )
+from waterspout.coordination.outages import WAVE
 from waterspout.coordination.progress import WaveProgress
 from waterspout.coordination.spout_tasks import Counts, SpoutTasks
 from waterspout.coordination.store import CoordinationStore, acquire_when_free, grown
-from waterspout.errors import BoltCrash, LeaseLostError, WorkerLostError
+from waterspout.errors import BoltCrash, LeaseLostError, OutageError, WorkerLostError
 from waterspout.topology._component import BasicBolt, Bolt
 from waterspout.topology._graph import SYSTEM_TASK, TICK_STREAM, Topology
 from waterspout.topology._pickling import require_picklable
@@ -74,7 +75,7 @@ class WaveLoop(DrivenLoop):
     def __init__(
         self, setup: WaveSetup, clock: Callable[[], float], listener: Listener | None = None
     ) -> None:
-        super().__init__(setup.topology.name, clock, listener)
+        super().__init__(setup.topology.name, setup.config, clock, listener)
         self._setup = setup
         self._conf = setup.config
         self._engine = setup.engine
@@ -112,6 +113,7 @@ class WaveLoop(DrivenLoop):
                 setup.letters,
                 self._clock,
                 self.events.publish,
+                self._waits,
             )
             self.spouts.open(self._header.components)
         except BaseException:
@@ -283,6 +285,7 @@ class WaveLoop(DrivenLoop):
         wave, load = self._running
         self._running = None
         guilty = self._isolation.went_through(load)
+        self._waits.answered(WAVE)
         faults.point("wave.done", wave=wave.header.number)
         for result in ended.results:
             self._memories.take_in(result.states, result.missed, result.worker)
@@ -334,16 +337,17 @@ class WaveLoop(DrivenLoop):
     def _fail(self, error: BaseException) -> None:
         """Run the wave again, or in pieces: its inputs are still here, no state has changed."""
         assert self._running is not None
-        wave, load = self._running
+        load = self._running[1]
         if isinstance(error, BoltCrash | LeaseLostError):
             raise error
-        number = wave.header.number
+        if isinstance(error, OutageError):
+            self._run_again(error, self._waits.met(WAVE, error))
+            return
+        number = self._running[0].header.number
         match self._isolation.failed(load, error):
             case AfterFailure.AGAIN:
-                log.warning("wave %d failed and is run again: %s", number, error)
-                pause_s = self._conf.retry_backoff.pause_s(self._isolation.failures)
-                self.events.publish(WaveRetried(self.name, number, error, pause_s))
-                self._run_again_at = self._clock() + pause_s
+                failures = self._isolation.failures
+                self._run_again(error, self._conf.retry_backoff.pause_s(failures))
             case AfterFailure.PIECES:
                 self._running = None
                 if not load.is_single:
@@ -356,6 +360,13 @@ class WaveLoop(DrivenLoop):
                 ) from error
             case AfterFailure.GIVE_UP:
                 raise error
+
+    def _run_again(self, error: BaseException, pause_s: float) -> None:
+        assert self._running is not None
+        number = self._running[0].header.number
+        log.warning("wave %d failed and is run again: %s", number, error)
+        self.events.publish(WaveRetried(self.name, number, error, pause_s))
+        self._run_again_at = self._clock() + pause_s
 
     def _start_again_if_due(self) -> None:
         if self._run_again_at is None or self._clock() < self._run_again_at:

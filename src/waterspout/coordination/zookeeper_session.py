@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from waterspout._addresses import resolved, shown
 from waterspout._tls import TLS
-from waterspout.errors import ConfigError, MissingDependencyError, StoreError
+from waterspout.errors import ConfigError, MissingDependencyError, OutageError, StoreError
 
 __all__ = ["Address", "Session", "StoredNode", "Unanswered", "check_root", "require_library"]
 
@@ -160,9 +160,10 @@ class Session:
             self._client.start(timeout=address.connect_s)
         except (self._timeout, kazoo.exceptions.KazooException) as error:
             tls = " with these certificates" if address.tls is not None else ""
-            raise StoreError(
+            raise OutageError(
+                "zookeeper",
                 f"no ZooKeeper answers at {address.hosts}{tls} within {address.connect_s:g} s. "
-                "Start it, or set transactional.zookeeper.servers to where it is."
+                "Start it, or set transactional.zookeeper.servers to where it is.",
             ) from error
 
     @property
@@ -279,10 +280,11 @@ class Session:
 
     def give_up(self, path: str, error: BaseException | None = None) -> NoReturn:
         """Raise that the servers have been silent for too long."""
-        raise StoreError(
+        raise OutageError(
+            "zookeeper",
             f"ZooKeeper at {self._address.hosts} has not answered for "
             f"{self._address.operation_s:g} s, asked about {path}. Nothing that was stored is "
-            "lost; once it answers, the same command goes on."
+            "lost; once it answers, the same command goes on.",
         ) from error
 
     def _fail(self, path: str, error: Exception) -> NoReturn:

@@ -12,6 +12,7 @@ from waterspout.errors import (
     UserCodeError,
     WorkerLostError,
 )
+from waterspout.spark.carried import carried_outage
 from waterspout.spark.session import SparkRuntime
 from waterspout.spark.tries import FAILED_MARK
 from waterspout.spouts._malformed import marked_record
@@ -31,9 +32,9 @@ def translate(error: BaseException, runtime: SparkRuntime) -> BaseException:
     if TOO_LARGE in text:
         reason = text.split(TOO_LARGE, 1)[1].strip().splitlines()[0]
         return NumberTooLargeError(reason)
-    record = marked_record(text)
-    if record is not None:
-        return record
+    found = marked_record(text) or carried_outage(text)
+    if found is not None:
+        return found
     if isinstance(error, PythonException):
         return _user_code_error(text)
     if not runtime.is_alive:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import time
 import uuid
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -13,8 +15,10 @@ from pyspark.sql import DataFrame
 from waterspout._config import Config
 from waterspout._schema import Schema
 from waterspout.coordination.commit_protocol import CommitProtocol, HeadKeeper
+from waterspout.coordination.outages import STATES, Outages, Waits
 from waterspout.coordination.preflight import check_pickling, checked_plan
-from waterspout.errors import TopologyError
+from waterspout.errors import OutageError, TopologyError
+from waterspout.spark.failures import translate
 from waterspout.spark.session import SparkRuntime, is_connect
 from waterspout.spark.staging import Staging
 from waterspout.spark.steps import BatchRows, StepRunner
@@ -45,6 +49,8 @@ class SinkRun:
     ) -> None:
         self._runtime = SparkRuntime(first.sparkSession)
         self._who = who
+        self._config = config
+        self.pause: Callable[[float], object] = time.sleep
         fields = [(f.name, f.dataType.simpleString()) for f in first.schema.fields]
         schema = Schema(tuple(fields))
         self._lease = uuid.uuid4().hex
@@ -59,7 +65,40 @@ class SinkRun:
         return self._who.query
 
     def take(self, frame: DataFrame, batch_id: int) -> None:
-        """Commit a batch to every state that does not have it yet."""
+        """Commit a batch to every state that does not have it yet; wait for a store that is away.
+
+        Else Spark would end the query. A try that failed is like one of a query that was started
+        again: the heads tell what the states have.
+        """
+        name = f"batch {batch_id} of foreachBatch"
+        outages = Outages(self._config.outage_secs, self._config.retry_backoff)
+        waits = Waits(name, outages, time.monotonic, lambda event: None)
+        while True:
+            try:
+                self._take(frame, batch_id)
+            except Exception as error:
+                away = translate(error, self._runtime)
+                if not isinstance(away, OutageError) or not self._goes_on(frame):
+                    raise
+            else:
+                waits.answered(STATES)
+                return
+            self.pause(waits.met(STATES, away))
+
+    def _goes_on(self, frame: DataFrame) -> bool:
+        """Whether the query still runs, as far as that can be seen: nobody waits in vain."""
+        if not self._who.query or is_connect(frame.sparkSession):
+            return True
+        with suppress(Exception):  # of Spark's own, and not for us
+            # Not of the session: the one of a batch is a copy that knows no query.
+            shared = frame.sparkSession._jsparkSession.sharedState()
+            jvm: Any = frame.sparkSession.sparkContext._jvm
+            key = jvm.java.util.UUID.fromString(self._who.query)
+            query = shared.activeStreamingQueries().get(key)
+            return query is not None and bool(query.isActive())
+        return True
+
+    def _take(self, frame: DataFrame, batch_id: int) -> None:
         # All states are verified before the first is written: one that refuses stops the batch.
         verified = [
             target.verify(batch_id, replace(self._who, starts_at=first), self._lease)

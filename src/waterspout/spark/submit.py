@@ -19,7 +19,7 @@ from waterspout._letters import DeadLetter
 from waterspout._safe_repr import with_article
 from waterspout.coordination.batch_clock import clock_for
 from waterspout.coordination.dead_letters import DeadLetters
-from waterspout.coordination.factory import coordination_store
+from waterspout.coordination.factory import coordination_store, make_way
 from waterspout.coordination.graph_changes import NOTHING_CHANGED, Comparison
 from waterspout.coordination.loop import BatchLoop, BatchSetup
 from waterspout.coordination.preflight import prepare
@@ -69,6 +69,7 @@ def start(topology: Topology | TridentTopology, spark: SparkSession | None, conf
         require_workers(runtime)
         return runtime
 
+    make_way(topology.name, conf)
     with ExitStack() as opened:
         match topology:
             case TridentTopology():

@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from waterspout import faults
+from waterspout.spark.carried import carrying_outages
 from waterspout.spark.failures import translate
 from waterspout.spark.pool import DaemonPool
 from waterspout.spark.session import SparkRuntime
@@ -64,8 +65,9 @@ class _StageTask:
         if context is not None:
             worker = Worker(_live, str(context.taskAttemptId()), context.attemptNumber())
         header = replace(header, **self.changes)
-        for row in run_stage(shape, header, self.stage, rows_of(batches), worker):
-            yield _batch([row])
+        with carrying_outages():
+            for row in run_stage(shape, header, self.stage, rows_of(batches), worker):
+                yield _batch([row])
 
     def _description(self) -> tuple[WaveShape, ShardHeader]:
         found = _read.get(self.key)

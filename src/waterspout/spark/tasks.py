@@ -17,6 +17,7 @@ from waterspout._arrow import arrow_schema
 from waterspout._config import Config
 from waterspout._schema import Schema
 from waterspout.errors import FailedException
+from waterspout.spark.carried import carrying_outages
 from waterspout.spark.tries import one_try
 from waterspout.state._head import Claim
 from waterspout.trident.operations.contracts import OperationContext
@@ -99,7 +100,7 @@ class PartitionTask:
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Give the function the rows that are real."""
         context = self.setting.enter()
-        with one_try():
+        with one_try(), carrying_outages():
             if self.kill_point:
                 at = context.partition_index
                 faults.point("processing", txid=self.setting.txid, partition=at)
@@ -152,7 +153,7 @@ class UpdateTask:
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Write a partition and give its new values, if anyone wants them."""
         self.setting.enter()
-        with one_try():
+        with one_try(), carrying_outages():
             self._refuse_second_try()
             for batch in _whole(batches):
                 table = pa.Table.from_batches([batch])

@@ -17,7 +17,7 @@ from typing import Any, Generic, TypeVar
 
 from waterspout._config import Config
 from waterspout._schema import Schema
-from waterspout.errors import TopologyError
+from waterspout.errors import OutageError, TopologyError
 from waterspout.spouts._malformed import OnMalformed
 from waterspout.spouts._reads import Read
 
@@ -110,6 +110,10 @@ class BatchPlanner(ABC):
 
     def succeeded(self, txid: int, metadata: Any) -> None:  # noqa: B027  (optional hook)
         """Learn that a batch has committed. Called again after a crash: must be idempotent."""
+
+    def outage(self) -> OutageError | None:
+        """Return what the spout itself waits for, where it does; asked after `is_ready`."""
+        return None
 
     def is_drained(self) -> bool:
         """Whether no more is to be expected for now; asked when nothing is ready."""

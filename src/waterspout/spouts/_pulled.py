@@ -18,7 +18,7 @@ from typing import Any
 from waterspout._safe_repr import described, shown
 from waterspout._schema import Schema
 from waterspout._tuples import Fields
-from waterspout.errors import SourceError, SpoutCrash
+from waterspout.errors import OutageError, SourceError, SpoutCrash
 from waterspout.spouts._base import AdaptedSource, BatchPlanner, RunsIn, SpoutContext, SpoutKind
 from waterspout.spouts._reads import Read, RowsRead
 from waterspout.topology._builder import SpoutDeclarer
@@ -170,6 +170,9 @@ class _PulledPlanner(BatchPlanner):
         if batch is None or self._is_down:
             return
         self._watched("ack", lambda: self._task.tell("ack", batch.ids))
+
+    def outage(self) -> OutageError | None:
+        return None if self._is_down else self._task.outage()
 
     def is_drained(self) -> bool:
         if self._is_down or self._task.emitted:

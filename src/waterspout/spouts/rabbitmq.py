@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from waterspout._addresses import Secrets, check_url, masked, resolved, shown
 from waterspout._tls import TLS
-from waterspout.errors import SourceError, TopologyError
+from waterspout.errors import OutageError, SourceError, TopologyError
 from waterspout.spouts._amqp import Link, QueueConsumer, require_pika
 from waterspout.spouts._deliveries import Deliveries
 from waterspout.topology._collector import SpoutCollector
@@ -56,8 +56,8 @@ class RabbitMQSpout(Spout):
 
     A message is acked when its tree is complete and requeued when it fails. What was not acked
     when the process ends, however it ends, the broker delivers again. A connection that is lost is
-    opened again, for as long as it takes; a message that is being processed meanwhile is
-    recognised when it comes again, and not emitted twice.
+    opened again, for as long as the run waits (`outage_secs`); a message that is being processed
+    meanwhile is recognised when it comes again, and not emitted twice.
 
     A message id is a string made of the `message_id` property and a digest of all content, so that
     a message has the same one whenever it comes. Equal messages that are open at the same time are
@@ -131,7 +131,7 @@ class RabbitMQSpout(Spout):
         self._deliveries = Deliveries(self._consumer.prefetch)
         self._link: Link | None = None
         self._active = True
-        self._outage = False
+        self._outage: OutageError | None = None
         self._retry_at = 0.0
         self._retry_s = _RETRY_MIN_S
         self._news_at = self._failed_at = time.monotonic()
@@ -158,6 +158,11 @@ class RabbitMQSpout(Spout):
         """How many messages were rejected because they could not be decoded."""
         return self._bad
 
+    @property
+    def outage(self) -> OutageError | None:
+        """Why there is no connection, if there is none; the run waits for up to `outage_secs`."""
+        return self._outage
+
     def open(
         self, conf: Mapping[str, Any], context: TopologyContext, collector: SpoutCollector
     ) -> None:
@@ -171,7 +176,7 @@ class RabbitMQSpout(Spout):
         link = self._link = Link(self._parameters, self._consumer)
         if not link.wait(lambda: link.ready, _OPEN_TIMEOUT_S):
             self._link = None
-            error = self._described(link.error)
+            error = self._described(link.error, final=link.final)
             link.close()
             raise error
 
@@ -272,9 +277,9 @@ class RabbitMQSpout(Spout):
         self._send()
         if self._link is None or not link.ready:
             return None
-        if self._outage:
+        if self._outage is not None:
             self._news_at = time.monotonic()
-        self._outage, self._retry_s = False, _RETRY_MIN_S
+        self._outage, self._retry_s = None, _RETRY_MIN_S
         return link
 
     def _send(self) -> None:
@@ -289,7 +294,7 @@ class RabbitMQSpout(Spout):
             self._lost(link)
 
     def _lost(self, link: Link) -> None:
-        error, final = self._described(link.error), link.final
+        error, final = self._described(link.error, final=link.final), link.final
         self._link = None
         self._deliveries.lost()
         link.close()
@@ -297,9 +302,9 @@ class RabbitMQSpout(Spout):
         self._retry_s = min(2 * self._retry_s, _RETRY_MAX_S)
         if final:
             raise error
-        if not self._outage:
-            self._outage = True
+        if self._outage is None:
             self._collector.report_error(error)
+        self._outage = error if isinstance(error, OutageError) else None
 
     def _values(self, method: Any, properties: Any, body: bytes) -> Sequence[Any]:
         known = {name: value for name, value in vars(properties).items() if value is not None}
@@ -324,13 +329,14 @@ class RabbitMQSpout(Spout):
     def _said(self, error: Exception) -> str:
         return _cut(Secrets.of(self._url).hidden(_reason(error)))
 
-    def _described(self, error: Exception | None) -> SourceError:
+    def _described(self, error: Exception | None, *, final: bool) -> SourceError:
         said = "no answer in time" if error is None else self._said(error)
-        return SourceError(
+        text = (
             f"{self!r} cannot be read: {said}. See that the server is there, that user, password "
             "and vhost of the URL are right, and that the queue exists and the user may read it "
             "(declare=True creates it)."
         )
+        return SourceError(text) if final else OutageError("rabbitmq", text)
 
 
 def _name(method: Any, properties: Any, body: bytes) -> str:

@@ -24,6 +24,7 @@ from waterspout.errors import (
     DeadLettersFullError,
     FailedException,
     MalformedRowError,
+    OutageError,
     TooManyBadRowsError,
 )
 from waterspout.transactional._attempt import TransactionAttempt
@@ -187,23 +188,36 @@ class Coordinator:
         self._failures = self._crashes = 0
         return [Mark(attempt), *self._commit_current(now)]
 
-    def failed(self, attempt: TransactionAttempt, error: BaseException, now: float) -> list[Action]:
+    def failed(
+        self,
+        attempt: TransactionAttempt,
+        error: BaseException,
+        now: float,
+        *,
+        final: bool = False,
+    ) -> list[Action]:
         """Take note that an attempt failed: it and every later batch start over.
 
-        `FailedException` is replayed for ever; anything else is a crash, which stops the run
+        `FailedException` is replayed for ever, and so is an `OutageError` until it is `final`:
+        whoever drives this has waited long enough. Anything else is a crash, which stops the run
         after `max_retries` of them without a commit in between, or at once where another
         attempt would fail in the same way.
         """
         if self._newest(attempt) is None or self._stopped:
             return []
-        if not isinstance(error, FailedException):
+        if not isinstance(error, FailedException | OutageError):
             self._crashes += 1
-        if self._crashes > self._policy.max_retries or isinstance(error, _FINAL):
+        final = final or isinstance(error, _FINAL)
+        if final or self._crashes > self._policy.max_retries:
             return [*self.stop(now), Stop(error)]
         self._failures += 1
         pause_s = self._policy.backoff.pause_s(self._failures)
         self._next_emit_at = max(self._next_emit_at, now + pause_s)
         return self._cancel_from(attempt.txid, now)
+
+    def hold(self, until: float) -> None:
+        """Emit nothing before that time."""
+        self._next_emit_at = max(self._next_emit_at, until)
 
     def ended(self, attempt: TransactionAttempt) -> None:
         """Take note that nothing of a cancelled attempt runs any more."""

@@ -18,7 +18,7 @@ import numpy as np
 from waterspout._letters import DeadLetter, stored_form
 from waterspout._safe_repr import described, shown
 from waterspout.acking.xor import Ids, draw, no_ids
-from waterspout.errors import SpoutCrash
+from waterspout.errors import OutageError, SpoutCrash
 from waterspout.topology._collector import SpoutCollector
 from waterspout.topology._graph import Topology
 from waterspout.topology._ports import UNANCHORED, Port
@@ -272,6 +272,11 @@ class SpoutTask(ABC):
             raise  # of an ack within an emit, where nothing is tracked
         except (Exception, SystemExit) as error:
             raise SpoutCrash(self.component, self.task, method, described(error)) from error
+
+    def outage(self) -> OutageError | None:
+        """Return what the spout waits for by itself, where it does."""
+        found = getattr(self._spout, "outage", None)
+        return found if isinstance(found, OutageError) else None
 
     @abstractmethod
     def open(self) -> None:

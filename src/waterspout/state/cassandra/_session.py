@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from waterspout._addresses import Secrets, resolved
 from waterspout._connections import Connections
 from waterspout._tls import TLS
-from waterspout.errors import StoreError, WaterspoutError
+from waterspout.errors import OutageError, StoreError, WaterspoutError
 
 __all__ = ["Answer", "CassandraAddress", "CassandraClient", "Statement", "close_all"]
 
@@ -270,7 +270,8 @@ class CassandraClient:
     def _failure(self, error: Exception | None) -> StoreError:
         # Cut last: a piece of a secret would not be known for one.
         said = self._address.secrets.hidden(f"{type(error).__name__}: {error}")[:1000]
-        return StoreError(f"{self._title} cannot be used: {said}")
+        text = f"{self._title} cannot be used: {said}"
+        return OutageError("cassandra", text) if _is_outage(error) else StoreError(text)
 
 
 def _credentials(address: CassandraAddress) -> Any:
@@ -279,6 +280,19 @@ def _credentials(address: CassandraAddress) -> Any:
     if address.username is None:
         return None
     return PlainTextAuthProvider(resolved(address.username), resolved(address.password or ""))
+
+
+def _is_outage(error: Exception | None) -> bool:
+    """Tell whether too few nodes can be reached, or none; not that we are not let in."""
+    from cassandra import AuthenticationFailed, Timeout, Unavailable
+    from cassandra.cluster import NoHostAvailable
+    from cassandra.protocol import IsBootstrappingErrorMessage, OverloadedErrorMessage
+
+    if isinstance(error, NoHostAvailable):
+        said = error.errors.values() if isinstance(error.errors, dict) else ()
+        return not any(isinstance(each, AuthenticationFailed) for each in said)
+    busy = Unavailable | Timeout | OverloadedErrorMessage | IsBootstrappingErrorMessage
+    return _is_connection_lost(error) or isinstance(error, busy)
 
 
 def _is_connection_lost(error: Exception | None) -> bool:

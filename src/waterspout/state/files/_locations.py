@@ -20,7 +20,7 @@ from waterspout._addresses import Secrets, check_url, resolved, shown
 from waterspout._own_files import open_private, private_folder
 from waterspout.errors import StoreError
 
-__all__ = ["ArrowFolder", "Folder", "LocalFolder", "local_path", "open_folder"]
+__all__ = ["ArrowFolder", "Folder", "LocalFolder", "is_outage", "local_path", "open_folder"]
 
 _LOCAL = re.compile(r"(?i)file://(localhost)?/")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
@@ -211,6 +211,26 @@ def open_folder(address: str) -> Folder:
             f"{shown(address)} cannot be reached: {Secrets.of(address).hidden(said)}"
         ) from None
     return ArrowFolder(filesystem, inner, address)
+
+
+# What file servers say; and S3, HDFS and others, in the text of an error without a number.
+_AWAY_NUMBERS = (
+    *(errno.ESTALE, errno.EHOSTDOWN, errno.EHOSTUNREACH, errno.ENETDOWN, errno.ENETUNREACH),
+    *(errno.ETIMEDOUT, errno.ECONNREFUSED, errno.ECONNRESET, errno.ECONNABORTED, errno.ENOTCONN),
+)
+_AWAY_TEXT = re.compile(
+    r"NETWORK_CONNECTION|SERVICE_UNAVAILABLE|SLOW_DOWN|THROTTLING|REQUEST_TIMEOUT|INTERNAL_FAILURE"
+    r"|HTTP status 5\d\d|timed? ?out|connection (refused|reset|closed|failure)|SafeModeException"
+    r"|StandbyException|could ?n[o']t connect|could not resolve",
+    re.IGNORECASE,
+)
+
+
+def is_outage(error: OSError) -> bool:
+    """Tell whether a file system is out of reach for now."""
+    if isinstance(error, FileNotFoundError | PermissionError):
+        return False
+    return error.errno in _AWAY_NUMBERS or _AWAY_TEXT.search(str(error)) is not None
 
 
 @contextmanager

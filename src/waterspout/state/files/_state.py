@@ -26,6 +26,7 @@ from waterspout._serde import encode_key
 from waterspout.errors import (
     ConfigError,
     FencedError,
+    OutageError,
     StoreError,
 )
 from waterspout.state._base import FencedMap, Key, Keys, Records, StateKind
@@ -36,7 +37,7 @@ from waterspout.state._kinds import OpaqueValue
 from waterspout.state._records import RecordTexts, encode_record
 from waterspout.state._store import StoreState
 from waterspout.state.files._format import Manifest, StateShape
-from waterspout.state.files._locations import Folder, local_path, open_folder
+from waterspout.state.files._locations import Folder, is_outage, local_path, open_folder
 from waterspout.state.files._log import FileLog, OvertakenError, log_at
 
 __all__ = ["FileMap", "FileState"]
@@ -246,10 +247,12 @@ class FileMap(FencedMap[Any]):
                 yield log
             except OSError as error:
                 secrets = self._secrets
-                raise StoreError(
+                text = (
                     f"{self._title} cannot be used: {secrets.hidden(str(error))}. What was being "
                     "written counts as a whole or not at all; once the cause is gone, run it again."
-                ) from secrets.cause(error)
+                )
+                found = OutageError("files", text) if is_outage(error) else StoreError(text)
+                raise found from secrets.cause(error)
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 import socket
+import ssl
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -15,7 +16,7 @@ from typing import Any, BinaryIO, NamedTuple, TypeVar
 from waterspout._addresses import Secrets, resolved
 from waterspout._connections import Connections
 from waterspout._tls import TLS
-from waterspout.errors import StoreError
+from waterspout.errors import OutageError, StoreError
 
 __all__ = ["Command", "Item", "Server"]
 
@@ -257,10 +258,11 @@ class Server:
 
     def _unreachable(self, error: Exception | None) -> StoreError:
         said = Secrets.of(words=(self.password,)).hidden(str(error)) or type(error).__name__
-        return StoreError(
+        text = (
             f"memcached server {self.name} cannot be used: {said}. Is it running, and are the "
             "address, the password and tls right? No other server stands in for it."
         )
+        return StoreError(text) if _is_refusal(error) else OutageError("memcached", text)
 
     def _refusal(self, answer: bytes, name: bytes) -> StoreError:
         said = answer.decode("ascii", "replace")
@@ -292,13 +294,18 @@ def _log_in(client: Any, username: str, password: str) -> None:
         client.set("auth", said, noreply=False)
     except MemcacheError:
         # Not chained: it may quote what was sent.
-        raise OSError("it does not let us in with this user name and password") from None
+        raise PermissionError("it does not let us in with this user name and password") from None
 
 
 _idle: Connections[Server, _MemcachedLink] = Connections(
     _MemcachedLink.close, idle_max=_IDLE_MAX, socket_of=_MemcachedLink.fileno
 )
 _item_limits: dict[tuple[str, int], int] = {}
+
+
+def _is_refusal(error: Exception | None) -> bool:
+    """Whether a server is there and does not want us, or is another than the one we want."""
+    return isinstance(error, PermissionError | ssl.SSLError)
 
 
 def _chunks(commands: Sequence[Command]) -> Iterator[Sequence[Command]]:

@@ -26,7 +26,14 @@ from waterspout._backoff import Backoff
 from waterspout._connections import Connections
 from waterspout.errors import ConfigError, StoreError
 
-__all__ = ["Connection", "PostgresAddress", "PostgresClient", "close_idle", "pipelined"]
+__all__ = [
+    "Connection",
+    "PostgresAddress",
+    "PostgresClient",
+    "close_idle",
+    "is_outage",
+    "pipelined",
+]
 
 T = TypeVar("T")
 
@@ -268,6 +275,26 @@ def _is_lost(connection: Connection, error: psycopg.Error) -> bool:
     if isinstance(error, _FAREWELLS):
         connection.close()
     return connection.closed
+
+
+# Conditions that pass: shutdown, crash and start, too few resources, a standby before it is
+# promoted, and locks or statements that took too long.
+_AWAY_STATES = ("08", "53", "57P", "57014", "25006", "55P03")
+# A server that refuses a connection says why, and gives the client no code for it.
+_AWAY_TEXT = re.compile(
+    r"starting up|shutting down|recovery mode|not (yet )?accepting connections|too many clients"
+    r"|connection slots|terminating connection"
+)
+
+
+def is_outage(error: psycopg.Error) -> bool:
+    """Tell whether a server is away, or cannot be used for now, from what the client raised."""
+    if error.sqlstate is not None:
+        return error.sqlstate.startswith(_AWAY_STATES)
+    if not isinstance(error, psycopg.OperationalError):
+        return False
+    # What has not come from the server is a connection that failed.
+    return "FATAL" not in str(error) or _AWAY_TEXT.search(str(error)) is not None
 
 
 _idle: Connections[PostgresAddress, Connection] = Connections(

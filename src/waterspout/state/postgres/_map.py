@@ -25,6 +25,7 @@ from waterspout._schema import Schema
 from waterspout.errors import (
     DamagedStoreError,
     ForeignStoreError,
+    OutageError,
     SerdeError,
     StoreError,
     WaterspoutError,
@@ -33,7 +34,12 @@ from waterspout.state._base import Key, Keys, Records, StateKind
 from waterspout.state._head import Head, Stamp, check_stamp, goes_on, replaces_attempt
 from waterspout.state._sql import TableMap, Upsert
 from waterspout.state.postgres._columns import array_of
-from waterspout.state.postgres._connections import Connection, PostgresClient, pipelined
+from waterspout.state.postgres._connections import (
+    Connection,
+    PostgresClient,
+    is_outage,
+    pipelined,
+)
 from waterspout.state.postgres._sql import PostgresStatements
 from waterspout.state.postgres._state import PostgresState
 
@@ -471,14 +477,15 @@ class PostgresMap(TableMap):
                 f"{self._name} cannot hold this: {self._said(error)}"
             ) from self._address.secrets.cause(error)
         except errors.QueryCanceled as error:
-            raise StoreError(
+            raise OutageError(
+                "postgres",
                 f"{self._name}: a statement was given up after "
-                f"{self._address.statement_timeout_secs:g} s: {self._said(error)}"
+                f"{self._address.statement_timeout_secs:g} s: {self._said(error)}",
             ) from self._address.secrets.cause(error)
         except psycopg.Error as error:
-            raise StoreError(
-                f"{self._name} cannot be used: {self._said(error)}"
-            ) from self._address.secrets.cause(error)
+            text = f"{self._name} cannot be used: {self._said(error)}"
+            found = OutageError("postgres", text) if is_outage(error) else StoreError(text)
+            raise found from self._address.secrets.cause(error)
         except _Unmade as error:
             raise StoreError(f"{self._name} vanished while it was being used") from error
 

@@ -10,7 +10,13 @@ from typing import Any, TypeVar
 
 from waterspout._addresses import Secrets, check_url, resolved
 from waterspout._connections import Connections
-from waterspout.errors import ConfigError, ForeignStoreError, MissingDependencyError, StoreError
+from waterspout.errors import (
+    ConfigError,
+    ForeignStoreError,
+    MissingDependencyError,
+    OutageError,
+    StoreError,
+)
 from waterspout.state.redis._scripts import Script
 
 __all__ = ["Call", "RedisClient", "require_library"]
@@ -228,10 +234,22 @@ class RedisClient:
                     f"{self.title}: a key is there that waterspout did not make ({said}). Use "
                     "another prefix."
                 ) from secrets.cause(error)
-            raise StoreError(
+            text = (
                 f"{self.title} cannot be used: {said}. See that the server is there and takes "
                 "writes, and that the URL has the right user, password and database."
-            ) from secrets.cause(error)
+            )
+            found = OutageError("redis", text) if _is_outage(error) else StoreError(text)
+            raise found from secrets.cause(error)
+
+
+def _is_outage(error: Exception) -> bool:
+    """Tell whether a server is away, loads its data, or is a replica that is not promoted yet."""
+    raised = require_library().exceptions
+    if isinstance(error, raised.AuthenticationError | raised.AuthorizationError):
+        return False  # the library takes them for failed connections
+    away = raised.ConnectionError | raised.TimeoutError | raised.ReadOnlyError
+    cluster = raised.ClusterDownError | raised.TryAgainError | raised.RedisClusterException
+    return isinstance(error, away | cluster) or str(error).startswith("MASTERDOWN")
 
 
 def _pipeline(node: Any, calls: Sequence[Call], known: bool) -> list[Any]:

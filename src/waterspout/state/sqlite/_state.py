@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from waterspout._own_files import make_private, transaction
-from waterspout.errors import SerdeError, StoreError
+from waterspout._own_files import is_busy, make_private, transaction
+from waterspout.errors import OutageError, SerdeError, StoreError
 from waterspout.state._base import Key, Keys, Records, StateKind
 from waterspout.state._columns import Layout
 from waterspout.state._head import Head, check_stamp, goes_on, replaces_attempt
@@ -295,7 +295,8 @@ class SQLiteMap(TableMap):
             yield
         except sqlite3.Error as error:
             self.close()
-            raise StoreError(f"{self._name} cannot be used: {error}") from error
+            text = f"{self._name} cannot be used: {error}"
+            raise (OutageError("sqlite", text) if is_busy(error) else StoreError(text)) from error
         except (OverflowError, UnicodeEncodeError) as error:
             raise SerdeError(f"{self._name} cannot hold this: {error}") from error
 
