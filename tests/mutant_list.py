@@ -100,6 +100,13 @@ MUTANTS = (
         ("tests/cli/test_bad_input.py",),
     ),
     Mutant(
+        "progress: nobody is shown how many rows were read",
+        "cli/watching.py",
+        "if totals.input_rows else \"\"",
+        "if totals.input_rows < 0 else \"\"",
+        ("tests/cli/test_watching.py",),
+    ),
+    Mutant(
         "causes: a library's frame stands for the user's",
         "_causes.py",
         '    ours = (os.path.dirname(__file__), sysconfig.get_path("stdlib"))\n',

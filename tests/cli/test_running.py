@@ -49,7 +49,7 @@ def test_show_tells_how_a_run_stands_and_where_a_restart_goes_on(cli, caught_up)
 
     found = {line[:16].strip(): line[16:] for line in lines}
     assert (found["topology"], found["status"]) == ("words", "idle")
-    assert found["in this run"] == "4 batches committed, 10 rows written"
+    assert found["in this run"] == "4 batches committed, 4 rows read, 10 rows written"
     assert found["a restart"] == "goes on with batch 5"
     assert found["error"].startswith(r"split: ValueError: [red]no\x1b, ")
     facts = told(cli, "show", "words")

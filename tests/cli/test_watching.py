@@ -92,15 +92,18 @@ def test_letters_are_pointed_at_when_the_run_has_ended(count, line):
 
 def test_batches_are_told_with_what_is_in_flight(still):
     run = a_run(
-        totals=BatchTotals(2, last_txid=4, replayed=1, written_rows=1500),
+        totals=BatchTotals(2, last_txid=4, replayed=1, input_rows=9000, written_rows=1500),
         in_flight=(BatchInFlight(5, 0, "processing", 0.0, "processing"),),
     )
     watcher = BatchWatcher(run)
 
     assert watcher.now() == (
-        "2 batches committed (up to 4), 1 replayed, 1,500 rows written, 1 in flight, 1,500 rows/s"
+        "2 batches committed (up to 4), 1 replayed, 9,000 rows read, 1,500 rows written, "
+        "1 in flight, 9,000 rows/s"
     )
-    assert watcher.total() == "2 batches committed (up to 4), 1 replayed, 1,500 rows written"
+    assert watcher.total() == (
+        "2 batches committed (up to 4), 1 replayed, 9,000 rows read, 1,500 rows written"
+    )
     assert (watcher.news(), watcher.afterwards()) == ([], [])
 
 

@@ -22,6 +22,7 @@ _TOTALS = {
     "waves": "waves",
     "executed": "tuples executed",
     "executed_tuples": "tuples executed",
+    "input_rows": "rows read",
     "written_rows": "rows written",
     "acked": "acked",
     "replayed": "replayed",

@@ -60,7 +60,9 @@ class BatchWatcher(Watcher):
 
     def now(self) -> str:
         snapshot = self._run.snapshot()
-        rate = self._rate.at(snapshot.totals[self._key])
+        # Of what is read, where Spark tells that; it is not told of every source.
+        totals = snapshot.totals
+        rate = self._rate.at(totals.get("input_rows") or totals[self._key])
         return (
             f"{self._sum(snapshot)}, {len(snapshot.in_flight)} in flight, "
             f"{rate:,.0f} {self._noun}s/s"
@@ -77,7 +79,8 @@ class BatchWatcher(Watcher):
         batches = counted(totals.committed, "batch", "batches")
         done = "written" if self._noun == "row" else "executed"
         rows = counted(totals[self._key], self._noun)
-        return f"{batches} committed{at}{replayed}, {rows} {done}"
+        read = f", {counted(totals.input_rows, 'row')} read" if totals.input_rows else ""
+        return f"{batches} committed{at}{replayed}{read}, {rows} {done}"
 
 
 class WaveWatcher(Watcher):
