@@ -102,8 +102,8 @@ MUTANTS = (
     Mutant(
         "progress: nobody is shown how many rows were read",
         "cli/watching.py",
-        "if totals.input_rows else \"\"",
-        "if totals.input_rows < 0 else \"\"",
+        'if totals.input_rows else ""',
+        'if totals.input_rows < 0 else ""',
         ("tests/cli/test_watching.py",),
     ),
     Mutant(
