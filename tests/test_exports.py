@@ -27,7 +27,8 @@ SURFACE = {
         "waterspout.events": """
             BatchCancelled BatchCommitted BatchCommitting BatchEmitted BatchFailed
             BatchProcessed BatchProgress CommandObeyed ErrorReported Event Listener
-            MessageDeadLettered ProgressBetweenWaves RunEnded RunSnapshot ServiceAway ServiceBack
+            MessageDeadLettered PartitionReachable PartitionUnreachable ProgressBetweenWaves
+            RunEnded RunSnapshot ServiceAway ServiceBack
             SpoutPaused StateWritten TreesDecided WaveFinished WaveProgress WaveRetried WaveStarted
         """,
         "waterspout.topology": """
@@ -103,7 +104,7 @@ SURFACE = {
         """,
         "waterspout.errors": """
             AckError BatchError BatchTimeoutError BoltCrash BuildError CommandError ConfigError
-            DamagedStoreError
+            DamagedStoreError DataLossError
             DeadLettersFullError EmitError FailedException FencedError ForeignStoreError
             JavaError LeaseHeldError LeaseLostError MalformedRowError
             MissingDependencyError NewerFormatError

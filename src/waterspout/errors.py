@@ -26,6 +26,7 @@
     └── OutsideError               the world around is not as it must be
         ├── JavaError                no usable Java
         ├── SourceError              a spout cannot read what it is told to
+        │   └── DataLossError            what it is told to read is gone, or no longer what it was
         ├── StoreError               a store cannot be used
         │   ├── OutageError            it, or a source, cannot be reached for now
         │   ├── DamagedStoreError      its content does not match its checksum
@@ -52,6 +53,7 @@ __all__ = [
     "CommandError",
     "ConfigError",
     "DamagedStoreError",
+    "DataLossError",
     "DeadLettersFullError",
     "EmitError",
     "FailedException",
@@ -228,6 +230,14 @@ class JavaError(OutsideError):
 
 class SourceError(OutsideError):
     """Raised when a spout's source is missing or unreadable."""
+
+
+class DataLossError(SourceError):
+    """Raised when data that was to be read is lost: deleted, expired, or overwritten.
+
+    Emitters raise it too, where their source says so. It ends the run at once: to wait would not
+    bring the data back, and to go on without a word would hide that it is missing.
+    """
 
 
 class StoreError(OutsideError):

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import sqlite3
+from contextlib import closing
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -14,10 +15,14 @@ from pyarrow import orc
 
 from tests.trident.support import Meddling, capture, finish, put, wait_for
 from waterspout import Config, faults, submit
+from waterspout.coordination.decisions import Decision, decide
+from waterspout.coordination.preflight import prepare
 from waterspout.errors import ForeignStoreError, RunFailedError, SourceError
 from waterspout.faults import Fault, FaultPlan
+from waterspout.spark.audit import audit
 from waterspout.spouts.files import FileSpout
 from waterspout.spouts.rate import RateSpout
+from waterspout.state import StateKind
 from waterspout.state.sqlite import SQLiteState
 from waterspout.testing import FixedBatchSpout
 from waterspout.testing._tables import read_table
@@ -216,6 +221,34 @@ def test_a_file_of_an_unfinished_batch_must_be_what_it_was(spark, source, tmp_pa
     shutil.copy2(tmp_path / "saved", path)
     finish(counting(source, tmp_path, max_files=1), spark)
     assert counted(tmp_path) == {"done.txt line": 1, "open.txt line": 1}
+
+
+def test_a_touched_file_goes_on_and_a_lost_one_is_skipped_on_record(spark, source, tmp_path):
+    leave_unfinished(spark, source, tmp_path)
+    os.utime(source / "open.txt")
+    finish(counting(source, tmp_path, max_files=1), spark, ONCE)
+    assert counted(tmp_path) == {"done.txt line": 1, "open.txt line": 1}
+
+    lost = put(source / "lost.txt", "lost.txt line\n")
+    faults.install(FaultPlan([Fault("write.before", "raise", where={"txid": 3}, nth=None)]))
+    with pytest.raises(RunFailedError):
+        finish(counting(source, tmp_path), spark, ONCE)
+    faults.install(None)
+    lost.unlink()
+    topology = counting(source, tmp_path)
+    with closing(prepare(topology, ONCE)) as prepared:
+        plan, kinds = prepared.plan, {"lines": StateKind.OPAQUE}
+        spouts = {"lines": plan.sources["lines"].spout}
+        decision = Decision("skip", "the disk died", "me@here", "2026-11-17T14:00:00+00:00")
+        decide(plan.name, plan.fingerprint(), prepared.store, spouts, kinds, decision)
+    put(source / "new.txt", "new.txt line\n")
+    run = finish(topology, spark, ONCE)
+
+    exact = {"done.txt line": 1, "open.txt line": 1, "new.txt line": 1}
+    assert counted(tmp_path) == exact
+    assert [p["txid"] for p in run.recent_progress] == [3, 4]
+    (audited,) = audit(counting(source, tmp_path), spark, ONCE)
+    assert (audited.keys, audited.differences) == (3, ())
 
 
 def test_a_file_that_changes_while_it_is_read_fails_its_batch(spark, source, tmp_path):

@@ -310,6 +310,64 @@ class LinesEmitter(OpaqueEmitter):
         return len(lines)
 
 
+class Flags(OpaquePartitionedTransactionalSpout):
+    """Two partitions of numbers, of which a file says that it is away; no class of ours beside."""
+
+    output_fields = ("tx", "n bigint")
+
+    def __init__(self, folder):
+        self.folder = folder
+
+    def get_coordinator(self, conf, context):
+        return None
+
+    def get_emitter(self, conf, context):
+        return FlagsEmitter(self.folder)
+
+
+class FlagsEmitter:
+    def __init__(self, folder):
+        self.folder = folder
+
+    def num_partitions(self):
+        return 3
+
+    def next_metadata(self, txid, partition, last):
+        if (self.folder / f"unplanned-{partition}").exists():
+            raise TimeoutError("no answer")
+        start = 0 if last is None else last + 1
+        return start if start < 2 else None
+
+    def emit_partition_batch(self, attempt, collector, partition, metadata):
+        if (self.folder / f"unread-{partition}").exists():
+            raise ConnectionResetError("by peer")
+        collector.emit([attempt, 10 * partition + metadata])
+
+
+def test_partitions_that_cannot_be_asked_or_read_are_left_out_and_catch_up(spark, tmp_path):
+    away = [tmp_path / "unplanned-1", tmp_path / "unread-2"]
+    for flag in away:
+        flag.touch()
+    # A crash would end the run at once.
+    config = Config(retry_backoff_millis=1, max_retries=0, idle_poll_millis=10)
+    run = submit(counting(tmp_path, Flags(tmp_path)), spark, config)
+
+    try:
+        wait_for(lambda: run.snapshot().totals.committed >= 2)
+        told = {(p.partition, p.error) for p in run.snapshot().unreachable}
+        without = counted(tmp_path)
+        for flag in away:
+            flag.unlink()
+        run.process_all_available(timeout=60)
+    finally:
+        run.stop()
+
+    assert told == {(1, "TimeoutError: no answer"), (2, "ConnectionResetError: by peer")}
+    assert without == {0: 1, 1: 1}
+    assert counted(tmp_path) == {0: 1, 1: 1, 10: 1, 11: 1, 20: 1, 21: 1}
+    assert run.snapshot().unreachable == ()
+
+
 @pytest.mark.parametrize("commit_in", ["driver", soaked("tasks")])
 def test_all_there_is_now_commits_over_a_growing_source_and_a_lost_worker(
     spark, tmp_path, commit_in, request

@@ -12,7 +12,7 @@ from pyarrow import orc
 from tests.trident.support import Meddling, capture, put, wait_for
 from waterspout import Config
 from waterspout.coordination.embedded import EmbeddedStore
-from waterspout.errors import SourceError, TopologyError
+from waterspout.errors import DataLossError, SourceError, TopologyError
 from waterspout.spouts._base import SpoutContext
 from waterspout.spouts.files import FileSpout
 from waterspout.state.sqlite import SQLiteState
@@ -249,7 +249,8 @@ def test_a_changed_file_of_an_unfinished_batch_is_an_error(source):
         spout.read(metadata)
     assert str(refused.value) == (
         f"{path} was changed after it was put into a batch (4 bytes then, 8 now). Put the old "
-        "file back; new rows go into new files."
+        "file back; new rows go into new files. `waterspout batch show` tells more; `batch skip` "
+        "goes on without it, `batch accept` takes a file as it is now."
     )
 
 
@@ -259,8 +260,54 @@ def test_a_file_of_the_same_size_and_another_time_has_changed_too(source):
     metadata = planned(spout)
     aged(path, 1, "two\n")
 
-    with pytest.raises(SourceError, match="was changed after it was put into a batch"):
+    said = "the same size, 4 bytes, but other content; of 2001-09-09 01:46:40 UTC then, of 2001"
+    with pytest.raises(DataLossError, match=said):
         spout.read(metadata)
+
+
+def test_a_file_that_was_touched_or_put_back_from_a_copy_goes_on(source, caplog):
+    path = aged(source / "a.txt", 0, "one\n")
+    spout = FileSpout(source)
+    planner = opened(spout)
+    assert planner.is_ready(None)
+    metadata = planner.plan(1, None)
+    path.unlink()
+    aged(path, 7, "one\n")
+
+    assert spout.read(metadata).paths == (str(path),)
+    planner.confirm(metadata)
+    (told,) = caplog.messages
+    assert told.endswith(
+        "a.txt goes on as it is: the same content; of 2001-09-09 01:46:40 UTC then, of 2001-09-09 "
+        "01:46:47 UTC now"
+    )
+
+
+def test_without_a_digest_another_time_is_another_file_and_that_is_said(source, monkeypatch):
+    path = aged(source / "a.txt", 0, "one\n")
+    spout = FileSpout(source)
+    older = planned(spout)
+    del older["content"]  # an older version planned it
+    monkeypatch.setattr("waterspout.spouts._pinned.DIGEST_MAX_BYTES", 3)
+    large = planned(FileSpout(source))
+    aged(path, 1, "one\n")
+
+    with pytest.raises(DataLossError, match="cannot be told: the file is too large for a digest"):
+        spout.read(large)
+    monkeypatch.undo()
+    with pytest.raises(DataLossError, match="cannot be told: no digest was kept"):
+        spout.read(older)
+
+
+def test_a_source_that_is_gone_as_a_whole_is_away_and_not_lost(source):
+    aged(source / "a.txt", 0, "one\n")
+    spout = FileSpout(source / "*.txt")
+    metadata = planned(spout)
+    source.rename(source.with_name("elsewhere"))
+
+    with pytest.raises(SourceError, match="cannot be read: No such file") as away:
+        spout.read(metadata)
+    assert not isinstance(away.value, DataLossError)
 
 
 def test_a_deleted_file_of_an_unfinished_batch_is_an_error(source):
@@ -273,7 +320,8 @@ def test_a_deleted_file_of_an_unfinished_batch_is_an_error(source):
         spout.read(metadata)
     assert str(refused.value) == (
         f"{path} belongs to a batch that is not finished, but cannot be read: No such file or "
-        "directory. Put it back."
+        "directory. Put it back. `waterspout batch show` tells more; `batch skip` goes on without "
+        "it, `batch accept` takes a file as it is now."
     )
 
 

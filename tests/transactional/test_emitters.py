@@ -42,12 +42,15 @@ class Broker:
         self.partitions = [list(rows) for rows in partitions]
         self.take = take
         self.down = set()
+        self.errors = {}
         self.asked = []
 
     def after(self, partition, last, shape=list):
         self.asked.append(last)
         if partition in self.down:
             raise SourceError(f"partition {partition} is down")
+        if partition in self.errors:
+            raise self.errors[partition]
         start = 0 if last is None else last[1]
         end = min(len(self.partitions[partition]), start + self.take)
         return shape([start, end])

@@ -15,6 +15,7 @@ from typing import Annotated, Any
 
 import typer
 
+from waterspout.cli.batch import batch
 from waterspout.cli.check import check
 from waterspout.cli.dead_letters import dead_letters
 from waterspout.cli.demo import demo
@@ -39,6 +40,7 @@ app.command("list")(list_topologies)
 for asking in (show, kill, activate, deactivate, rebalance):
     app.command()(asking)
 app.add_typer(state)
+app.add_typer(batch)
 app.add_typer(dead_letters)
 
 

@@ -19,7 +19,7 @@ from waterspout.topology._graph import Topology
 from waterspout.transactional._builder import TransactionalTopology
 from waterspout.trident._topology import TridentTopology
 
-__all__ = ["load_stateful", "load_topology", "names_a_file"]
+__all__ = ["load_batched", "load_stateful", "load_topology", "names_a_file"]
 
 _DEFAULT_NAME = "topology"
 
@@ -55,6 +55,17 @@ def load_stateful(target: str) -> TridentTopology | TransactionalTopology:
             "hold in memory ends with the run."
         )
     return found
+
+
+def load_batched(target: str) -> TridentTopology | TransactionalTopology:
+    """Load a topology that works in batches."""
+    found = load_topology(target)
+    if isinstance(found, TridentTopology | TransactionalTopology):
+        return found
+    raise TopologyError(
+        f"{found.name!r} is a topology of spouts and bolts: it has no batches. Messages that "
+        "cannot be processed are among its dead letters."
+    )
 
 
 def names_a_file(target: str) -> bool:

@@ -16,6 +16,7 @@ import typer
 
 from waterspout._config import Config
 from waterspout._schema import Schema
+from waterspout.cli.batch import told
 from waterspout.cli.loading import load_stateful
 from waterspout.cli.options import ConfigFile, Settings, Target, read_config
 from waterspout.coordination.batch_clock import CLOCK
@@ -26,6 +27,7 @@ from waterspout.state._base import StateKind
 from waterspout.state._batched import BatchedMap
 from waterspout.state._kinds import OpaqueValue
 from waterspout.transactional._builder import TransactionalTopology
+from waterspout.transactional._ledger import SKIPPED
 from waterspout.transactional._states import BoltStateSpec
 from waterspout.trident._topology import TridentTopology
 from waterspout.trident.plan.nodes import Update
@@ -112,8 +114,11 @@ def explain(
             typer.echo("from      source ranges that are no longer kept")
             return
         for spout_id, metadata in batch[1].items():
-            if spout_id != CLOCK:
+            if spout_id not in (CLOCK, SKIPPED):
                 typer.echo(f"from      spout {spout_id}: {json.dumps(metadata)}")
+        for decision in ledger.decisions if ledger is not None else ():
+            if decision["txid"] == txid:
+                typer.echo(f"decided   {told(decision)}")
 
 
 @state.command()
@@ -155,7 +160,10 @@ def audit(
     from waterspout.spark.starting import open_session
 
     topology, conf = load_stateful(target), read_config(config, setting)
-    _prepared(topology, conf).close()  # before a JVM is started
+    with closing(_prepared(topology, conf)) as prepared:  # before a JVM is started
+        ledger = prepared.store.peek()
+    for decision in ledger.decisions if ledger is not None else ():
+        typer.echo(f"decided by hand: {told(decision)}")
     if isinstance(topology, TransactionalTopology):
         for name, spec in topology.states.items():
             why = f"what bolt {spec.component!r} does to it is your own code"

@@ -299,6 +299,12 @@ class LedgerKeeper(MarkKeeper):
         self._save(self.ledger.emit(attempt, metadata))
         faults.point("metadata.after", txid=attempt.txid)
 
+    def decide(self, txid: int, metadata: Metadata, decision: Mapping[str, Any]) -> None:
+        """Record that an unfinished batch is to hold something else, and who has said so."""
+        faults.point("metadata.before", txid=txid)
+        self._save(self.ledger.decide(txid, metadata, decision))
+        faults.point("metadata.after", txid=txid)
+
     def begin(self, attempt: TransactionAttempt) -> Claim:
         self._save(self.ledger.begin(attempt))
         ledger = self.ledger

@@ -25,6 +25,8 @@ __all__ = [
     "EventBus",
     "Listener",
     "MessageDeadLettered",
+    "PartitionReachable",
+    "PartitionUnreachable",
     "ProgressBetweenWaves",
     "RunEnded",
     "ServiceAway",
@@ -113,6 +115,23 @@ class ServiceBack(Event):
 
     service: str
     away_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionUnreachable(Event):
+    """A partition of an opaque spout cannot be reached: batches go on without it, for now."""
+
+    component: str
+    partition: int
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionReachable(Event):
+    """A partition that was left out is there again, and goes on where it was."""
+
+    component: str
+    partition: int
 
 
 @dataclass(frozen=True, slots=True)

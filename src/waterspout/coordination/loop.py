@@ -49,14 +49,17 @@ from waterspout.coordination.events import (
     BatchFailed,
     BatchProcessed,
     Listener,
+    PartitionReachable,
+    PartitionUnreachable,
     SpoutPaused,
     StateWritten,
 )
 from waterspout.coordination.outages import LEDGER, STATES, outage_of
-from waterspout.coordination.progress import BatchProgress
+from waterspout.coordination.progress import BatchProgress, UnreachablePartition
 from waterspout.coordination.store import CoordinationStore, acquire_when_free, grown
 from waterspout.errors import (
     BuildError,
+    DataLossError,
     FailedException,
     LeaseLostError,
     OutageError,
@@ -78,7 +81,7 @@ from waterspout.transactional._coordinator import (
     Mark,
     Stop,
 )
-from waterspout.transactional._ledger import Ledger, first_batch
+from waterspout.transactional._ledger import SKIPPED, Ledger, first_batch, is_skipped
 
 __all__ = ["BatchLoop", "BatchSetup"]
 
@@ -146,6 +149,8 @@ class BatchLoop(DrivenLoop):
         self._settle_at: float | None = None
         self._states_answered = True
         """Whether the states were reached since they were last found to be away."""
+        self._away: dict[tuple[str, int], UnreachablePartition] = {}
+        """The partitions that cannot be reached, as far as that was told."""
         setup.engine.report = self._reports.put
 
     def start(self) -> None:
@@ -218,6 +223,7 @@ class BatchLoop(DrivenLoop):
                 break
         self._settle_if_due()
         self.is_idle = self._looks_idle()
+        self._tell_reach()
 
     def _until_due(self, wait_s: float) -> float:
         """Shorten a wait to the end of a pause, if that comes earlier."""
@@ -257,7 +263,8 @@ class BatchLoop(DrivenLoop):
         metadata = self.ledger.emitted[attempt.txid].metadata
         try:
             for spout_id, planner in self._planners.items():
-                planner.confirm(metadata[spout_id])
+                if not is_skipped(metadata, spout_id):
+                    planner.confirm(metadata[spout_id])
         except Exception as error:
             self._fail(attempt, error)
             return False
@@ -272,6 +279,8 @@ class BatchLoop(DrivenLoop):
             error = end or error
         now, final = self._clock(), end is not None
         actions = self.coordinator.failed(attempt, error, now, final=final)
+        for planner in self._planners.values():
+            planner.attempt_failed(error)
         if actions:
             self._tell_failed(attempt, error, actions)
         self._carry_out(actions)
@@ -380,6 +389,9 @@ class BatchLoop(DrivenLoop):
         for spout_id, planner in self._planners.items():
             planner.succeeded(attempt.txid, metadata[spout_id])
         self._setup.engine.release(attempt)
+        for decision in self.ledger.decisions:
+            if decision["txid"] == attempt.txid:
+                log.warning("batch %d has committed as decided: %s", attempt.txid, dict(decision))
         self._tell_committed(attempt)
 
     def _tell_committed(self, attempt: TransactionAttempt) -> None:
@@ -405,8 +417,30 @@ class BatchLoop(DrivenLoop):
             written_rows=sum(committed.written.values()),
             executed_tuples=processed.executed_tuples,
             committed_tuples=committed.committed_tuples,
+            unreachable={f"{a.component}/{a.partition}": a.error for a in self._away.values()},
         )
         self.events.publish(BatchCommitted(self.name, attempt, progress))
+
+    def _tell_reach(self) -> None:
+        """Tell which partitions cannot be reached, and which can again: each change once."""
+        now = {
+            (spout_id, partition): error
+            for spout_id, planner in self._planners.items()
+            for partition, error in planner.unreachable().items()
+        }
+        for key in [key for key in self._away if key not in now]:
+            del self._away[key]
+            log.warning("partition %d of %r is there again", key[1], key[0])
+            self.events.publish(PartitionReachable(self.name, *key))
+        for key, error in now.items():
+            before = self._away.get(key)
+            if before is not None and before.error == error:
+                continue
+            since = time.time() if before is None else before.since
+            self._away[key] = UnreachablePartition(*key, error, since)
+            told = "partition %d of %r cannot be reached, and batches go on without it: %s"
+            log.warning(told, key[1], key[0], error)
+            self.events.publish(PartitionUnreachable(self.name, *key, error))
 
     def _settle(self) -> None:
         """Tell the states that the last batch was marked; they may know already."""
@@ -434,7 +468,8 @@ class BatchLoop(DrivenLoop):
         metadata = {}
         for spout_id, planner in self._planners.items():
             kind = self._setup.spouts[spout_id].kind
-            if kind is SpoutKind.TRANSACTIONAL and spout_id in fixed:
+            keeps = kind is SpoutKind.TRANSACTIONAL or is_skipped(fixed, spout_id)
+            if keeps and spout_id in fixed:
                 metadata[spout_id] = fixed[spout_id]
             else:
                 try:
@@ -444,6 +479,8 @@ class BatchLoop(DrivenLoop):
                     if outage is None:
                         raise
                     raise outage from error
+        if SKIPPED in fixed:
+            metadata[SKIPPED] = fixed[SKIPPED]
         if self._setup.clock is not None:
             has_data = self._may_hold_data(attempt, metadata)
             clock = self._setup.clock
@@ -463,7 +500,7 @@ class BatchLoop(DrivenLoop):
             ready = False
             for asked, planner in self._planners.items():
                 ready = ready or planner.is_ready(previous.get(asked))
-        except BuildError:
+        except (BuildError, DataLossError):
             raise  # asking again would not mend it
         except Exception as error:
             self._rest(asked, error)
@@ -513,6 +550,7 @@ class BatchLoop(DrivenLoop):
                 current=ledger.current,
                 since=first_batch(ledger.fingerprint.get(f"spout {spout_id}")),
                 kept=self._setup.store.kept,
+                clock=self._clock,
             )
             self._planners[spout_id] = spout.open(context)
 

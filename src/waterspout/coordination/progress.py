@@ -20,6 +20,7 @@ __all__ = [
     "RunSnapshot",
     "SpoutPause",
     "TimelineEntry",
+    "UnreachablePartition",
     "WaveInFlight",
     "WaveProgress",
     "WaveTotals",
@@ -57,6 +58,20 @@ class _DictLike(Mapping[str, Any]):
 
 
 @dataclass(frozen=True, slots=True)
+class UnreachablePartition(_DictLike):
+    """A partition of an opaque spout that batches go on without."""
+
+    component: str
+    """The id of the spout."""
+    partition: int
+    """The number of the partition."""
+    error: str
+    """What its emitter raised."""
+    since: float
+    """Since when, in seconds since 1970."""
+
+
+@dataclass(frozen=True, slots=True)
 class BatchProgress(_DictLike):
     """A batch of a Trident or transactional topology that was committed."""
 
@@ -90,6 +105,8 @@ class BatchProgress(_DictLike):
     """Transactional: tuples that bolts have executed in the processing phase."""
     committed_tuples: int = 0
     """Transactional: tuples that bolts have executed in the commit phase."""
+    unreachable: Mapping[str, str] = field(default_factory=dict)
+    """Partitions of opaque spouts that were left out then ("words/3"), and what was raised."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,3 +313,5 @@ class RunSnapshot(_DictLike):
     """The latest errors, oldest first."""
     waiting_for: tuple[Outage, ...] = ()
     """The services that cannot be reached at the moment, the one away longest first."""
+    unreachable: tuple[UnreachablePartition, ...] = ()
+    """The partitions of opaque spouts that cannot be reached, and are left out of batches."""

@@ -20,6 +20,8 @@ from waterspout.coordination.events import (
     ErrorReported,
     Event,
     MessageDeadLettered,
+    PartitionReachable,
+    PartitionUnreachable,
     ProgressBetweenWaves,
     RunEnded,
     ServiceAway,
@@ -39,6 +41,7 @@ from waterspout.coordination.progress import (
     RunSnapshot,
     SpoutPause,
     TimelineEntry,
+    UnreachablePartition,
     WaveInFlight,
     WaveProgress,
     WaveTotals,
@@ -75,6 +78,7 @@ class Recorder:
         self._errors: deque[ErrorSummary] = deque(maxlen=_KEEP_ERRORS)
         self._pauses: dict[str, SpoutPause] = {}
         self._outages: dict[str, Outage] = {}
+        self._away: dict[tuple[str, int], UnreachablePartition] = {}
         self._since: dict[str, float] = {}
         self._logged: dict[str, int] = {}
 
@@ -118,6 +122,7 @@ class Recorder:
                 pausing_spouts=tuple(p for p in self._pauses.values() if p.until > now),
                 errors=tuple(self._errors),
                 waiting_for=self._waiting_for(),
+                unreachable=tuple(self._away.values()),
             )
 
     def _note(self, event: Event) -> None:
@@ -181,6 +186,14 @@ class Recorder:
                 self._outages[service] = Outage(service, why, since, until)
             case ServiceBack(service=service):
                 self._outages.pop(service, None)
+            case PartitionUnreachable(component=component, partition=partition, error=text):
+                self._note_error(component, f"partition {partition}: {text}", "", 1)
+                before = self._away.get((component, partition))
+                since = event.timestamp if before is None else before.since
+                away = UnreachablePartition(component, partition, text, since)
+                self._away[component, partition] = away
+            case PartitionReachable(component=component, partition=partition):
+                self._away.pop((component, partition), None)
 
     def _count(self, **more: int) -> None:
         """Add to totals by their names."""

@@ -105,7 +105,15 @@ def _everything(prepared: Prepared, ledger: Ledger) -> Metadata:
             raise ConfigError(
                 f"spout {spout_id!r} is new and has emitted nothing yet; run the topology first"
             )
-        whole = node.spout.so_far(committed[spout_id], prepared.folder, spout_id)
+        about = [d for d in ledger.decisions if spout_id in d["spouts"] and d["action"] == "skip"]
+        if about:
+            batches = [d["txid"] for d in about if "files" not in d]
+            files = [name for d in about for name in d.get("files", ())]
+            whole = node.spout.so_far_without(
+                committed[spout_id], prepared.folder, spout_id, batches, files
+            )
+        else:
+            whole = node.spout.so_far(committed[spout_id], prepared.folder, spout_id)
         if whole is None:
             raise ConfigError(
                 f"spout {spout_id!r} cannot say what it has emitted since the beginning, so its "

@@ -13,6 +13,7 @@ from waterspout.spark.counting import input_rows
 from waterspout.spark.phases import PhaseEngine, Work
 from waterspout.spark.session import SparkRuntime
 from waterspout.spark.steps import BatchRows, StepRunner
+from waterspout.spouts._base import read_of
 from waterspout.spouts._reads import RowsRead
 from waterspout.state._head import Claim
 from waterspout.transactional._attempt import TransactionAttempt
@@ -52,7 +53,7 @@ class SparkEngine(PhaseEngine):
     def process(self, attempt: TransactionAttempt, metadata: Metadata, work: Work) -> Processed:
         began = time.monotonic()
         sources = self.plan.sources.items()
-        reads = {source: source.spout.read(metadata[spout_id]) for spout_id, source in sources}
+        reads = {source: read_of(source.spout, name, metadata) for name, source in sources}
         requests = any(
             source.hidden and not (isinstance(read, RowsRead) and not read.rows)
             for source, read in reads.items()

@@ -6,6 +6,7 @@ from pyspark.errors import PythonException
 
 from waterspout._causes import one_line
 from waterspout.errors import (
+    DataLossError,
     FailedException,
     NumberTooLargeError,
     OutsideError,
@@ -20,6 +21,7 @@ from waterspout.spouts._malformed import marked_record
 __all__ = ["TOO_LARGE", "translate"]
 
 TOO_LARGE = f"{NumberTooLargeError.__module__}.{NumberTooLargeError.__name__}: "
+_LOST = f"{DataLossError.__module__}.{DataLossError.__name__}: "
 _WORKER_DIED = ("Python worker exited unexpectedly", "Python worker failed", "ExecutorLostFailure")
 
 
@@ -32,6 +34,8 @@ def translate(error: BaseException, runtime: SparkRuntime) -> BaseException:
     if TOO_LARGE in text:
         reason = text.split(TOO_LARGE, 1)[1].strip().splitlines()[0]
         return NumberTooLargeError(reason)
+    if _LOST in text:
+        return DataLossError(text.split(_LOST, 1)[1].strip().splitlines()[0])
     found = marked_record(text) or carried_outage(text)
     if found is not None:
         return found

@@ -8,8 +8,9 @@ exactly what the batch holds. From then on the batch is a pure function of its m
 from __future__ import annotations
 
 import json
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Callable, Collection, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -17,20 +18,23 @@ from typing import Any, Generic, TypeVar
 
 from waterspout._config import Config
 from waterspout._schema import Schema
-from waterspout.errors import OutageError, TopologyError
+from waterspout.errors import ConfigError, OutageError, TopologyError
 from waterspout.spouts._malformed import OnMalformed
-from waterspout.spouts._reads import Read
+from waterspout.spouts._reads import Read, RowsRead
+from waterspout.transactional._ledger import Metadata, is_skipped
 
 __all__ = [
     "AdaptedSource",
     "BatchPlanner",
     "BatchSpout",
     "LookingPlanner",
+    "Piece",
     "PlannedSpout",
     "RunsIn",
     "SpoutContext",
     "SpoutKind",
     "as_json",
+    "read_of",
 ]
 
 
@@ -62,7 +66,8 @@ class SpoutContext:
     Without one, what a spout must remember as long as the ledger lives is put into `kept`.
     `known` holds the metadata of batches that this spout must not plan again: the last
     committed one and those emitted since, by txid. `since` is the first batch that the spout has
-    part in: not 1 if it was added to a topology that had run before.
+    part in: not 1 if it was added to a topology that had run before. `clock` gives
+    seconds, as the run counts them.
     """
 
     conf: Config
@@ -72,6 +77,7 @@ class SpoutContext:
     current: int
     since: int = 1
     kept: MutableMapping[str, object] = field(default_factory=dict)
+    clock: Callable[[], float] = time.monotonic
 
 
 class BatchPlanner(ABC):
@@ -115,6 +121,13 @@ class BatchPlanner(ABC):
         """Return what the spout itself waits for, where it does; asked after `is_ready`."""
         return None
 
+    def attempt_failed(self, error: BaseException) -> None:  # noqa: B027  (optional hook)
+        """Learn that an attempt at a batch failed, before it is planned again."""
+
+    def unreachable(self) -> Mapping[int, str]:
+        """Return why, by number, for each partition that is left out of batches for now."""
+        return {}
+
     def is_drained(self) -> bool:
         """Whether no more is to be expected for now; asked when nothing is ready."""
         return True
@@ -157,10 +170,34 @@ class LookingPlanner(BatchPlanner):
         return self.look(txid, previous)
 
 
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A part of what a batch is pinned to, such as a file; `wrong` says why it cannot be read."""
+
+    name: str
+    wrong: str | None
+    left_out: bool = False
+    """Whether it counts as read, and is not read, because a person decided so."""
+
+
 class PlannedSpout(ABC):
     """A source of batches as the loop sees it: it plans them; who reads them is not its concern."""
 
     kind: SpoutKind = SpoutKind.TRANSACTIONAL
+
+    def pieces(self, metadata: Any) -> list[Piece]:
+        """Return what a batch is pinned to, as far as that can be looked at one by one."""
+        return []
+
+    def leave_out(self, metadata: Any, names: Sequence[str]) -> Any:
+        """Return the metadata of the same batch, which counts these pieces as read, unread."""
+        raise ConfigError("this spout cannot leave out a part of a batch; skip the whole batch")
+
+    def accept(self, metadata: Any) -> Any:
+        """Return the metadata of the same batch with every piece pinned as it is now."""
+        raise ConfigError(
+            "this spout cannot tell what of a batch has changed, so there is nothing to accept"
+        )
 
     @abstractmethod
     def open(self, context: SpoutContext) -> BatchPlanner:
@@ -185,6 +222,10 @@ class BatchSpout(PlannedSpout):
     def read(self, metadata: Any) -> Read:
         """Describe the batch that `metadata` pins; a pure function."""
 
+    def read_nothing(self) -> Read:
+        """Describe a batch without a row."""
+        return RowsRead(self.schema, [])
+
     def on_malformed(self, conf: Config) -> OnMalformed | None:
         """Return what becomes of records that do not fit the schema; None: there are none."""
         return None
@@ -196,12 +237,28 @@ class BatchSpout(PlannedSpout):
         """
         return None
 
+    def so_far_without(
+        self,
+        metadata: Any,
+        folder: Path | None,
+        spout_id: str,
+        skipped: Collection[int],
+        left_out: Collection[str],
+    ) -> Any | None:
+        """Return the same, but for the batches and the pieces that a person had skipped."""
+        return None
+
     def identity(self) -> Mapping[str, Any]:
         """Return what must not change while a topology lives."""
         return {"spout": type(self).__qualname__, "kind": self.kind.value}
 
     def check(self) -> None:
         """Raise if the source cannot be used as it is. Called before a run."""
+
+
+def read_of(spout: BatchSpout, spout_id: str, batch: Metadata) -> Read:
+    """Describe what a spout gives to a batch: nothing, if a person has decided so."""
+    return spout.read_nothing() if is_skipped(batch, spout_id) else spout.read(batch[spout_id])
 
 
 def as_json(metadata: Any, otherwise: str) -> Any:

@@ -19,6 +19,7 @@ from waterspout.topology._ports import Outlet, Port
 from waterspout.transactional._attempt import TransactionAttempt
 from waterspout.transactional._bolts import BatchCollector
 from waterspout.transactional._runtime import emit_partition
+from waterspout.transactional._spouts import emitter_of
 from waterspout.waves.frames import unpack
 
 __all__ = ["emitted", "emitting_context"]
@@ -52,7 +53,7 @@ def emitted(
     spout = unpack(read.spout)
     names = ("tx", *read.schema.names)
     context = emitting_context(read.topology, read.spout_id, names, index, tasks)
-    emitter = spout.get_emitter({**conf.to_dict(), **read.options}, context)
+    emitter = emitter_of(spout, {**conf.to_dict(), **read.options}, context)
     collector = _Rows(read.spout_id, attempt, read.schema, with_position=with_position)
     try:
         if not read.is_partitioned:
@@ -63,7 +64,7 @@ def emitted(
         for partition in read.partitions[index::tasks]:
             pinned, taken = read.metadata[partition][1], read.taken.get(partition)
             collector.begin({"partition": partition, "metadata": pinned})
-            emit_partition(emitter, attempt, partition, pinned, taken, collector)
+            emit_partition(spout, emitter, attempt, partition, pinned, taken, collector)
             yield from collector.chunks()
     finally:
         emitter.close()

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from waterspout._schema import Schema
-from waterspout.errors import FailedException, SourceError
+from waterspout.errors import DataLossError, SourceError, TopologyError
 from waterspout.spouts._base import (
     AdaptedSource,
     BatchPlanner,
@@ -24,12 +24,16 @@ from waterspout.spouts._reads import EmitRead, Read
 from waterspout.topology._builder import SpoutDeclarer
 from waterspout.topology._context import TopologyContext
 from waterspout.topology._pickling import require_picklable
+from waterspout.transactional._attempt import TransactionAttempt
+from waterspout.transactional._away import PartitionsAway, is_away, read_away_error
 from waterspout.transactional._builder import TransactionalTopology
 from waterspout.transactional._spouts import (
     OpaquePartitionedTransactionalSpout,
     PartitionEmitter,
     TransactionalSpout,
     asked,
+    coordinator_of,
+    emitter_of,
 )
 
 __all__ = ["EmittedSource", "EmittedSpout"]
@@ -110,11 +114,14 @@ class _EmitterPlanner(LookingPlanner):
         super().__init__(context)
         self._opaque = isinstance(spout, OpaquePartitionedTransactionalSpout)
         self._name = topology.this_component_id
-        self._coordinator = spout.get_coordinator(conf, topology)
-        self._emitter = spout.get_emitter(conf, topology)
+        self._coordinator = coordinator_of(spout, conf, topology)
+        self._emitter = emitter_of(spout, conf, topology)
 
     def succeeded(self, txid: int, metadata: Any) -> None:
         self._emitter.cleanup_before(txid)
+        # Which attempt has committed is not known after a restart; its txid is.
+        self._emitter.success(TransactionAttempt(txid, 0))
+        self._coordinator.success(txid)
 
     def taken(self, metadata: Any) -> Mapping[int, bytes]:
         """Return, by partition, what was taken in the driver for the attempt of this metadata."""
@@ -132,7 +139,7 @@ class _Whole(_EmitterPlanner):
     """Plans for a `TransactionalSpout`, whose coordinator makes the whole metadata."""
 
     def is_ready(self, previous: Any) -> bool:
-        return bool(self._coordinator.is_ready())
+        return bool(self._coordinator.is_ready(self._following))
 
     def look(self, txid: int, previous: Any) -> Any:
         return self._plain(self._coordinator.initialize_transaction(txid, previous))
@@ -150,7 +157,10 @@ class _ByPartition(_EmitterPlanner):
         self, spout: Any, conf: Mapping[str, Any], topology: TopologyContext, context: SpoutContext
     ) -> None:
         super().__init__(spout, conf, topology, context)
-        self._choose = _choosing(self._emitter)
+        self._choose = _choosing(self._emitter.given)
+        self._owner = _who_counts(self._emitter, self._coordinator, spout)
+        self._clock = context.clock
+        self._away = PartitionsAway(context.conf.retry_backoff, context.clock)
         self._run = secrets.token_hex(4)
         self._looks = 0
         self._ahead: tuple[str, dict[int, bytes]] = ("", {})
@@ -161,7 +171,19 @@ class _ByPartition(_EmitterPlanner):
         """Up to where a partition has nothing, and from where that was found."""
 
     def is_ready(self, previous: Any) -> bool:
-        return bool(self._coordinator.is_ready()) and super().is_ready(previous)
+        return bool(self._coordinator.is_ready(self._following)) and super().is_ready(previous)
+
+    def is_drained(self) -> bool:
+        """Whether every partition was asked; one that rests may have something."""
+        return not self._away.left_alone
+
+    def unreachable(self) -> Mapping[int, str]:
+        return self._away.errors
+
+    def attempt_failed(self, error: BaseException) -> None:
+        told = read_away_error(error, self._name) if self._opaque else None
+        if told is not None:
+            self._away.read_in_vain(*told)
 
     def goes_on(self, metadata: Any) -> bool:
         return any(entry[1] is not None for entry in metadata)
@@ -171,9 +193,9 @@ class _ByPartition(_EmitterPlanner):
         return any(len(entry) == 2 or entry[2]["tuples"] for entry in held)
 
     def look(self, txid: int, previous: Any) -> list[Any]:
-        owner = self._emitter if self._opaque else self._coordinator
         before = previous or []
-        there = owner.num_partitions()
+        there = self._owner.num_partitions()
+        self._away.begin_look()
         self._looks += 1
         self._ahead = (f"{self._run}-{self._looks}", {})
         planned = []
@@ -206,19 +228,37 @@ class _ByPartition(_EmitterPlanner):
 
     def succeeded(self, txid: int, metadata: Any) -> None:
         self._kept = {t: kept for t, kept in self._kept.items() if t > txid}
+        for partition, entry in enumerate(metadata or ()):
+            if entry[1] is not None:
+                self._away.committed(partition)
         super().succeeded(txid, metadata)
 
     def _next(self, txid: int, partition: int, start: Any) -> list[Any]:
         """Return a partition's entry in the metadata of a batch that begins at `start`."""
-        try:
-            if self._choose is not None:
-                return [start, self._plain(self._choose(txid, partition, start))]
-            return self._asked(txid, partition, start)
-        except (FailedException, SourceError) as error:
-            if not self._opaque:
-                raise
-            log.warning("partition %d of %r gives nothing: %s", partition, self._name, error)
+        if not self._opaque:
+            return self._found(txid, partition, start)
+        if not self._away.may_ask(partition):
             return [start, None]
+        began = self._clock()
+        try:
+            found = self._found(txid, partition, start)
+        except Exception as error:
+            if isinstance(error, FileNotFoundError) and start is not None:
+                raise DataLossError(
+                    f"partition {partition} of spout {self._name!r} was read up to {start!r}, and "
+                    f"now it is gone: {error}. Put it back as it was; nothing was skipped."
+                ) from error
+            if not is_away(error):
+                raise
+            self._away.asked_in_vain(partition, error, began)
+            return [start, None]
+        self._away.answered(partition)
+        return found
+
+    def _found(self, txid: int, partition: int, start: Any) -> list[Any]:
+        if self._choose is not None:
+            return [start, self._plain(self._choose(txid, partition, start))]
+        return self._asked(txid, partition, start)
 
     def _asked(self, txid: int, partition: int, start: Any) -> list[Any]:
         """Ask an emitter in Storm's form, and again where it moves on without a tuple.
@@ -248,6 +288,19 @@ class _ByPartition(_EmitterPlanner):
         name, taken = self._ahead
         taken[partition] = answer.taken.packed()
         return [begin, found, {"taken": name, "tuples": answer.taken.count}]
+
+
+def _who_counts(emitter: Any, coordinator: Any, spout: Any) -> Any:
+    """Return who knows the number of partitions: in Storm, the emitter of an opaque spout."""
+    if not isinstance(spout, OpaquePartitionedTransactionalSpout):
+        return coordinator
+    for each in (emitter, coordinator):
+        if hasattr(each.given, "num_partitions"):
+            return each
+    raise TopologyError(
+        f"{type(spout).__name__}: its emitter, a {type(emitter.given).__name__}, has no method "
+        "num_partitions, and its coordinator has none either"
+    )
 
 
 def _choosing(emitter: Any) -> Callable[[int, int, Any], Any] | None:

@@ -175,6 +175,11 @@ class StoredRead(ReadFiles):
         asked = "SELECT path FROM seen WHERE path IN (SELECT value FROM json_each(?))"
         return {name for (name,) in self._file.query(asked, json.dumps(names))}
 
+    def of_batches(self, txids: Iterable[int]) -> set[str]:
+        """Return the files of some batches."""
+        asked = "SELECT path FROM seen WHERE txid IN (SELECT value FROM json_each(?))"
+        return {name for (name,) in self._file.query(asked, json.dumps([*txids]))}
+
     def changed_outside(self) -> bool:
         before = self._version
         ((self._version,),) = self._file.query("PRAGMA data_version")

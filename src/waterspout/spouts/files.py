@@ -8,7 +8,7 @@ import os
 import stat
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from itertools import islice
 from pathlib import Path
@@ -16,9 +16,24 @@ from typing import Any
 
 from waterspout._config import Config
 from waterspout._schema import FieldNames, Schema
-from waterspout.errors import DamagedStoreError, SourceError, TopologyError
-from waterspout.spouts._base import BatchPlanner, BatchSpout, RunsIn, SpoutContext, SpoutKind
+from waterspout.errors import ConfigError, DamagedStoreError, SourceError, TopologyError
+from waterspout.spouts._base import (
+    BatchPlanner,
+    BatchSpout,
+    Piece,
+    RunsIn,
+    SpoutContext,
+    SpoutKind,
+)
 from waterspout.spouts._malformed import OnMalformed, TooLong, chosen, records_too_long
+from waterspout.spouts._pinned import (
+    left_out,
+    names_of,
+    pin,
+    pinned,
+    refuse_changed,
+    repinned,
+)
 from waterspout.spouts._read_files import ReadFiles, ReadInMemory, StoredRead, Tally
 from waterspout.spouts._reads import FilesRead, Read
 
@@ -37,10 +52,10 @@ class FileSpout(BatchSpout):
 
     A batch is a list of files: those that came first, up to `max_files` of them and up to
     `max_bytes` and `max_rows` in all, at least one. Transactional: the list is stored with
-    sizes and times, and a file that changed afterwards is an error, not other data. Files
-    must be complete when they appear: write them elsewhere, then move them. Files and folders
-    whose names start with `_` or `.`, and unfinished copies (`._COPYING_`), are left alone, as
-    Spark's readers do.
+    sizes, times and digests, and a file that changed afterwards is an error, not other data; one
+    of which only the time is another is still the same. Files must be complete when they appear:
+    write them elsewhere, then move them. Files and folders whose names start with `_` or `.`, and
+    unfinished copies (`._COPYING_`), are left alone, as Spark's readers do.
 
     Text has one field, `value`; the other formats need a `schema` (DDL), except Parquet,
     whose files bring theirs.
@@ -97,8 +112,9 @@ class FileSpout(BatchSpout):
 
     def read(self, metadata: Any) -> Read:
         """Describe the files of a batch; refuse one that is not what it was when planned."""
-        _refuse_changed(metadata)
-        full = [(name, size) for name, size, _ in metadata["files"] if size]  # others hold no rows
+        for look in refuse_changed(metadata, self.path):
+            log.warning("%s goes on as it is: %s", look.pinned.name, look.text)
+        full = [(f.name, f.size) for f in pinned(metadata) if f.size]  # others hold no rows
         paths, size = tuple(name for name, _ in full), sum(size for _, size in full)
         found: list[TooLong] = []
         for name, bytes_in_it in full if self.format in _OF_RECORDS else ():
@@ -114,6 +130,35 @@ class FileSpout(BatchSpout):
             self.max_record_bytes,
         )
 
+    def read_nothing(self) -> Read:
+        return self.read({"files": []})
+
+    def pieces(self, metadata: Any) -> list[Piece]:
+        """Return the files of a batch, and how each differs from what was planned."""
+        looks = [file.look() for file in pinned(metadata)]
+        there = [Piece(k.pinned.name, k.text if k.difference else None) for k in looks]
+        return there + [Piece(name, None, left_out=True) for name in left_out(metadata)]
+
+    def leave_out(self, metadata: Any, names: Sequence[str]) -> Any:
+        """Count some files of a batch as read without reading them."""
+        kept = [file for file in pinned(metadata) if file.name not in names]
+        if len(kept) == len(metadata["files"]):
+            return metadata
+        out = sorted({*names_of(metadata)} - {file.name for file in kept})
+        return {**metadata, **repinned(kept), "left_out": out}
+
+    def accept(self, metadata: Any) -> Any:
+        """Take every file of a batch as it is now; one that is gone cannot be."""
+        looks = [file.look() for file in pinned(metadata)]
+        for look in looks:
+            if look.size is None:
+                raise ConfigError(
+                    f"{look.pinned.name} {look.text}: it cannot be accepted. Put it back, or leave "
+                    f"it out: skip --file {look.pinned.name}"
+                )
+        names = [look.pinned.name for look in looks]
+        return {**metadata, **pin([(name, os.stat(name)) for name in names])}
+
     def on_malformed(self, conf: Config) -> OnMalformed | None:
         if self.format not in _OF_RECORDS:
             return None
@@ -121,9 +166,20 @@ class FileSpout(BatchSpout):
 
     def so_far(self, metadata: Any, folder: Path | None, spout_id: str) -> Any | None:
         """Return every file of a committed batch that is still there."""
+        return self.so_far_without(metadata, folder, spout_id, (), ())
+
+    def so_far_without(
+        self,
+        metadata: Any,
+        folder: Path | None,
+        spout_id: str,
+        skipped: Collection[int],
+        left_out: Collection[str],
+    ) -> Any | None:
+        """Return the files of all committed batches but some; those may be gone."""
         if folder is None:
             return None
-        last, wanted = _names(metadata), Tally.of(metadata)
+        last, wanted = names_of(metadata), Tally.of(metadata)
         until = None if wanted is None else metadata["read"]["txid"]
         with closing(StoredRead(folder, spout_id)) as listed:
             if wanted is None and not listed.exists:
@@ -131,13 +187,16 @@ class FileSpout(BatchSpout):
             names = {*listed.names(sys.maxsize if until is None else until), *last}
             if wanted is not None and Tally().plus(names) != wanted:
                 raise _not_the_list(listed, Tally().plus(names), wanted, self.path)
+            unread = {*listed.of_batches(skipped), *left_out}
+        unread.update(last if until in skipped else ())
+        names -= unread
         gone = sorted(name for name in names if not os.path.exists(name))
         if gone:
             raise SourceError(
                 f"{len(gone)} of the {len(names)} files that were read are gone, such as "
                 f"{gone[0]}; without them nothing can be counted again. Put them back."
             )
-        return {"files": [_as_it_is(name) for name in sorted(names)]}
+        return {"files": [_as_it_is(name) for name in sorted(names)]}  # once: needs no digests
 
     def adopt(self, folder: Path, spout_id: str, files: Mapping[str, int]) -> Any:
         """Take these files (and the batch of each) as read; return the last batch's metadata.
@@ -234,7 +293,7 @@ class _FilePlanner(BatchPlanner):
                 "topology was stopped."
             )
         # The last batch may have been marked when the driver died, and the list not told.
-        names = [] if last is None else _names(last)
+        names = [] if last is None else names_of(last)
         held = listed.among(names)
         found = listed.tally(current).plus(name for name in names if name not in held)
         files, since = dict.fromkeys(names, current - 1), current
@@ -274,16 +333,16 @@ class _FilePlanner(BatchPlanner):
         # Again for one that was not stored, because another spout of the topology failed.
         if txid not in self._planned:
             files = self._take_files()
-            names = [name for name, _, _ in files]
+            names = [name for name, _ in files]
             self._assigned.update(names)
             self._taken = self._taken.plus(names)
-            self._planned[txid] = {"files": files, "read": self._taken.to_json(txid)}
+            self._planned[txid] = {**pin(files), "read": self._taken.to_json(txid)}
         return self._planned[txid]
 
-    def _take_files(self) -> list[list[Any]]:
+    def _take_files(self) -> list[tuple[str, os.stat_result]]:
         """Take the files of the next batch from those that wait."""
         spout, size, rows, looked_at = self._spout, 0, 0, 0
-        files: list[list[Any]] = []
+        files: list[tuple[str, os.stat_result]] = []
         for _, name, _ in self._waiting:
             if len(files) == spout.max_files:
                 break
@@ -298,7 +357,7 @@ class _FilePlanner(BatchPlanner):
             if files and (size + now.st_size > spout.max_bytes or too_many):
                 break
             looked_at += 1
-            files.append([name, now.st_size, now.st_mtime_ns])
+            files.append((name, now))
             size += now.st_size
             rows += count
         # Only now, so that an error above leaves no file out.
@@ -310,12 +369,13 @@ class _FilePlanner(BatchPlanner):
 
     def confirm(self, metadata: Any) -> None:
         """Refuse a file that has changed while it was read."""
-        _refuse_changed(metadata)
+        for _ in refuse_changed(metadata, self._spout.path):
+            pass  # the same content, told when it was read
 
     def succeeded(self, txid: int, metadata: Any) -> None:
         if txid < self._current:
             return  # told before
-        names = _names(metadata)
+        names = names_of(metadata)
         self._listed.put(dict.fromkeys(names, txid))
         self._current = txid + 1
         self._committed = self._committed.plus(names)
@@ -337,23 +397,6 @@ class _FilePlanner(BatchPlanner):
         self._waiting = _oldest_first(new)
 
 
-def _refuse_changed(metadata: Any) -> None:
-    """Refuse a batch one of whose files is not what it was when the batch was planned."""
-    for name, size_bytes, time_ns in metadata["files"]:
-        try:
-            now = os.stat(name)
-        except OSError as error:
-            raise SourceError(
-                f"{name} belongs to a batch that is not finished, but cannot be read: "
-                f"{error.strerror}. Put it back."
-            ) from error
-        if (now.st_size, now.st_mtime_ns) != (size_bytes, time_ns):
-            raise SourceError(
-                f"{name} was changed after it was put into a batch ({size_bytes} bytes then, "
-                f"{now.st_size} now). Put the old file back; new rows go into new files."
-            )
-
-
 def _refuse_unspeakable(name: str) -> None:
     """Refuse a file whose name is no text: neither the list nor Spark could name it."""
     try:
@@ -365,10 +408,6 @@ def _refuse_unspeakable(name: str) -> None:
         ) from None
 
 
-def _names(metadata: Any) -> list[str]:
-    return [name for name, _, _ in metadata["files"]]
-
-
 def _as_it_is(name: str) -> list[Any]:
     now = os.stat(name)
     return [name, now.st_size, now.st_mtime_ns]
@@ -377,7 +416,7 @@ def _as_it_is(name: str) -> list[Any]:
 def _in_flight(context: SpoutContext) -> set[str]:
     """Return the files of the batches that were planned and have not committed."""
     known = context.known.items()
-    return {name for txid, batch in known if txid >= context.current for name in _names(batch)}
+    return {name for txid, batch in known if txid >= context.current for name in names_of(batch)}
 
 
 def _not_the_list(listed: ReadFiles, found: Tally, wanted: Tally, source: str) -> DamagedStoreError:

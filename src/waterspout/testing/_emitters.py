@@ -18,7 +18,11 @@ from waterspout.transactional._attempt import TransactionAttempt
 from waterspout.transactional._bolts import BatchCollector
 from waterspout.transactional._builder import TransactionalTopology, TransactionalTopologyBuilder
 from waterspout.transactional._runtime import emit_partition
-from waterspout.transactional._spouts import AnyTransactionalSpout, TransactionalSpout
+from waterspout.transactional._spouts import (
+    AnyTransactionalSpout,
+    TransactionalSpout,
+    emitter_of,
+)
 from waterspout.waves.frames import unpack
 from waterspout.waves.outlets import make_outlets
 
@@ -131,14 +135,14 @@ class _Check:
             return self._emit_whole(spout, attempt, metadata, self._topology)
         task = self._topology.tasks[_SPOUT][0]
         shares = {}
-        with closing(spout.get_emitter(self._conf, self._topology.context(task))) as emitter:
+        with closing(emitter_of(spout, self._conf, self._topology.context(task))) as emitter:
             taken = self._planned.taken(metadata)
             for partition, entry in enumerate(metadata):
                 collector = _Recording(self._topology, task, attempt)
                 where = f"partition {partition}"
                 if entry[1] is not None:
                     given = taken.get(partition)
-                    emit_partition(emitter, attempt, partition, entry[1], given, collector)
+                    emit_partition(spout, emitter, attempt, partition, entry[1], given, collector)
                 shares[where] = collector.rows
         return shares
 
@@ -152,7 +156,7 @@ class _Check:
         shares = {}
         for index, task in enumerate(topology.tasks[_SPOUT]):
             collector = _Recording(topology, task, attempt)
-            with closing(spout.get_emitter(self._conf, topology.context(task))) as emitter:
+            with closing(emitter_of(spout, self._conf, topology.context(task))) as emitter:
                 emitter.emit_batch(attempt, metadata, collector)
             shares[f"task {index}"] = collector.rows
         return shares

@@ -18,6 +18,7 @@ from waterspout._arrow import arrow_schema
 from waterspout._config import Config
 from waterspout._serde import encode_key, encode_value
 from waterspout.coordination.engine import Committed, Processed
+from waterspout.spouts._base import read_of
 from waterspout.spouts._reads import POSITION
 from waterspout.state._head import Claim
 from waterspout.testing._lowerings import LocalBuilding, local_lowering_of
@@ -104,7 +105,7 @@ class InProcessEngine(SteppedEngine[_Tables]):
         return Committed(claim.attempt, written=written)
 
     def _read(self, node: Source, attempt: TransactionAttempt, metadata: Metadata) -> pa.Table:
-        read = node.spout.read(metadata[node.spout_id])
+        read = read_of(node.spout, node.spout_id, metadata)
         wanted = POSITION in node.schema.names and POSITION not in read.schema.names
         tasks = self._plan.hints.get(node.number)
         sifted = [child for child in self._plan.children[node] if isinstance(child, Sifted)]

@@ -21,6 +21,7 @@ from enum import Enum
 from waterspout._backoff import Backoff
 from waterspout.errors import (
     BatchTimeoutError,
+    DataLossError,
     DeadLettersFullError,
     FailedException,
     MalformedRowError,
@@ -80,7 +81,7 @@ class Stop:
 
 Action = Emit | BeginCommit | Mark | Cancel | Stop
 
-_FINAL = (DeadLettersFullError, MalformedRowError, TooManyBadRowsError)
+_FINAL = (DataLossError, DeadLettersFullError, MalformedRowError, TooManyBadRowsError)
 _BACKOFF = Backoff(0.1)
 
 

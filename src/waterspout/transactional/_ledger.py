@@ -5,7 +5,8 @@ batch is emitted), `begin` (before the first write of a commit) and `commit` (af
 last), and every change is stored before anyone acts on it. `settle` notes, when all states know of
 the `commit`, that they do; nobody acts on that before it is stored, so it may be stored late.
 `roll_back` undoes a `commit` of a topology that is stopped; `grow` takes in a graph that has
-changed.
+changed. `decide` changes what an unfinished batch of such a topology holds, because a person has
+said so, and keeps who, when and why.
 """
 
 from __future__ import annotations
@@ -17,12 +18,21 @@ from typing import Any, TypeVar
 from waterspout.errors import DamagedStoreError
 from waterspout.transactional._attempt import TransactionAttempt
 
-__all__ = ["EmittedBatch", "Ledger", "Metadata", "first_batch"]
+__all__ = ["SKIPPED", "EmittedBatch", "Ledger", "Metadata", "first_batch", "is_skipped"]
 
 T = TypeVar("T")
 
 Metadata = Mapping[str, Any]
 """Per spout id, the JSON value that says what this spout gives to a batch."""
+
+SKIPPED = "$skipped"
+"""The key, beside the spout ids, of the ids of those that give nothing to a batch: a person has
+decided so. What they would have given stands in the metadata, and counts as read."""
+
+
+def is_skipped(metadata: Metadata, spout_id: str) -> bool:
+    """Whether a spout gives nothing to a batch of this metadata, because a person decided so."""
+    return spout_id in metadata.get(SKIPPED, ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +56,9 @@ class Ledger:
     `emitted` holds batches from `current` on.
     `begun` are the attempts of batch `current` that may have written. `resolved` says, for each
     committed txid that had several begun attempts, which one committed: records of the others
-    are void. `positions` belong to a core topology, which has no batches: up to where, by spout
-    and partition, every message is acked. So does `failing`: by spout and digest of a message, how
-    often it has failed, and since when.
+    are void. `decisions` are those of `decide`, oldest first. `positions` belong to a core
+    topology, which has no batches: up to where, by spout and partition, every message is acked. So
+    does `failing`: by spout and digest of a message, how often it has failed, and since when.
     """
 
     topology: str
@@ -65,6 +75,7 @@ class Ledger:
     positions: Mapping[str, Any] = field(default_factory=dict)
     failing: Mapping[str, Any] = field(default_factory=dict)
     settled: bool = False
+    decisions: tuple[Mapping[str, Any], ...] = ()
 
     def emit(self, attempt: TransactionAttempt, metadata: Metadata) -> Ledger:
         """Record an attempt before anything of it is emitted."""
@@ -164,7 +175,16 @@ class Ledger:
             begun=(lost,),
             resolved={t: a for t, a in self.resolved.items() if t != txid},
             settled=False,
+            decisions=tuple(d for d in self.decisions if d["txid"] < txid),
         )
+
+    def decide(self, txid: int, metadata: Metadata, decision: Mapping[str, Any]) -> Ledger:
+        """Change what an unfinished batch holds, and keep why: the next attempt goes by it."""
+        batch = self.emitted[txid]
+        assert batch.metadata, f"batch {txid} holds nothing yet"
+        changed = {**self.emitted, txid: replace(batch, metadata=metadata)}
+        kept = (*self.decisions, {"txid": txid, **decision})
+        return replace(self, emitted=changed, decisions=kept)
 
     def metadata_before(self, txid: int) -> Metadata | None:
         """Return what the batch before `txid` holds: that is where `txid` goes on."""
@@ -188,6 +208,7 @@ class Ledger:
             **({"positions": dict(self.positions)} if self.positions else {}),
             **({"failing": dict(self.failing)} if self.failing else {}),
             **({"settled": True} if self.settled else {}),
+            **({"decisions": [dict(each) for each in self.decisions]} if self.decisions else {}),
         }
 
     @classmethod
@@ -209,6 +230,7 @@ class Ledger:
                 positions=_of(dict, document.get("positions", {})),
                 failing=_failing(document.get("failing", {})),
                 settled=_of(bool, document.get("settled", False)),
+                decisions=tuple(_decision(d) for d in _of(list, document.get("decisions", []))),
             )
             ledger._refuse_contradictions()
         except (KeyError, TypeError, ValueError) as error:
@@ -269,6 +291,11 @@ def _number(value: Any) -> int:
 
 def _metadata(value: Any) -> Metadata:
     return _of(dict, value)
+
+
+def _decision(value: Any) -> Mapping[str, Any]:
+    _number(_of(dict, value)["txid"])
+    return value  # type: ignore[no-any-return]
 
 
 def _optional(read: Callable[[Any], T], value: Any) -> T | None:

@@ -16,6 +16,7 @@ from typing import Any
 
 from waterspout import faults
 from waterspout._config import Config
+from waterspout._safe_repr import described
 from waterspout._tuples import Tuple
 from waterspout.acking.xor import generator
 from waterspout.errors import FailedException
@@ -24,9 +25,15 @@ from waterspout.topology._component import BasicBolt
 from waterspout.topology._pickling import require_picklable
 from waterspout.topology._ports import Port
 from waterspout.transactional._attempt import TransactionAttempt
+from waterspout.transactional._away import away_error, is_away
 from waterspout.transactional._bolts import BatchCollector, BatchContext, TakenTuples
 from waterspout.transactional._builder import TransactionalTopology
-from waterspout.transactional._spouts import TransactionalSpout
+from waterspout.transactional._ledger import is_skipped
+from waterspout.transactional._spouts import (
+    OpaquePartitionedTransactionalSpout,
+    TransactionalSpout,
+    emitter_of,
+)
 from waterspout.transactional._states import BoltStateSpec, TaskStates, begin_commit
 from waterspout.waves.bolts import Worker
 from waterspout.waves.frames import Frame, pack, unpack
@@ -77,6 +84,9 @@ class BatchHeader(ShardHeader):
     writer: Any = None
     """Who commits, for the heads of the states; in the commit phase."""
 
+    skipped: bool = False
+    """Whether the spout gives nothing to the batch, because a person has decided so."""
+
     varying: frozenset[str] = frozenset()
     """Bolts that may do something else when they do it again, where that could harm a state."""
 
@@ -122,6 +132,7 @@ class Phases:
     def processing(self, attempt: TransactionAttempt, metadata: Mapping[str, Any]) -> PhasePlan:
         small = self._largest is not None and self._largest <= self._collapse_tuples
         shape = self._collapsed if small else self._spread
+        skipped = is_skipped(metadata, self._spout_id)
         header = BatchHeader(
             conf=self._conf,
             components=self._components,
@@ -129,7 +140,8 @@ class Phases:
             commit=False,
             spout_id=self._spout_id,
             late=self._late,
-            metadata=metadata[self._spout_id],
+            metadata=[] if skipped else metadata[self._spout_id],
+            skipped=skipped,
             states=self._states,
             varying=self._varying,
         )
@@ -247,9 +259,10 @@ class _PerAttempt(LifeCycle):
         collector = self._collector(task, component)
         faults.point("processing", txid=self._header.attempt.txid, partition=self._shard.number)
         attempt, metadata = self._header.attempt, self._header.metadata
-        with closing(spout.get_emitter(self._shard.conf_of(component), context)) as emitter:
+        with closing(emitter_of(spout, self._shard.conf_of(component), context)) as emitter:
             if isinstance(spout, TransactionalSpout):
-                emitter.emit_batch(attempt, metadata, collector)
+                if not self._header.skipped:
+                    emitter.emit_batch(attempt, metadata, collector)
                 mine = range(0)
             else:
                 mine = range(context.this_task_index, len(metadata), len(context.tasks[component]))
@@ -257,7 +270,7 @@ class _PerAttempt(LifeCycle):
                 pinned = metadata[partition][1]
                 if pinned is not None:
                     given = taken.get(partition)
-                    emit_partition(emitter, attempt, partition, pinned, given, collector)
+                    emit_partition(spout, emitter, attempt, partition, pinned, given, collector)
         self._send(task, collector.port)
 
     def _run_bolt(
@@ -361,6 +374,7 @@ class _PerAttempt(LifeCycle):
 
 
 def emit_partition(
+    spout: Any,
     emitter: Any,
     attempt: TransactionAttempt,
     partition: int,
@@ -371,5 +385,15 @@ def emit_partition(
     """Emit one partition's share of a batch: what the driver has taken of it, if it has."""
     if taken is not None:
         TakenTuples.emit_packed(taken, attempt, collector)
-    else:
+        return
+    try:
         emitter.emit_partition_batch(attempt, collector, partition, pinned)
+    except FailedException:
+        raise
+    except Exception as error:
+        # A file that is not seen here is lost, or never was on this machine.
+        reached = isinstance(error, FileNotFoundError) or not is_away(error)
+        if reached or not isinstance(spout, OpaquePartitionedTransactionalSpout):
+            raise
+        name = collector.port.component
+        raise away_error(name, partition, described(error)) from error

@@ -11,6 +11,7 @@ chosen for each attempt anew, from where the last committed batch ended.
 
 from __future__ import annotations
 
+import inspect
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
@@ -36,6 +37,8 @@ __all__ = [
     "SourceCoordinator",
     "TransactionalSpout",
     "asked",
+    "coordinator_of",
+    "emitter_of",
 ]
 
 
@@ -237,6 +240,93 @@ class OpaquePartitionedTransactionalSpout(Component, ABC):
     @abstractmethod
     def get_emitter(self, conf: Mapping[str, Any], context: TopologyContext) -> OpaqueEmitter:
         """Return an `OpaqueEmitter`; called in the driver and in every task."""
+
+
+class _Adapted:
+    """A coordinator or an emitter of any class: what it may leave out does nothing.
+
+    Names and arguments may be those of Storm's transactional spouts or those of Trident's, which
+    hand a txid to `is_ready`, a third argument to `initialize_transaction`, and tell of each batch
+    that has committed by `success`.
+    """
+
+    def __init__(self, given: Any) -> None:
+        self.given = given
+        self._ready_takes_txid = _takes(getattr(given, "is_ready", None), 1)
+        self._initializes_with_current = _takes(getattr(given, "initialize_transaction", None), 3)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.given, name)
+
+    def is_ready(self, txid: int) -> bool:
+        """Ask whether a batch may begin."""
+        if not hasattr(self.given, "is_ready"):
+            return True
+        return bool(self.given.is_ready(*([txid] if self._ready_takes_txid else [])))
+
+    def initialize_transaction(self, txid: int, previous: Any) -> Any:
+        """Ask for the metadata of a batch that was never initialized before."""
+        current = [None] if self._initializes_with_current else []
+        return self.given.initialize_transaction(txid, previous, *current)
+
+    def cleanup_before(self, txid: int) -> None:
+        self._tell("cleanup_before", txid)
+
+    def success(self, committed: Any) -> None:
+        """Tell that a batch has committed: by its txid, or to an emitter by an attempt."""
+        self._tell("success", committed)
+
+    def close(self) -> None:
+        self._tell("close")
+
+    def _tell(self, method: str, *arguments: Any) -> None:
+        told = getattr(self.given, method, None)
+        if told is not None:
+            told(*arguments)
+
+
+def _takes(method: Any, wanted: int) -> bool:
+    """Whether a method can be called with so many arguments; no, if nobody can tell."""
+    if method is None:
+        return False
+    try:
+        inspect.signature(method).bind(*range(wanted))
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def coordinator_of(spout: Any, conf: Mapping[str, Any], context: TopologyContext) -> Any:
+    """Return the coordinator of a spout, of whatever class it is; refuse one that lacks a method.
+
+    An opaque spout needs none.
+    """
+    given = spout.get_coordinator(conf, context)
+    if isinstance(spout, TransactionalSpout):
+        _require(given, "coordinator", context, "initialize_transaction")
+    elif isinstance(spout, PartitionedTransactionalSpout):
+        _require(given, "coordinator", context, "num_partitions")
+    return _Adapted(given)
+
+
+def emitter_of(spout: Any, conf: Mapping[str, Any], context: TopologyContext) -> Any:
+    """Return an emitter of a spout, of whatever class it is; refuse one that lacks a method."""
+    given = spout.get_emitter(conf, context)
+    if isinstance(spout, TransactionalSpout):
+        _require(given, "emitter", context, "emit_batch")
+        return _Adapted(given)
+    _require(given, "emitter", context, "emit_partition_batch")
+    if isinstance(spout, PartitionedTransactionalSpout):
+        _require(given, "emitter", context, "next_metadata", "emit_partition_batch_new")
+    return _Adapted(given)
+
+
+def _require(given: Any, what: str, context: TopologyContext, *any_of: str) -> None:
+    if not any(callable(getattr(given, name, None)) for name in any_of):
+        raise TopologyError(
+            f"spout {context.this_component_id!r}: its {what}, a {type(given).__name__}, has no "
+            f"method {' or '.join(any_of)}; it needs no base class, but that method"
+        )
 
 
 AnyTransactionalSpout: TypeAlias = (
