@@ -1460,6 +1460,27 @@ MUTANTS = (
         ("tests/spouts/test_files.py",),
     ),
     Mutant(
+        "lag: files that come while others wait are not seen",
+        "spouts/files.py",
+        "        if time.monotonic() >= self._look_at:",
+        "        if False:",
+        ("tests/coordination/test_lag.py",),
+    ),
+    Mutant(
+        "lag: the progress of a batch tells none",
+        "coordination/loop.py",
+        "            lag=self._measured(),",
+        "",
+        ("tests/coordination/test_lag.py",),
+    ),
+    Mutant(
+        "lag: what is being read of a log counts as done",
+        "waves/log_spouts.py",
+        "max(0, end - state.committed)",
+        "max(0, end - state.next)",
+        ("tests/coordination/test_lag.py",),
+    ),
+    Mutant(
         "decisions: the input of a skipped batch is read",
         "spouts/_base.py",
         "spout.read_nothing() if is_skipped(batch, spout_id) else spout.read(batch[spout_id])",

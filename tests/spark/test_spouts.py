@@ -160,6 +160,9 @@ def test_a_backlog_is_cut_into_batches_by_rows(spark, source):
 
     assert {txid: len(rows) for txid, rows in kept.batches.items()} == {1: 4, 2: 4, 3: 4}
     assert [progress["input_rows"] for progress in run.recent_progress] == [4, 4, 4]
+    # When the first commits, the second may have been planned.
+    assert run.recent_progress[0].lag["rows"] in ({"files": n, "bytes": 8 * n} for n in (2, 4))
+    assert run.snapshot().lag == {"rows": {"files": 0, "bytes": 0}}
 
 
 @pytest.mark.parametrize("adaptive", ["true", "false"])

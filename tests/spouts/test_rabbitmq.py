@@ -94,6 +94,22 @@ def cut(port):
     return len(found)
 
 
+def test_the_lag_is_what_is_in_the_queue_and_what_was_not_emitted(rabbitmq, spouts):
+    queue = rabbitmq.fresh_queue()
+    rabbitmq.publish(queue, [b"a", b"b", b"c", b"d", b"e"])
+    spout, recorder = spouts(
+        rabbitmq.url, queue, prefetch=2, conf={"topology.max.spout.pending": 1}
+    )
+
+    receive(spout, recorder, 1)
+    drive(spout, lambda: spout.lag() == 4)  # three at the broker, one in the inbox
+    rabbitmq.publish(queue, [b"f"])
+    drive(spout, lambda: spout.lag() == 5)
+    spout.close()
+
+    assert spout.lag() is None
+
+
 def test_a_message_is_gone_when_it_is_acked_and_only_then(rabbitmq, spouts):
     queue = rabbitmq.fresh_queue()
     rabbitmq.publish(queue, [b"a", b"b", "\u00fc".encode()])

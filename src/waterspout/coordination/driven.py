@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Mapping
+from typing import TypeAlias, TypeVar
 
 from waterspout._config import Config
 from waterspout.coordination.commands.messages import Change
@@ -14,9 +15,25 @@ from waterspout.coordination.events import EventBus, Listener
 from waterspout.coordination.outages import Outages, Waits
 from waterspout.errors import OutageError
 
-__all__ = ["DrivenLoop"]
+__all__ = ["DrivenLoop", "Lag", "without_harm"]
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+Lag: TypeAlias = Mapping[str, Mapping[str, int]]
+"""What waits at each spout: how many files, bytes, offsets, rows or messages."""
+
+_MEASURE_S = 1.0
+
+
+def without_harm(ask: Callable[[], T], name: str) -> T | None:
+    """Ask a spout what is only to be shown; None if it raises."""
+    try:
+        return ask()
+    except Exception as error:
+        log.debug("the lag of %r is not known: %s", name, error)
+        return None
 
 
 class DrivenLoop(ABC):
@@ -40,6 +57,9 @@ class DrivenLoop(ABC):
         self.error: BaseException | None = None
         self._told_active = True
         self._abandoned: BaseException | None = None
+        self.lag: Lag = {}
+        """What waits at each spout, as it was seen last."""
+        self._measure_at = float("-inf")
 
     def step(self, wait_s: float = 0.0) -> None:
         """Do what is due, waiting at most `wait_s` if that is nothing.
@@ -48,9 +68,20 @@ class DrivenLoop(ABC):
         """
         try:
             self._round(wait_s)
+            if self._clock() >= self._measure_at:
+                self._measured()
         except BaseException as error:
             self.error = error
             raise
+
+    def _measured(self) -> Lag:
+        """Look at what waits at the spouts; nothing that fails in it harms the run."""
+        self._measure_at = self._clock() + _MEASURE_S
+        self.lag = {name: lag for name, lag in self._measure().items() if lag}
+        return self.lag
+
+    @abstractmethod
+    def _measure(self) -> Lag: ...
 
     @abstractmethod
     def wake(self) -> None:

@@ -18,6 +18,7 @@ import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from waterspout import faults
@@ -32,7 +33,7 @@ from waterspout.coordination.commit_protocol import (
     LedgerKeeper,
     verify_topology,
 )
-from waterspout.coordination.driven import DrivenLoop
+from waterspout.coordination.driven import DrivenLoop, Lag, without_harm
 from waterspout.coordination.engine import (
     BatchEngine,
     Committed,
@@ -417,9 +418,20 @@ class BatchLoop(DrivenLoop):
             written_rows=sum(committed.written.values()),
             executed_tuples=processed.executed_tuples,
             committed_tuples=committed.committed_tuples,
+            lag=self._measured(),
             unreachable={f"{a.component}/{a.partition}": a.error for a in self._away.values()},
         )
         self.events.publish(BatchCommitted(self.name, attempt, progress))
+
+    def _measure(self) -> Lag:
+        ledger = self.ledger
+        newest = max(ledger.emitted, default=None)
+        metadata = ledger.committed_metadata if newest is None else ledger.emitted[newest].metadata
+        found = {}
+        for spout_id, planner in self._planners.items():
+            previous = (metadata or {}).get(spout_id)
+            found[spout_id] = without_harm(partial(planner.lag, previous), spout_id) or {}
+        return found
 
     def _tell_reach(self) -> None:
         """Tell which partitions cannot be reached, and which can again: each change once."""

@@ -105,6 +105,8 @@ class BatchProgress(_DictLike):
     """Transactional: tuples that bolts have executed in the processing phase."""
     committed_tuples: int = 0
     """Transactional: tuples that bolts have executed in the commit phase."""
+    lag: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """What waited at each spout then, by what is counted: files, bytes, offsets, rows, messages."""
     unreachable: Mapping[str, str] = field(default_factory=dict)
     """Partitions of opaque spouts that were left out then ("words/3"), and what was raised."""
 
@@ -151,6 +153,8 @@ class WaveProgress(_DictLike):
     """The size of what the bolts keep between two waves."""
     state_moved_bytes: int = 0
     """How much of it went to the workers for this wave, and came back from them."""
+    lag: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """What waited at each spout then, by what is counted: files, bytes, offsets, rows, messages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,5 +317,7 @@ class RunSnapshot(_DictLike):
     """The latest errors, oldest first."""
     waiting_for: tuple[Outage, ...] = ()
     """The services that cannot be reached at the moment, the one away longest first."""
+    lag: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """What waits at each spout, by what is counted: files, bytes, offsets, rows, messages."""
     unreachable: tuple[UnreachablePartition, ...] = ()
     """The partitions of opaque spouts that cannot be reached, and are left out of batches."""

@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import ClassVar
 
 from waterspout._causes import in_full, told
@@ -125,8 +126,8 @@ class Run(SaysInstead):
         return list(self.snapshot().errors)
 
     def snapshot(self) -> RunSnapshot:
-        """Return how the run stands now: what is in flight, totals, the last errors."""
-        return self._recorder.snapshot(self.status)
+        """Return how the run stands now: what is in flight and what waits, totals, errors."""
+        return replace(self._recorder.snapshot(self.status), lag=self._loop.lag)
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
         """Call `listener` with every event from now on; return a function that ends that.

@@ -21,6 +21,7 @@ from waterspout._letters import DeadLetter
 from waterspout.acking.tracker import AckTracker, TreeReport, Trees
 from waterspout.acking.xor import Ids, combine, generator, no_ids
 from waterspout.coordination.dead_letters import DeadLetters
+from waterspout.coordination.driven import without_harm
 from waterspout.coordination.events import (
     ErrorReported,
     Event,
@@ -168,6 +169,19 @@ class SpoutTasks:
                 if isinstance(each, PulledSpout)
             )
         )
+
+    def lag(self) -> dict[str, dict[str, int]]:
+        """Return how much waits at each spout that can tell."""
+        found: dict[str, dict[str, int]] = {}
+        for each in self._tasks.values():
+            name = each.component
+            if isinstance(each, LogTask):
+                before = found.get(name, {"offsets": 0})
+                found[name] = {"offsets": before["offsets"] + each.lag()}
+            elif isinstance(each, PulledSpout) and name not in found and not self._is_down(each):
+                waiting = without_harm(each.lag, each.component)
+                found[name] = {} if waiting is None else {"messages": waiting}
+        return found
 
     def ask(self, limit: int) -> bool:
         """Ask the spouts once around, for `limit` tuples in all; return whether more may come.

@@ -23,7 +23,7 @@ from waterspout._config import Config
 from waterspout.coordination.commands.messages import Change
 from waterspout.coordination.commands.obedience import Standing
 from waterspout.coordination.dead_letters import DeadLetters
-from waterspout.coordination.driven import DrivenLoop
+from waterspout.coordination.driven import DrivenLoop, Lag
 from waterspout.coordination.events import (
     ErrorReported,
     Listener,
@@ -312,6 +312,9 @@ class WaveLoop(DrivenLoop):
         )
         self.events.publish(WaveFinished(self.name, progress))
 
+    def _measure(self) -> Lag:
+        return self.spouts.lag()
+
     def _progress(self, wave: int) -> WaveProgress:
         """Return how far the run is; acks and fails are those since the last call."""
         counts, before = self.spouts.counts, self._told
@@ -328,6 +331,7 @@ class WaveLoop(DrivenLoop):
             throttled=self._pacing.throttled,
             next_wave_tuples=self._pacing.size,
             state_bytes=self._memories.size,
+            lag=self._measured(),
         )
 
     def _report(self, notes: Iterable[ErrorNote]) -> None:

@@ -63,6 +63,9 @@ class Link:
         """Whether another attempt would end like this one."""
         self.inbox: deque[tuple[Any, Any, bytes]] = deque()
         """Delivered and not yet taken: method, properties and body of each."""
+        self.length: int | None = None
+        """How many messages were in the queue, for anybody, when the broker told last."""
+        self._asks_length = False
         self._loop = pika.adapters.select_connection.IOLoop()
         self._loop.activate_poller()
         self._connection = pika.SelectConnection(
@@ -89,6 +92,17 @@ class Link:
                 return False
             self.poll(_WAIT_S)
         return True
+
+    def ask_length(self) -> None:
+        """Ask how many messages are in the queue; the answer comes with a later poll."""
+        if self._asks_length or not (self.ready and self._channel.is_open):
+            return
+        self._asks_length = True
+        self._channel.queue_declare(self._consumer.queue, passive=True, callback=self._on_length)
+
+    def _on_length(self, answer: Any) -> None:
+        self._asks_length = False
+        self.length = answer.method.message_count
 
     def acknowledge(self, given: Acknowledgements) -> None:
         """Ack and give back messages; the next poll sends it."""

@@ -128,6 +128,13 @@ class BatchPlanner(ABC):
         """Return why, by number, for each partition that is left out of batches for now."""
         return {}
 
+    def lag(self, previous: Any) -> Mapping[str, int]:
+        """Return how much waits behind a batch, by what is counted: files, bytes, offsets, rows.
+
+        Nothing, if that cannot be told. Called about once a second and for each batch: quick.
+        """
+        return {}
+
     def is_drained(self) -> bool:
         """Whether no more is to be expected for now; asked when nothing is ready."""
         return True

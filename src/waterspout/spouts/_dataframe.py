@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -64,6 +64,13 @@ class DataFrameSpout(ABC):
 
         A pure function of the range: what it returns is evaluated later, perhaps more than once.
         """
+
+    def lag(self, previous: Any) -> int | None:
+        """Return how many rows wait behind this range (None: all); None if nobody can tell.
+
+        For who watches a run. Called in the driver, about once a second: must be quick.
+        """
+        return None
 
     def succeeded(self, txid: int, range: Any) -> None:  # noqa: B027  (optional hook)
         """A batch has committed. Not called if the driver dies just then."""
@@ -143,6 +150,10 @@ class _RangePlanner(LookingPlanner):
         found = self._spout.next_range(txid, last)
         otherwise = f"{self._where}: next_range gave {shown(found)}, which is not JSON"
         return [last, as_json(found, otherwise)]
+
+    def lag(self, previous: Any) -> Mapping[str, int]:
+        rows = self._spout.lag(_last(previous))
+        return {} if rows is None else {"rows": rows}
 
     def holds_data(self, metadata: Any) -> bool | None:
         return metadata[1] is not None

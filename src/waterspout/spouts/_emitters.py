@@ -180,6 +180,15 @@ class _ByPartition(_EmitterPlanner):
     def unreachable(self) -> Mapping[int, str]:
         return self._away.errors
 
+    def lag(self, previous: Any) -> Mapping[str, int]:
+        """Add up what the emitter tells of the partitions that can be reached."""
+        behind = getattr(self._emitter.given, "lag", None)
+        if behind is None:
+            return {}
+        ends = [e[0] if e[1] is None else e[1] for e in previous or []]
+        there = [p for p in range(self._owner.num_partitions()) if p not in self._away.errors]
+        return {"offsets": sum(behind(p, ends[p] if p < len(ends) else None) for p in there)}
+
     def attempt_failed(self, error: BaseException) -> None:
         told = read_away_error(error, self._name) if self._opaque else None
         if told is not None:

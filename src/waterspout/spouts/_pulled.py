@@ -184,6 +184,10 @@ class _PulledPlanner(BatchPlanner):
         if not self._is_down:
             self._watched("activate", lambda: self._task.activate(active))
 
+    def lag(self, previous: Any) -> Mapping[str, int]:
+        waiting = None if self._is_down else self._task.lag()
+        return {} if waiting is None else {"messages": waiting + self._task.emitted}
+
     def close(self) -> None:
         self._task.close()
 

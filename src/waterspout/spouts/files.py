@@ -45,6 +45,8 @@ _OF_RECORDS = ("text", "json", "csv")
 _FORMATS = (*_OF_RECORDS, "parquet", "orc")
 _NAMES_AT_ONCE = 1000
 _REST_PER_LISTING = 10  # listing takes at most a tenth of the time
+_REST_PER_LOOK = 100  # and what is only for the lag a hundredth
+_LOOK_S = 1.0
 
 
 class FileSpout(BatchSpout):
@@ -279,7 +281,8 @@ class _FilePlanner(BatchPlanner):
         self._taken = self._committed.plus(self._assigned)
         """The tally of the files of all batches, those in flight included."""
         self._waiting: list[tuple[int, str, int]] = []
-        self._list_at = 0.0
+        self._waiting_bytes = 0
+        self._list_at = self._look_at = 0.0
 
     def _open_list(self, context: SpoutContext) -> Tally:
         """See that the list is the one that goes with the ledger, and bring it up to date."""
@@ -323,11 +326,14 @@ class _FilePlanner(BatchPlanner):
 
     def is_ready(self, previous: Any) -> bool:
         if not self._waiting and time.monotonic() >= self._list_at:
-            began = time.monotonic()
             self._list()
-            took = time.monotonic() - began
-            self._list_at = time.monotonic() + _REST_PER_LISTING * took
         return bool(self._waiting)
+
+    def lag(self, previous: Any) -> Mapping[str, int]:
+        """Count the files that wait: those that have come since the last look as well."""
+        if time.monotonic() >= self._look_at:
+            self._list()
+        return {"files": len(self._waiting), "bytes": self._waiting_bytes}
 
     def plan(self, txid: int, previous: Any) -> Any:
         # Again for one that was not stored, because another spout of the topology failed.
@@ -361,6 +367,7 @@ class _FilePlanner(BatchPlanner):
             size += now.st_size
             rows += count
         # Only now, so that an error above leaves no file out.
+        self._waiting_bytes -= sum(size for _, _, size in self._waiting[:looked_at])
         del self._waiting[:looked_at]
         return files
 
@@ -386,6 +393,13 @@ class _FilePlanner(BatchPlanner):
         self._listed.close()
 
     def _list(self) -> None:
+        began = time.monotonic()
+        self._find_new()
+        now = time.monotonic()
+        self._list_at = now + _REST_PER_LISTING * (now - began)
+        self._look_at = now + max(_LOOK_S, _REST_PER_LOOK * (now - began))
+
+    def _find_new(self) -> None:
         listed, names, new = self._listed, self._spout.names(), []
         if listed.changed_outside() and listed.tally(self._current) != self._committed:
             found = listed.tally(self._current)
@@ -395,6 +409,7 @@ class _FilePlanner(BatchPlanner):
             read = listed.among(fresh)
             new += [name for name in fresh if name not in read]
         self._waiting = _oldest_first(new)
+        self._waiting_bytes = sum(size for _, _, size in self._waiting)
 
 
 def _refuse_unspeakable(name: str) -> None:

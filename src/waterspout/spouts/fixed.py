@@ -86,6 +86,9 @@ class _FixedPlanner(BatchPlanner):
             end = max(start, min(end, self._total))
         return {"start": start, "end": end}
 
+    def lag(self, previous: Any) -> Mapping[str, int]:
+        return {} if self._total is None else {"rows": max(0, self._total - _end(previous))}
+
     def holds_data(self, metadata: Any) -> bool | None:
         return bool(metadata["end"] > metadata["start"])
 

@@ -226,6 +226,17 @@ class RabbitMQSpout(Spout):
             return False
         return now - max(self._news_at, self._failed_at) >= _QUIET_S
 
+    def lag(self) -> int | None:
+        """Return how many messages are in the queue, or delivered to this task and not emitted.
+
+        As the broker told when it was asked last; it is asked anew for the next time.
+        """
+        link = self._link
+        if link is None or not link.ready:
+            return None
+        link.ask_length()
+        return None if link.length is None else link.length + len(link.inbox)
+
     def ack(self, msg_id: Any) -> None:
         """Let the broker forget the message, soon; one delivered again meanwhile stays."""
         self._deliveries.ack(msg_id)

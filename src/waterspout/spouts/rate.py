@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +87,9 @@ class _RatePlanner(BatchPlanner):
         start = _end(previous)
         end = max(start, min(self._due(), start + self._size))
         return {"start": start, "end": end, "epoch": self._epoch, "rate": self._rate}
+
+    def lag(self, previous: Any) -> Mapping[str, int]:
+        return {"rows": max(0, self._due() - _end(previous))}
 
     def holds_data(self, metadata: Any) -> bool | None:
         return bool(metadata["end"] > metadata["start"])

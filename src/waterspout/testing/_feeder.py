@@ -110,6 +110,9 @@ class FeederSpout(Spout):
             self._feed.by_id[msg_id] = values
         self._collector.emit(values, msg_id=msg_id)
 
+    def lag(self) -> int:
+        return len(self._feed.messages)
+
     def ack(self, msg_id: Any) -> None:
         self._feed.by_id.pop(msg_id, None)
         self._feed.tracker.ack(msg_id)

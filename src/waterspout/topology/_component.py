@@ -133,6 +133,13 @@ class Spout(Component, ABC):
         """
         return True
 
+    def lag(self) -> int | None:
+        """Return how many messages wait at the source; None if that cannot be told.
+
+        For who watches a run. The first task is asked, about once a second: must be quick.
+        """
+        return None
+
     def ack(self, msg_id: Any) -> None:
         """The tree of this message is complete. Called once for an emission, or `fail` is."""
 

@@ -101,6 +101,10 @@ class _Ranges(PartitionCoordinator, PartitionEmitter, OpaqueEmitter):
         down = partition in self._spout.disabled
         return None if down else self._spout.after(partition, last)
 
+    def lag(self, partition: int, last: Any) -> int:
+        """Return how many rows are behind a range."""
+        return len(self._spout.rows[partition]) - (0 if last is None else last[0] + last[1])
+
     def emit_partition_batch(
         self, attempt: TransactionAttempt, collector: BatchCollector, partition: int, metadata: Any
     ) -> Any:

@@ -45,7 +45,8 @@ class _Partition:
         """The offset before which everything is done."""
         while self.order and self.order[0] in self.done:
             self.done.remove(self.order.popleft())
-        return min([self.next, *(start for start, _ in self.reading), *list(self.order)[:1]])
+        first = [self.order[0]] if self.order else []
+        return min([self.next, *(start for start, _ in self.reading), *first])
 
     def opened(self, start: int, stop: int, offsets: list[int]) -> None:
         """Take note of what was read of a range; what was to be read again may be gone."""
@@ -74,6 +75,8 @@ class LogTask(SpoutTask):
         self._told: dict[Any, int] = {}
         self._reading = 0
         self._first = 0
+        self._ends: dict[Any, int] = {}
+        """Where each partition ended when it was asked last."""
 
     @property
     def pending(self) -> int:
@@ -144,7 +147,8 @@ class LogTask(SpoutTask):
             room = min(room, self._max_pending - self.pending - retried)
         if room <= 0:
             return []
-        behind = [(p, s, end) for p, s in mine if (end := self._call("end", p)) > s.next]
+        self._ends = {partition: self._call("end", partition) for partition, _ in mine}
+        behind = [(p, s, self._ends[p]) for p, s in mine if self._ends[p] > s.next]
         if not behind:
             return []
         # Each gets its share; who is first, where there is too little for all, changes.
@@ -182,6 +186,11 @@ class LogTask(SpoutTask):
         if not self._tracked or not log.roots:
             return no_ids(), no_ids()
         return np.concatenate(log.roots), np.concatenate(log.values)
+
+    def lag(self) -> int:
+        """Return how many offsets lie between what is done and the ends that were seen last."""
+        known = [(self._partitions[p], end) for p, end in self._ends.items()]
+        return sum(max(0, end - state.committed) for state, end in known)
 
     def positions(self) -> dict[str, int]:
         """Return, by partition of this task, the offset before which everything is done."""

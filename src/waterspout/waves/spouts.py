@@ -340,6 +340,11 @@ class PulledSpout(SpoutTask):
                 break
         return True
 
+    def lag(self) -> int | None:
+        """Ask the spout how many messages wait at its source."""
+        waiting = self._call("lag")
+        return None if waiting is None else int(waiting)
+
     def is_drained(self) -> bool:
         """Ask the spout whether more is to be expected."""
         return bool(self._call("is_drained"))
