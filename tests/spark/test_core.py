@@ -306,6 +306,20 @@ def test_a_slow_bolt_makes_the_spouts_wait_until_it_has_caught_up(spark, ackers)
     assert feeder.tracker.acks == dict.fromkeys(range(3_000), 1)
 
 
+def test_failures_are_counted_on_in_the_next_run(spark, tmp_path):
+    letters = []
+    for _ in range(2):
+        feeder = FeederSpout("n")  # it does not emit again what has failed
+        feeder.feed([5], msg_id="five")
+        builder = TopologyBuilder()
+        builder.set_spout("numbers", feeder)
+        builder.set_bolt("log", Log(tmp_path, raises_on=[5])).shuffle_grouping("numbers")
+        run = finish(submit(builder.create_topology("again"), spark, Config(max_replays=1)))
+        letters.append([(letter.values, letter.failures) for letter in run.dead_letters()])
+
+    assert letters == [[], [((5,), 2)]]
+
+
 class Dozes(Spout):
     """Emits a number each time it is asked, after a nap, as many of Storm's spouts do."""
 
