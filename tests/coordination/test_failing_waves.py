@@ -261,7 +261,7 @@ class Slow(Troubled):
 
 def test_no_time_passes_for_innocent_messages_while_a_killer_is_searched_for():
     engine = Slow(poisoned(3))
-    driven, feeder = fed(Held(), engine=engine, max_replays=0, message_timeout_secs=300)
+    driven, feeder = fed(Held(), engine=engine, max_replays=0, message_timeout_secs=100)
     engine.clock = driven.clock
     for n in range(8):
         feeder.feed([n], msg_id=n)
