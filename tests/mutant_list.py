@@ -1699,6 +1699,20 @@ MUTANTS = (
         ("tests/semantics/test_growing.py",),
     ),
     Mutant(
+        "grow: a topology runs with a state that is filled in part",
+        "coordination/graph_changes.py",
+        'if isinstance(entry, Mapping) and entry.get("filling"):',
+        "if False:",
+        ("tests/coordination/test_graph_changes.py",),
+    ),
+    Mutant(
+        "grow: a fill adds to what is there",
+        "spark/backfill.py",
+        "            return self.counted\n",
+        "            return self.counted if stored is None else stored + self.counted\n",
+        ("tests/spark/test_run.py",),
+    ),
+    Mutant(
         "grow: a new column is not added to the table",
         "state/sqlite/_state.py",
         "        elif added := self._added(row):\n",

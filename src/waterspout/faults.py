@@ -82,8 +82,8 @@ WAVE_POINTS = (
     "positions.after",
 )
 
-GROWTH_POINTS = ("graph.before", "graph.after")
-"""Around the record that a changed topology is taken in: once, when it starts."""
+GROWTH_POINTS = ("graph.before", "graph.after", "fill.before", "fill.after")
+"""Around the record that a changed topology is taken in; before a fill, and after a part of it."""
 
 POINTS = (*BATCH_POINTS, *WAVE_POINTS, *GROWTH_POINTS)
 

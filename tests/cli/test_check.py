@@ -289,3 +289,14 @@ def test_a_refused_change_ends_the_check_with_2_and_is_retired_by_name(cli, writ
 
 def test_json_is_for_the_changes_alone(cli, write):
     assert cli("check", write(WORD_COUNT), "--json").code == 2
+
+
+def test_a_state_that_has_all_batches_is_not_filled_and_no_spark_is_started(cli, write, place):
+    has_run(write(WORD_COUNT), place)
+
+    whole = cli("state", "backfill", "words.py")
+    changed = cli("state", "backfill", write(WORD_COUNT + LENGTHS, "grown.py"))
+
+    assert whole == (0, "words: every state has all batches\n", "")
+    assert changed.code == 2
+    assert "Run it first; what is new is filled then." in changed.err

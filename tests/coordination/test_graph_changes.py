@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from waterspout.coordination.graph_changes import Ruling, compare
-from waterspout.errors import ConfigError
+from waterspout.errors import ConfigError, StateMismatchError
 from waterspout.transactional._attempt import TransactionAttempt
 from waterspout.transactional._ledger import EmittedBatch, Ledger
 
@@ -397,3 +397,33 @@ def test_a_graph_that_grows_does_not_lose_an_attempt():
     grown = begun.grow(compare(begun, {**GRAPH, "state state2": TOTALS}).graph)
 
     assert replace(grown, fingerprint=begun.fingerprint) == begun
+
+
+def test_what_was_added_later_is_noted_while_it_is_filled_and_when_it_is_whole():
+    layout = "word string -> n bigint, total bigint"
+    later = {
+        "state state1": {**COUNTS, "layout": layout, "columns_since": {"total": 5}},
+        "state state2": {**TOTALS, "since": 5},
+    }
+    given = {"state state1": {**COUNTS, "layout": layout}, "state state2": TOTALS}
+    found = compare(replace(RESTING, fingerprint=later, current=8), given)
+
+    assert [found.lacking(name) for name in ("state1", "state2")] == [("total",), ()]
+    assert found.why_not_whole("state1") == "its column total began with batch 5"
+    assert found.why_not_whole("state2") == "it began with batch 5, and has nothing of those before"
+    begun = RESTING.begin_to_fill(found.filling(["state1", "state2"]))
+    with pytest.raises(StateMismatchError, match="was filled in part, by a fill that did not end"):
+        compare(begun, given).refuse_half_filled()
+    assert begun.why_not_roll_back() is not None
+    whole = compare(begun.grow(compare(begun, given).filled(["state1", "state2"])), given)
+    whole.refuse_half_filled()
+    assert [whole.lacking(name) for name in ("state1", "state2")] == [None, None]
+    assert (whole.changes, whole.why_not_whole("state2"), whole.first_of("state2")) == ((), None, 5)
+
+
+def test_what_a_retired_spout_gave_is_not_counted_again():
+    retired = compare(RESTING, {"state state1": COUNTS}, ["lines"])
+
+    with pytest.raises(ConfigError, match="spout lines was retired: what it gave cannot be"):
+        retired.refuse_retired_spouts()
+    assert retired.why_not_whole("state1") == "spout lines was retired"

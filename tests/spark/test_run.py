@@ -23,7 +23,9 @@ from waterspout.errors import (
     StateMismatchError,
     TopologyError,
 )
-from waterspout.faults import Fault, FaultPlan
+from waterspout.faults import Fault, FaultPlan, InjectedError
+from waterspout.spark.audit import audit
+from waterspout.spark.backfill import backfill
 from waterspout.state import MemoryMapState
 from waterspout.state.sqlite import SQLiteState
 from waterspout.testing import FixedBatchSpout
@@ -334,6 +336,20 @@ def test_a_deploy_adds_a_state_a_column_and_a_spout_and_the_next_batch_fails_hal
     assert late == Counter(f"{SENTENCES[2]} to the moon".split())
     assert [(p["txid"], p["attempt"]) for p in run.recent_progress] == [(3, 1)]
     assert "  state state2 (sqlite late) began with batch 3" in run.explain()
+
+    # What was added is filled from the source, though the first try ends half-way.
+    faults.install(FaultPlan([Fault("fill.after", "raise")]))
+    with pytest.raises(InjectedError):
+        backfill(grown(), spark, Config())
+    with pytest.raises(StateMismatchError, match="was filled in part, by a fill that did not end"):
+        submit(grown(), spark)
+    assert backfill(grown(), spark, Config()) == {"state1": 12, "state2": 12}
+    assert backfill(grown(), spark, Config()) == {}
+    assert [a.differences for a in audit(grown(), spark, Config()) if not a.unknown] == [(), ()]
+    with sqlite3.connect(path) as db:
+        assert dict(db.execute("SELECT word, count FROM late")) == words(path)
+        assert all(w == g for w, g in db.execute("SELECT word, greatest FROM words"))
+    assert "state state2 (sqlite late) began" not in finish(grown(), spark).explain()
 
 
 def test_a_state_that_is_further_than_the_coordinator_is_refused(spark, path, home):

@@ -1,4 +1,4 @@
-"""`waterspout state`: what a state holds and why, taking the last batch back, and an audit."""
+"""`waterspout state`: what a state holds and why, rollback, audit and backfill."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ __all__ = ["state"]
 
 state = typer.Typer(
     name="state",
-    help="Look into the states of a topology, take its last batch back, or audit it.",
+    help="Look into the states of a topology, take its last batch back, audit or fill it.",
     no_args_is_help=True,
 )
 
@@ -193,6 +193,40 @@ def audit(
             typer.echo(f"  and {result.more:,} more")
     if wrong:
         raise typer.Exit(1)
+
+
+@state.command()
+def backfill(
+    target: Target,
+    config: ConfigFile = None,
+    setting: Settings = None,
+    master: Annotated[str | None, typer.Option(help="A Spark master, such as local[4].")] = None,
+) -> None:
+    """Fill states and columns that were added later, from a source that can be read again.
+
+    Only for a stopped topology. After it, the last batch cannot be taken back.
+    """
+    from waterspout.spark.backfill import backfill as run_backfill
+    from waterspout.spark.backfill import to_be_filled
+    from waterspout.spark.starting import open_session
+
+    topology, conf = load_stateful(target), read_config(config, setting)
+    if isinstance(topology, TransactionalTopology):
+        raise ConfigError(
+            "what the bolts of a transactional topology do to their states is your own code: it "
+            "cannot be counted again"
+        )
+    with closing(prepare(topology, conf, filling=True)) as prepared:
+        if not to_be_filled(prepared):
+            typer.echo(f"{topology.name}: every state has all batches")
+            return
+    log = Path(tempfile.mkdtemp(prefix="waterspout-")) / "backfill.log"
+    session = open_session(log, master=master)
+    try:
+        for name, keys in run_backfill(topology, session, conf).items():
+            typer.echo(f"{name}: {keys:,} keys filled")
+    finally:
+        session.stop()
 
 
 @dataclass(frozen=True)

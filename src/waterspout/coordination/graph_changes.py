@@ -21,12 +21,13 @@ from typing import Any
 
 from waterspout._safe_repr import with_article
 from waterspout._schema import Schema
-from waterspout.errors import ConfigError
+from waterspout.errors import ConfigError, StateMismatchError
 from waterspout.transactional._ledger import Ledger, first_batch
 
 __all__ = ["NOTHING_CHANGED", "Comparison", "GraphChange", "Ruling", "compare", "piece_name"]
 
-_NOTED = ("since", "columns_since")  # what the ledger adds to what a graph says of a piece
+# What the ledger adds to what a graph says of a piece.
+_NOTED = ("since", "columns_since", "filled", "filling")
 _NOT_THE_PLACE = (*_NOTED, "kind", "layout", "partitions", "bolt", "by_partition")
 _KINDS = ("spout", "state", "committer")
 
@@ -85,11 +86,54 @@ class Comparison:
         """Say why a state does not hold all that its sources gave; None if it does."""
         entry = self.graph.get(f"state {self.names.get(state, state)}", {})
         retired = [piece for piece in self.graph if piece.startswith("retired spout ")]
-        if first_batch(entry) > 1:
+        if self.lacking(state) == ():
             return f"it began with batch {first_batch(entry)}, and has nothing of those before"
         for column, first in entry.get("columns_since", {}).items():
             return f"its column {column} began with batch {first}"
         return f"{retired[0].removeprefix('retired ')} was retired" if retired else None
+
+    def lacking(self, state: str) -> tuple[str, ...] | None:
+        """Return the columns of a state that lack earlier batches; (): all; None: none does."""
+        entry = self.graph.get(f"state {self.names.get(state, state)}", {})
+        if first_batch(entry) > 1 and not entry.get("filled"):
+            return ()
+        return tuple(entry.get("columns_since", {})) or None
+
+    def refuse_retired_spouts(self) -> None:
+        """Refuse to count again what nobody reads any more."""
+        for piece in self.graph:
+            if piece.startswith("retired spout "):
+                raise ConfigError(
+                    f"{piece.removeprefix('retired ')} was retired: what it gave cannot be counted "
+                    "again"
+                )
+
+    def refuse_half_filled(self) -> None:
+        """Refuse a topology with a state of which an interrupted fill has set a part."""
+        for piece, entry in self.graph.items():
+            if isinstance(entry, Mapping) and entry.get("filling"):
+                raise StateMismatchError(
+                    f"{piece_name(piece, entry)} was filled in part, by a fill that did not end. "
+                    "Let it end first: waterspout state backfill"
+                )
+
+    def filling(self, states: Iterable[str]) -> dict[str, Any]:
+        """Return the graph while these states are being filled."""
+        return self._noting(states, {"filling": True}, ())
+
+    def filled(self, states: Iterable[str]) -> dict[str, Any]:
+        """Return the graph when these states have been filled: nothing is missing from them."""
+        return self._noting(states, {"filled": True}, ("filling", "columns_since"))
+
+    def _noting(
+        self, states: Iterable[str], more: Mapping[str, Any], less: Collection[str]
+    ) -> dict[str, Any]:
+        graph = dict(self.graph)
+        for state in states:
+            piece = f"state {self.names.get(state, state)}"
+            kept = {key: value for key, value in graph[piece].items() if key not in less}
+            graph[piece] = {**kept, **more}
+        return graph
 
     def first_of(self, state: str) -> int:
         """Return the first batch that a state has part in, by its name in the code."""
@@ -99,7 +143,7 @@ class Comparison:
 def _beginnings(graph: Mapping[str, Any]) -> Iterator[str]:
     for piece, entry in graph.items():
         title = piece_name(piece.removeprefix("retired "), entry)
-        if first_batch(entry) > 1:
+        if first_batch(entry) > 1 and not entry.get("filled"):
             yield f"  {title} began with batch {first_batch(entry)}"
         if isinstance(entry, Mapping):
             for column, first in entry.get("columns_since", {}).items():

@@ -164,6 +164,7 @@ class BatchLoop(DrivenLoop):
             ledger = setup.store.load()
             verify_topology(setup.states, ledger, setup.topology, graph, retire=retire)
             ledger, changes = grown(setup.store, graph, retire)
+            changes.refuse_half_filled()
             self._keeper = LedgerKeeper(ledger, self._save, setup.store.note)
             self._commits = CommitProtocol(
                 setup.states, self._keeper, others_write=setup.others_write, names=changes.names

@@ -55,10 +55,13 @@ class Prepared:
         self.store.release()
 
 
-def prepare(topology: TridentTopology, conf: Config, *, taking_back: bool = False) -> Prepared:
+def prepare(
+    topology: TridentTopology, conf: Config, *, taking_back: bool = False, filling: bool = False
+) -> Prepared:
     """Return what is needed to run a topology on Spark, or raise what is wrong.
 
-    Writes nothing. `taking_back`: see `verify_topology`.
+    Writes nothing. `taking_back`: see `verify_topology`. `filling` if a fill that was interrupted
+    may be what this is for.
     """
     plan = checked_plan(_whole_plan(topology, conf), conf)
     check_pickling(plan)
@@ -74,6 +77,8 @@ def prepare(topology: TridentTopology, conf: Config, *, taking_back: bool = Fals
             retire=conf.retire,
             taking_back=taking_back,
         )
+        if not filling:
+            changes.refuse_half_filled()
         store.refuse_if_held()
     except BaseException:
         prepared.close()

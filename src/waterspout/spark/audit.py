@@ -36,7 +36,16 @@ from waterspout.trident.plan.nodes import NewValues, Query, UpdateWith
 from waterspout.trident.plan.plan import Plan, ancestors
 from waterspout.trident.runtime.states import open_headed_states, open_state
 
-__all__ = ["Difference", "StateAudit", "audit"]
+__all__ = [
+    "Difference",
+    "StateAudit",
+    "audit",
+    "committed_ledger",
+    "count_again",
+    "everything",
+    "scratch_plan",
+    "why_not",
+]
 
 _FIRST = TransactionAttempt(1, 0)
 
@@ -73,11 +82,11 @@ def audit(
     At most `most` differences are kept per state; the rest are counted.
     """
     with closing(prepare(topology, conf)) as prepared:
-        ledger = _committed_ledger(prepared)
-        metadata = _everything(prepared, ledger)
+        ledger = committed_ledger(prepared)
+        metadata = everything(prepared, ledger)
         with tempfile.TemporaryDirectory(prefix="waterspout-audit-") as scratch:
-            plan = _scratch_plan(prepared.plan, Path(scratch))
-            _count_again(plan, metadata, SparkRuntime(spark), conf)
+            plan = scratch_plan(prepared.plan, Path(scratch))
+            count_again(plan, metadata, SparkRuntime(spark), conf)
             return [
                 _compare(name, prepared, plan, conf, most)
                 for name, spec in prepared.plan.states.items()
@@ -85,19 +94,21 @@ def audit(
             ]
 
 
-def _committed_ledger(prepared: Prepared) -> Ledger:
+def committed_ledger(prepared: Prepared) -> Ledger:
+    """Return the ledger of a topology that has come to rest after a batch; or refuse."""
     ledger = prepared.store.peek()
     if ledger is None or ledger.committed_metadata is None:
         raise ConfigError("nothing has committed yet, so there is nothing to compare")
     if ledger.begun:
         raise StateMismatchError(
             f"batch {ledger.current} was left in the middle of its commit; run the topology until "
-            "it has committed, then audit"
+            "it has committed, then do this again"
         )
     return ledger
 
 
-def _everything(prepared: Prepared, ledger: Ledger) -> Metadata:
+def everything(prepared: Prepared, ledger: Ledger) -> Metadata:
+    """Return the metadata of one batch that holds all that has committed."""
     committed = ledger.committed_metadata or {}
     found = {}
     for spout_id, node in prepared.plan.sources.items():
@@ -116,14 +127,14 @@ def _everything(prepared: Prepared, ledger: Ledger) -> Metadata:
             whole = node.spout.so_far(committed[spout_id], prepared.folder, spout_id)
         if whole is None:
             raise ConfigError(
-                f"spout {spout_id!r} cannot say what it has emitted since the beginning, so its "
-                "topology cannot be audited"
+                f"spout {spout_id!r} cannot say what it has emitted since the beginning, so it "
+                "cannot be counted again"
             )
         found[spout_id] = whole
     return found
 
 
-def _scratch_plan(plan: Plan, folder: Path) -> Plan:
+def scratch_plan(plan: Plan, folder: Path) -> Plan:
     """Return the plan with its states in a scratch folder; static ones stay where they are."""
     states = dict(plan.states)
     for name, spec in plan.states.items():
@@ -136,11 +147,12 @@ def _scratch_plan(plan: Plan, folder: Path) -> Plan:
                 spec, factory=replace(scratch, keys=given.keys, values=given.values)
             )
         elif not spec.static:
-            raise ConfigError(f"{name} is not a state in a store, so it cannot be audited")
+            raise ConfigError(f"{name} is not a state in a store: it cannot be counted again")
     return replace(plan, states=states)
 
 
-def _count_again(plan: Plan, metadata: Metadata, runtime: SparkRuntime, conf: Config) -> None:
+def count_again(plan: Plan, metadata: Metadata, runtime: SparkRuntime, conf: Config) -> None:
+    """Run one batch through a plan of empty states, and commit it to them."""
     # Nothing else runs on this Spark, and the result may be large.
     engine = SparkEngine(runtime, plan, conf.replace(max_spout_pending=1, commit_in="auto"))
     reports: queue.SimpleQueue[Report] = queue.SimpleQueue()
@@ -177,7 +189,7 @@ def _compare(name: str, prepared: Prepared, scratch: Plan, conf: Config, most: i
     plan = prepared.plan
     factory = plan.states[name].factory
     title = getattr(factory, "title", name)
-    reason = _why_not(name, plan) or prepared.changes.why_not_whole(name)
+    reason = why_not(name, plan) or prepared.changes.why_not_whole(name)
     if reason is not None:
         return StateAudit(name, title, unknown=reason)
     stored = open_state(plan.states[name], conf, 0, None)
@@ -221,7 +233,7 @@ def _same(there: Any, here: Any) -> bool:
     return bool(there == here)
 
 
-def _why_not(name: str, plan: Plan) -> str | None:
+def why_not(name: str, plan: Plan) -> str | None:
     """Return why a state cannot be recomputed in one batch; None if it can."""
     update = plan.updates.get(name)
     if update is None:

@@ -137,6 +137,10 @@ class Ledger:
         positions = {spout: at for spout, at in self.positions.items() if spout in spouts}
         return replace(self, fingerprint=fingerprint, positions=positions)
 
+    def begin_to_fill(self, fingerprint: Mapping[str, Any]) -> Ledger:
+        """Note that states are being filled; the values from before the last batch are not kept."""
+        return replace(self, fingerprint=fingerprint, earlier_attempt=None, earlier_metadata=None)
+
     def why_not_roll_back(self, *, unclaimed: bool = False) -> str | None:
         """Say why the last committed batch cannot be taken back; None if it can.
 
