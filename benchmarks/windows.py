@@ -1,7 +1,8 @@
 """Windows of event time beside those of Structured Streaming: `make bench-windows`.
 
 The same Parquet files, one a batch; the same windows, keys, watermark and aggregates; the same
-store for the results. Peers take turns, each run is a process of its own, and its results are
+store. What closes is added up, so that windows are measured and not the writing of rows (`--sink
+rows` writes every row). Peers take turns, each run is a process of its own, and its results are
 compared with a recount. The rate is that of the last pass without its first two batches.
 """
 
@@ -43,6 +44,7 @@ def main() -> None:
     parser.add_argument("--keys", type=int, default=1000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--windows", nargs="*", choices=KINDS, default=["tumbling", "sliding"])
+    parser.add_argument("--sink", choices=["totals", "rows"], default="totals")
     parser.add_argument("--peer", choices=PEERS, help="for the children")
     parser.add_argument("--work", type=Path)
     parser.add_argument("--passes", type=int, default=2)
@@ -139,7 +141,7 @@ def _run_peer(
         sizes = [f"--{n}={getattr(arguments, n)}" for n in ("rows", "files", "keys", "passes")]
         done = subprocess.run(
             [sys.executable, "-m", "benchmarks.windows", "--peer", name, "--work", work,
-             "--windows", kind, *sizes],
+             "--windows", kind, "--sink", arguments.sink, *sizes],
             capture_output=True, text=True, check=False, cwd=Path(__file__).parents[1],
         )  # fmt: skip
         lines = [line for line in done.stdout.splitlines() if line.startswith("REPORT ")]
@@ -164,7 +166,7 @@ def _child(arguments: argparse.Namespace) -> None:
     for number in range(arguments.passes):
         work = arguments.work / str(number)
         work.mkdir()
-        ends = run(arguments.peer, kind, data, work)
+        ends = run(arguments, kind, data, work)
     report = {"ends": ends, "found": _found(work / "results.db")}
     print("REPORT " + json.dumps(report), flush=True)
     # Nothing is left to do; a JVM that shuts down in order would take seconds.
@@ -176,23 +178,33 @@ def _open(path: Path) -> sqlite3.Connection:
     db.execute("PRAGMA journal_mode=WAL")
     db.execute("PRAGMA synchronous=FULL")
     db.execute(
-        "CREATE TABLE IF NOT EXISTS results (key TEXT, start INTEGER, n INTEGER, total INTEGER, "
-        "PRIMARY KEY (key, start)) WITHOUT ROWID"
+        "CREATE TABLE IF NOT EXISTS results (key TEXT, start INTEGER, windows INTEGER, n INTEGER, "
+        "total INTEGER, PRIMARY KEY (key, start)) WITHOUT ROWID"
     )
     return db
 
 
+def _write(path: Path, rows: Sequence[Sequence[Any]]) -> None:
+    db = _open(path)
+    db.execute("BEGIN IMMEDIATE")
+    db.executemany("INSERT OR REPLACE INTO results VALUES (?, ?, ?, ?, ?)", rows)
+    db.execute("COMMIT")
+    db.close()
+
+
 def _found(path: Path) -> list[int]:
     db = _open(path)
-    return list(db.execute("SELECT count(*), sum(n), sum(total) FROM results").fetchone())
+    return list(db.execute("SELECT sum(windows), sum(n), sum(total) FROM results").fetchone())
 
 
-def _structured_streaming(peer: str, kind: str, data: Path, work: Path) -> list[float]:
+def _structured_streaming(
+    arguments: argparse.Namespace, kind: str, data: Path, work: Path
+) -> list[float]:
     """Windows, watermark and aggregates of Spark's; what closes is upserted by foreachBatch."""
     from pyspark.sql import functions as F
 
     session, ends = _session(), []
-    if STREAMING[peer] == "rocksdb":
+    if STREAMING[arguments.peer] == "rocksdb":
         session.conf.set(
             "spark.sql.streaming.stateStore.providerClass",
             "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
@@ -208,18 +220,16 @@ def _structured_streaming(peer: str, kind: str, data: Path, work: Path) -> list[
         events.withWatermark("at", f"{LAG_S} seconds")
         .groupBy("key", windows[kind]().alias("w"))
         .agg(F.count(F.lit(1)).alias("n"), F.sum("v").alias("total"))
-        .select("key", F.unix_micros("w.start").alias("start"), "n", "total")
+        .select("key", F.unix_micros("w.start").alias("start"), F.lit(1), "n", "total")
     )
     path = work / "results.db"
 
     def each_batch(frame: Any, batch_id: int) -> None:
+        if arguments.sink == "totals":
+            frame = frame.agg(F.count(F.lit(1)), F.sum("n"), F.sum("total"))
+            frame = frame.select(F.lit(""), F.lit(batch_id), "*")
         columns = [column.to_pylist() for column in frame.toArrow().columns]
-        db = _open(path)
-        db.execute("BEGIN IMMEDIATE")
-        rows = list(zip(*columns, strict=True))
-        db.executemany("INSERT OR REPLACE INTO results VALUES (?, ?, ?, ?)", rows)
-        db.execute("COMMIT")
-        db.close()
+        _write(path, list(zip(*columns, strict=True)))
         ends.append(time.time())
 
     query = (
@@ -233,7 +243,7 @@ def _structured_streaming(peer: str, kind: str, data: Path, work: Path) -> list[
     return ends
 
 
-def _waterspout(peer: str, kind: str, data: Path, work: Path) -> list[float]:
+def _waterspout(arguments: argparse.Namespace, kind: str, data: Path, work: Path) -> list[float]:
     """The same as a Trident topology; both states are opaque."""
     from datetime import timedelta
 
@@ -254,19 +264,19 @@ def _waterspout(peer: str, kind: str, data: Path, work: Path) -> list[float]:
         "session": lambda: groups.session_window(timedelta(seconds=GAP_S), total, **times),
     }[kind]()
     results = SQLiteState.opaque(work / "states.db", table="results")
-    closed.group_by(["key", "window_start"]).persistent_aggregate(
-        results, Columns(n=("n", Sum()), total=("total", Sum()))
-    ).parallelism_hint(1)
+    sums = Columns(windows=Count(), n=("n", Sum()), total=("total", Sum()))
+    if arguments.sink == "totals":
+        state = closed.persistent_aggregate(results, sums)
+    else:
+        state = closed.group_by(["key", "window_start"]).persistent_aggregate(results, sums)
+    state.parallelism_hint(1)
     config = Config(max_spout_pending=3, home=str(work / "home"))
     run = submit(topology, config=config)
     run.process_all_available(timeout=600)
     run.stop()
     with sqlite3.connect(work / "states.db") as db:
-        rows = db.execute("SELECT key, window_start, n, total FROM results").fetchall()
-    db = _open(work / "results.db")
-    db.execute("BEGIN")
-    db.executemany("INSERT INTO results VALUES (?, ?, ?, ?)", rows)
-    db.execute("COMMIT")
+        rows = db.execute("SELECT windows, n, total FROM results").fetchall()
+    _write(work / "results.db", [("", number, *row) for number, row in enumerate(rows)])
     return [progress["timestamp"] for progress in run.recent_progress]
 
 
