@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv demo test test-fast soak mutants check format bench bench-words bench-forms bench-core bench-memory bench-transactional bench-windows bench-states java servers check-java lock audit clean
+.PHONY: help venv demo test test-fast soak service mutants check format bench bench-words bench-forms bench-core bench-memory bench-transactional bench-windows bench-states java servers check-java lock audit clean
 
 PYTHON ?= python3
 ARGS ?=
@@ -63,6 +63,10 @@ soak: check-java $(STAMP) ## Run the long random tests, forty minutes at most
 	$(PY) -m tests.spark.jvm; \
 	$(PYTEST) -m 'soak and spark' --timeout=2100 $(PARALLEL) $(ARGS) $(SPARK_FILES); spark=$$?; \
 	case $$spark in $(NONE_OK)) exit $$quick ;; *) exit $$spark ;; esac
+
+service: export WATERSPOUT_SERVICE_SECS ?= 900
+service: check-java $(STAMP) ## Run a service for fifteen minutes, with outages, kills and a deploy
+	@$(PYTEST) -m soak --timeout=2100 -s tests/spark/test_service.py $(ARGS)
 
 mutants: check-java $(STAMP) ## Break one rule after the other and see the tests fail (ARGS=word)
 	@$(PY) -m tests.mutants $(ARGS)

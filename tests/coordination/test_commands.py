@@ -16,6 +16,7 @@ from tests.coordination.commanded import NAME, embedded, running, until, words
 from tests.coordination.drivers import FINGERPRINT, TOPOLOGY, Driver
 from tests.waves import driving
 from waterspout import BasicBolt, Config, TopologyBuilder
+from waterspout.cli import main
 from waterspout.coordination.commands.channel import FolderChannel
 from waterspout.coordination.commands.messages import Change, Reply, Request, Wanted, from_json
 from waterspout.coordination.commands.obedience import (
@@ -579,3 +580,42 @@ def test_named_operations_of_trident_are_rebalanced_and_no_others():
     }.items():
         with pytest.raises(ConfigError, match=why):
             rebalanced(plan, {name: 2})
+
+
+def test_runs_in_zookeeper_are_commanded_from_anywhere(tmp_path, zookeeper_server, capsys):
+    root = zookeeper_server.fresh_root()
+    options = [
+        *("-c", f"transactional.zookeeper.servers=[{zookeeper_server.address}]"),
+        *("-c", f"transactional.zookeeper.root={root}", "--json"),
+    ]
+    topology = words(tmp_path)
+
+    def store():
+        return ZooKeeperStore([zookeeper_server.address], NAME, root=root, folder=tmp_path / "f")
+
+    def command(*arguments):
+        capsys.readouterr()
+        code = main([*arguments, *options])
+        return code, json.loads(capsys.readouterr().out or "null")
+
+    assert command("list") == (0, None)
+    with running(topology, store()) as (run, _):
+        run.process_all_available(timeout=20)
+        assert command("deactivate", NAME)[0] == 0
+        assert run.status == "inactive"
+        until(lambda: command("list")[1]["status"] == "inactive")
+        # A driver that lost its session cannot say any more what is wanted.
+        late = store()
+        with pytest.raises(LeaseLostError):
+            late.want(Wanted())
+    assert command("show", NAME)[1]["status"] == "stopped"
+    with running(topology, store()) as (run, _):
+        assert run.status == "inactive", "as it was left"
+        assert command("activate", NAME)[0] == 0
+        code, killed = command("kill", NAME)
+        assert (code, killed["text"]) == (0, "killed after batch 3")
+        run.await_termination(timeout=20)
+    code, refused = command("kill", NAME)
+    assert (code, refused["text"]) == (1, "it does not run")
+    assert command("show", NAME)[1]["wanted"]["active"], "kill forgets"
+    assert counted(tmp_path) == {"to": 3, "be": 3}

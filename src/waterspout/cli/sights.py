@@ -33,7 +33,6 @@ _TOTALS = {
 }
 _ALWAYS = ("committed", "waves")
 _KNOWN = ("name", "status", "timestamp", "in_flight", "totals", "last_progress", "errors")
-_RUNS = ("starting", "running", "idle", "inactive", "waiting")
 
 
 def row(sight: Sight) -> tuple[str, ...]:
@@ -99,7 +98,8 @@ def facts(sight: Sight) -> dict[str, Any]:
 
 
 def _runs(sight: Sight) -> bool:
-    return bool(sight.snapshot) and sight.status in _RUNS
+    held = sight.holder is not None and sight.holder.state == "held"
+    return held and bool(sight.snapshot)
 
 
 def _done(sight: Sight) -> str:
