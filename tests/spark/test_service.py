@@ -37,6 +37,8 @@ pytestmark = [
     pytest.mark.timeout(SECONDS + 900),
 ]
 
+REFUSED = 2
+
 FIRST = """
 import os
 from waterspout.spouts.files import FileSpout
@@ -194,7 +196,12 @@ class World:
     def goes_on(self) -> None:
         """Wait until more is counted than now."""
         before = sum(self.counts().values())
-        until(lambda: sum(self.counts().values()) > before, timeout_s=240)
+
+        def more() -> bool:
+            assert REFUSED not in self.service.exits, "it would be started in vain again and again"
+            return sum(self.counts().values()) > before
+
+        until(more, timeout_s=240)
 
     def away(self, server: Server, seconds: float) -> None:
         """Kill a server and start it again when its time has passed."""
