@@ -576,7 +576,7 @@ def test_named_operations_of_trident_are_rebalanced_and_no_others():
         "after": "same partitions as each",
         "no": "no operation 'no' in t; it has after, ",
         "shuffle": "several operations 'shuffle'; give one a name",
-        state: "is a state: its partitions hold its keys",
+        state: "is a state: its number of partitions is part of what is stored",
     }.items():
         with pytest.raises(ConfigError, match=why):
             rebalanced(plan, {name: 2})

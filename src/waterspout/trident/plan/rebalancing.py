@@ -35,7 +35,8 @@ def _named(plan: Plan, name: str) -> Node:
         return found[0]
     if name in plan.states:
         raise ConfigError(
-            f"{name} is a state: its partitions hold its keys, and are not changed while it runs"
+            f"{name} is a state: its number of partitions is part of what is stored, and is not "
+            "changed while it runs. A deploy may change it: docs/growing.md"
         )
     known = sorted({node.name for node in plan.nodes if node.name})
     has = f"it has {', '.join(known)}" if known else "none of its operations has a name"
