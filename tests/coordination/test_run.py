@@ -28,7 +28,7 @@ class Loop:
     def __init__(self) -> None:
         self.active, self.is_idle, self.events = True, False, EventBus()
         self.name = "words"
-        self.looks, self.error = 0, None
+        self.looks, self.error, self.lag = 0, None, {}
         self._wakes: queue.SimpleQueue[None] = queue.SimpleQueue()
 
     def step(self, wait_s: float = 0.0) -> None:
