@@ -355,7 +355,7 @@ class WaveLoop(DrivenLoop):
             case AfterFailure.PIECES:
                 self._running = None
                 if not load.is_single:
-                    text = "wave %d kills its workers; it is run in two halves of %d tuples: %s"
+                    text = "wave %d, of %d tuples, kills its workers and is run in two halves: %s"
                     log.warning(text, number, load.tuples, error)
             case AfterFailure.GIVE_UP if load.is_probe and isinstance(error, WorkerLostError):
                 raise WorkerLostError(
