@@ -26,7 +26,7 @@ class Loop:
     """A loop without work: it is idle from the second look on, or as its test says."""
 
     def __init__(self) -> None:
-        self.active, self.is_idle, self.events = True, False, EventBus()
+        self.active, self.is_idle, self.events, self.lag = True, False, EventBus(), {}
         self.name = "words"
         self.looks, self.error, self.lag = 0, None, {}
         self._wakes: queue.SimpleQueue[None] = queue.SimpleQueue()
