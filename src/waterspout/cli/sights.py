@@ -61,7 +61,8 @@ def lines(sight: Sight) -> Iterator[tuple[str, str]]:
         yield "in this run", ", ".join(_totals(snapshot.get("totals") or {})) or "nothing yet"
         last = snapshot.get("last_progress")
         if isinstance(last, Mapping):
-            yield "last", _pairs(last, ("name", "timestamp"))
+            # The lag of now stands below.
+            yield "last", _pairs(last, ("name", "timestamp", "lag"))
         yield from _flying(snapshot) if _runs(sight) else ()
         for key, value in snapshot.items():
             if key not in _KNOWN and value not in (None, [], {}, ""):
