@@ -31,6 +31,7 @@ from tests.semantics.test_crash_points import CONFIG, CrashAt, fixed_world
 from tests.services.servers import await_condition
 from waterspout import Config, faults
 from waterspout.coordination import zookeeper, zookeeper_records
+from waterspout.coordination.commit_protocol import CommitProtocol
 from waterspout.coordination.embedded import EmbeddedStore
 from waterspout.coordination.events import ServiceAway
 from waterspout.coordination.factory import ZOOKEEPER_AUTH
@@ -1325,7 +1326,7 @@ def test_a_driver_without_the_list_of_files_is_refused(conf, tmp_path, monkeypat
         monkeypatch.setenv("WATERSPOUT_HOME", str(tmp_path / "other"))
 
     # The states never ran; that is another story.
-    monkeypatch.setattr("waterspout.coordination.preflight.verify_topology", lambda *_, **__: None)
+    monkeypatch.setattr(CommitProtocol, "verify", lambda *_, **__: None)
     attempt(2)
     on_another_machine()
     attempt(None)  # what the only batch held is in the ledger

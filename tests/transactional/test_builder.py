@@ -83,7 +83,7 @@ class CoreBolt(Bolt):
 
 @pytest.mark.parametrize(
     ("bolt", "named"),
-    [(CoreBolt(), "a CoreBolt"), (Pass, "the class Pass"), (object(), "a object")],
+    [(CoreBolt(), "a CoreBolt"), (Pass, "the class Pass"), (object(), "an object")],
     ids=["core bolt", "class", "object"],
 )
 def test_other_bolts_are_refused(bolt, named):

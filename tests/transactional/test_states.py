@@ -11,7 +11,6 @@ from waterspout.coordination.store import MemoryCoordinationStore, SharedMemory
 from waterspout.coordination.transactions import explain, state_verdicts
 from waterspout.errors import (
     FencedError,
-    ForeignStoreError,
     StateMismatchError,
     StateUseError,
     TopologyError,
@@ -441,7 +440,7 @@ def test_records_that_are_gone_while_the_head_stays_are_found_out(tmp_path):
         LocalBatches(topology, store=MemoryCoordinationStore("words", shared))
 
 
-def test_a_state_that_is_wiped_or_new_to_a_topology_is_refused(tmp_path):
+def test_a_state_that_is_wiped_is_refused(tmp_path):
     words = SQLiteState.opaque(tmp_path / "words.db", table="words")
     shared = SharedMemory()
     finished(counting(words), store=MemoryCoordinationStore("words", shared))
@@ -449,10 +448,6 @@ def test_a_state_that_is_wiped_or_new_to_a_topology_is_refused(tmp_path):
 
     with pytest.raises(StateMismatchError, match="is empty, but 2 batches were committed to it"):
         LocalBatches(counting(words), store=MemoryCoordinationStore("words", shared))
-    with pytest.raises(ForeignStoreError, match="state buckets: was None"):
-        LocalBatches(
-            counting(words, MemoryMapState()), store=MemoryCoordinationStore("words", shared)
-        )
 
 
 SPOUTS = {

@@ -195,7 +195,7 @@ def test_a_spout_of_another_class_or_kind_is_refused(world):
     world.finish(Partitioned())
 
     for other in (Opaque(), SteadyBatches()):
-        with pytest.raises(ForeignStoreError, match="spout words"):
+        with pytest.raises(ForeignStoreError, match="Spout words had"):
             world.start(other)
 
 
