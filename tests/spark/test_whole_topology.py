@@ -50,7 +50,7 @@ def go_on(tmp_path, spark, batches, *, by_tasks):
     ("points", "by_tasks"),
     [
         soaked(SOME, False, id="driver"),
-        pytest.param(["write.after"], True, id="tasks"),
+        soaked(["write.after"], True, id="tasks"),
         soaked(["metadata.after", "mark.after"], False, id="driver, more"),
         soaked(BATCH_POINTS, True, id="all"),
     ],

@@ -19,7 +19,7 @@ EPOCH = dt.datetime(2026, 3, 29, 0, 59, 59, tzinfo=dt.UTC)  # clocks go forward 
 SECOND = dt.timedelta(seconds=1)
 TIMES = [1, 9, 7, None, 14, -3, 12, 31, 25, 2, 26, None, 30, 60, 47, 48]
 ROWS = [("ab"[i % 2] if i % 5 else None, at, 2**i) for i, at in enumerate(TIMES)]
-SIZE = 6
+SIZE = 4
 PEOPLE = pa.table({"who": ["a", "b", "b"], "city": ["Rome", "Oslo", "Lima"]})
 
 

@@ -130,7 +130,7 @@ def test_an_audit_counts_without_the_letters_and_says_where_it_cannot(spark, tmp
     place, letters = letters_of(tmp_path / "home", "amounts")
     place.requests().add("replay", [replace(letters[0], content='["b","1"]')])
     finish(amounts(tmp_path), spark, config)
-    with pytest.raises(ConfigError, match="cannot be audited"):
+    with pytest.raises(ConfigError, match="cannot be counted again"):
         audit(amounts(tmp_path), spark, config)
 
 
