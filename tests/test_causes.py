@@ -162,7 +162,11 @@ def test_an_interrupt_while_the_command_is_loaded_is_quiet(tmp_path):
     slow = "import sys, time\nprint('loading', flush=True)\ntime.sleep(60)\n"
     (package / "__init__.py").write_text(slow)
     env = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{SRC}"}
-    program = "import sys, waterspout_command; sys.exit(waterspout_command.main())"
+    # Who starts the tests in the background has interrupts ignored, and that is inherited.
+    program = (
+        "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "import waterspout_command; sys.exit(waterspout_command.main())"
+    )
 
     with subprocess.Popen(
         [sys.executable, "-c", program], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE

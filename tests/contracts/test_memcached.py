@@ -26,6 +26,7 @@ def roomy_server(memcached_server):
 
 
 class Memcached(StoreHooks):
+    many = 20_000
     keeps_removed = True
 
     @pytest.fixture(autouse=True)

@@ -28,6 +28,7 @@ def database(postgres_server):
 
 
 class Postgres(StoreHooks):
+    many = 20_000
     commit_request = b"COMMIT"
     options: Mapping[str, float] = {}
 

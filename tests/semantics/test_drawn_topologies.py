@@ -37,7 +37,7 @@ def _quiet():
 
 
 @pytest.mark.timeout(1800)
-@repeated(120, in_soak=5000)
+@repeated(80, in_soak=5000)
 def test_nothing_is_wrong(count):
     totals: Counter[str] = Counter()
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from tests.semantics.simulation import Ids
+from tests.soaking import stepped
 from waterspout import Config, FailedException, faults
 from waterspout._letters import Asked
 from waterspout.coordination.rollback import roll_back
@@ -152,9 +153,10 @@ def test_a_crash_at_every_point_gives_each_bad_row_one_letter(kind, tmp_path_fac
         assert (world.counted, world.aside()) == (GOOD, FIRST), f"{n} ({hook.seen[n - 1]})"
 
 
-def test_a_second_crash_during_every_recovery_changes_nothing():
+@stepped(2)
+def test_a_second_crash_during_every_recovery_changes_nothing(step):
     pairs = 0
-    for n in range(1, points_of(World(LettersLocation())) + 1, 3):
+    for n in range(1, points_of(World(LettersLocation())) + 1, 3 * step):
         for m in range(1, 1000, 7):
             hook = CrashAt(n, m)
             world = World(LettersLocation())
@@ -163,7 +165,7 @@ def test_a_second_crash_during_every_recovery_changes_nothing():
                 break
             pairs += 1
             assert (world.counted, world.aside()) == (GOOD, FIRST), f"{n} and then {m}"
-    assert pairs > 80
+    assert pairs > 80 // step
 
 
 def ask(world: World) -> None:
@@ -218,7 +220,8 @@ def test_who_asks_again_and_again_during_crashes_gets_one_replay(tmp_path_factor
         assert world.aside() == [("y", 4, 1)]
 
 
-def test_a_second_crash_during_a_replay_replays_once():
+@stepped(3)
+def test_a_second_crash_during_a_replay_replays_once(step):
     def asked() -> World:
         world = World(LettersLocation())
         world.run()
@@ -226,7 +229,7 @@ def test_a_second_crash_during_a_replay_replays_once():
         return world
 
     pairs = 0
-    for n in range(1, points_of(asked()) + 1, 2):
+    for n in range(1, points_of(asked()) + 1, 2 * step):
         for m in range(1, 1000, 3):
             hook = CrashAt(n, m)
             world = asked()
@@ -235,7 +238,7 @@ def test_a_second_crash_during_a_replay_replays_once():
                 break
             pairs += 1
             assert (world.counted, world.aside()) == (MENDED, AGAIN), f"{n} and then {m}"
-    assert pairs > 40
+    assert pairs > 40 // step
 
 
 def test_a_crash_at_every_point_of_a_drop_drops_once(tmp_path_factory):

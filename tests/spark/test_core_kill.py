@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.soaking import soaked
 from tests.spark.core_components import logged
 from waterspout.coordination.dead_letters import DeadLetters
 from waterspout.coordination.embedded import EmbeddedStore
@@ -49,10 +48,8 @@ def committed(folder):
     return 0 if ledger is None else sum(ledger.positions.get("source", {}).values())
 
 
-@pytest.mark.parametrize(
-    "kills", [pytest.param(KILLS[1:], id="positions"), soaked(KILLS, id="both")]
-)
-def test_a_killed_driver_goes_on_from_the_acked_prefix(tmp_path, kills):
+@pytest.mark.soak
+def test_a_killed_driver_goes_on_from_the_acked_prefix(tmp_path):
     source = tmp_path / "in"
     source.mkdir()
     for part in range(2):
@@ -62,7 +59,7 @@ def test_a_killed_driver_goes_on_from_the_acked_prefix(tmp_path, kills):
     expected = {f"{part}-{n}" for part in range(2) for n in range(3_000) if n != 1_500}
     expected.add("1-poison")
 
-    for point, nth in kills:
+    for point, nth in KILLS:
         child = start("lines", source, tmp_path, [{"point": point, "action": "kill", "nth": nth}])
         assert child.wait(timeout=120) == -signal.SIGKILL, output(tmp_path)
     child = start("lines", source, tmp_path)
@@ -71,11 +68,11 @@ def test_a_killed_driver_goes_on_from_the_acked_prefix(tmp_path, kills):
     found = logged(tmp_path)
     assert set(found) == expected
     # What was on the way at a kill, at most, is processed again.
-    assert sum(found.values()) - len(found) <= len(kills) * 2 * 2_000
+    assert sum(found.values()) - len(found) <= len(KILLS) * 2 * 2_000
     letters = DeadLetters(tmp_path / "home" / "killed").all()
     assert {letter.values for letter in letters} == {("poison",)}
     # Each kill may come between a letter and the position that says it need not be read again.
-    assert 1 <= len(letters) <= 1 + len(kills)
+    assert 1 <= len(letters) <= 1 + len(KILLS)
     assert committed(tmp_path) == sum(path.stat().st_size for path in source.iterdir())
 
 

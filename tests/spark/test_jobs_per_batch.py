@@ -355,11 +355,11 @@ def expected(cost):
     return len(cost.jobs(Phase.PROCESSING)), len(cost.jobs(Phase.COMMIT)), len(cost.shuffles)
 
 
-# Every second one in each run, all in soak.
+# Every third one in each run, all in soak.
 @pytest.mark.parametrize(
     "build",
     [
-        pytest.param(build, id=build.__name__, marks=[pytest.mark.soak] if number % 2 else [])
+        pytest.param(build, id=build.__name__, marks=[pytest.mark.soak] if number % 3 else [])
         for number, build in enumerate(TOPOLOGIES)
     ],
 )
@@ -372,7 +372,7 @@ def test_a_batch_has_the_jobs_and_shuffles_that_were_predicted(sorting, tmp_path
 @pytest.mark.parametrize(
     "build",
     [
-        pytest.param(build, id=build.__name__, marks=[pytest.mark.soak] if number % 2 else [])
+        pytest.param(build, id=build.__name__, marks=[pytest.mark.soak] if number % 3 else [])
         for number, build in enumerate(WRITTEN_BY_TASKS)
     ],
 )

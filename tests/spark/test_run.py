@@ -471,7 +471,7 @@ def test_a_batch_of_the_native_word_count_costs_so_many_jobs_and_stages(
 
 
 def test_nothing_staged_outlives_its_batch(spark, path):
-    sentences = SENTENCES * 10
+    sentences = SENTENCES * 4
     persistent = spark.sparkContext._jsc.sc().getPersistentRDDs
     run = submit(
         word_count(path, sentences, driver_only=False),
@@ -485,8 +485,8 @@ def test_nothing_staged_outlives_its_batch(spark, path):
     finally:
         run.stop()
 
-    assert len(run.recent_progress) == 30
-    assert words(path)["the"] == 40
+    assert len(run.recent_progress) == 12
+    assert words(path)["the"] == 16
     assert (staged, left) == ({}, 0)
 
 

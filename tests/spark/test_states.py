@@ -39,6 +39,7 @@ SENTENCES = ["the cow jumped over the moon", "the man went to the store", "to be
 COUNTS = Counter(" ".join(SENTENCES).split())
 # By driver is how the tests of all operations commit.
 both_ways = pytest.mark.parametrize("where", [soaked("driver", id="driver"), "tasks"])
+both_ways_in_soak = pytest.mark.parametrize("where", [soaked("driver"), soaked("tasks")])
 
 
 def conf(where, **more):
@@ -113,7 +114,7 @@ class Average(ReducerAggregator[list]):
         return ["array<bigint>"]
 
 
-@both_ways
+@both_ways_in_soak
 def test_a_reducer_folds_every_tuple_of_every_batch(spark, path, where):
     dice = random.Random(3)
     rows = [(dice.choice("abc"), dice.randint(0, 9)) for _ in range(60)]
@@ -132,7 +133,7 @@ def test_a_reducer_folds_every_tuple_of_every_batch(spark, path, where):
     assert over_all.get() == [sum(n for _, n in rows), 60]
 
 
-@both_ways
+@both_ways_in_soak
 def test_null_nan_and_odd_keys_keep_apart_and_together(spark, path, where):
     keys = [("", 0.0), (None, math.nan), (None, -0.0), ("x'\"; --", None), ("é", 1e300)]
     topology, rows = stream_of("s string, x double", keys * 3, 4)

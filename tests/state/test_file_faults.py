@@ -132,7 +132,7 @@ def traced(folder: Path, inject: str | None = None) -> tuple[bool, str, Counter[
 
 
 @needs_strace
-@stepped(12)
+@stepped(24)
 def test_a_driver_killed_at_system_calls_loses_nothing(killed, tmp_path, step):
     shutil.copytree(killed, tmp_path / "whole")
     whole, _, passed = traced(tmp_path / "whole")
