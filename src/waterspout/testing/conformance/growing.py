@@ -31,7 +31,7 @@ class GrowingSuite(StoreHooks):
         state: BatchedMap[Any, Any] = bound.make_state(Config(), 0, 1)
         return state
 
-    def _recipe(self, kind: StateKind) -> Any:
+    def _growing_recipe(self, kind: StateKind) -> Any:
         recipe = self.make_recipe(kind)
         if recipe is None:
             pytest.skip("there is no recipe to bind to other columns")
@@ -39,7 +39,7 @@ class GrowingSuite(StoreHooks):
 
     @each_kind
     def test_an_added_column_begins_empty_and_the_others_go_on(self, kind: StateKind) -> None:
-        recipe = self._recipe(kind)
+        recipe = self._growing_recipe(kind)
         narrow = self._bound(recipe, _NARROW)
         before = Batches(narrow)
         before.commit({"a": 3, "b": 1})
@@ -64,7 +64,7 @@ class GrowingSuite(StoreHooks):
     def test_an_attempt_that_was_lost_before_the_column_came_leaves_no_trace(
         self, kind: StateKind
     ) -> None:
-        recipe = self._recipe(kind)
+        recipe = self._growing_recipe(kind)
         narrow = self._bound(recipe, _NARROW)
         before = Batches(narrow)
         before.commit({"a": 3})
@@ -87,7 +87,7 @@ class GrowingSuite(StoreHooks):
 
     @each_exact_kind
     def test_a_writer_of_fewer_columns_is_shut_out(self, kind: StateKind) -> None:
-        recipe = self._recipe(kind)
+        recipe = self._growing_recipe(kind)
         narrow = self._bound(recipe, _NARROW)
         before = Batches(narrow)
         before.commit({"a": 3})
