@@ -83,7 +83,7 @@ def test_states_of_committers_equal_the_recount_under_every_schedule(opaque, com
 @pytest.mark.timeout(1800)
 @WITH_STATES
 def test_states_of_committers_equal_the_recount_under_very_many_schedules(opaque, committer):
-    assert wrong_schedules(700, first=1000, opaque=opaque, committer=committer) == []
+    assert wrong_schedules(500, first=1000, opaque=opaque, committer=committer) == []
 
 
 def test_a_transactional_state_of_a_committer_over_an_opaque_spout_is_found_wrong():
