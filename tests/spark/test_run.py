@@ -24,6 +24,7 @@ from waterspout.errors import (
     TopologyError,
 )
 from waterspout.faults import Fault, FaultPlan, InjectedError
+from waterspout.spark.audit import audit
 from waterspout.spark.backfill import backfill
 from waterspout.state import MemoryMapState
 from waterspout.state.sqlite import SQLiteState
@@ -344,10 +345,13 @@ def test_a_deploy_adds_a_state_a_column_and_a_spout_and_the_next_batch_fails_hal
         submit(grown(), spark)
     assert backfill(grown(), spark, Config()) == {"state1": 12, "state2": 12}
     assert backfill(grown(), spark, Config()) == {}
+    assert [a.differences for a in audit(grown(), spark, Config()) if not a.unknown] == [(), ()]
     with sqlite3.connect(path) as db:
         assert dict(db.execute("SELECT word, count FROM late")) == words(path)
         assert all(w == g for w, g in db.execute("SELECT word, greatest FROM words"))
-    assert finish(grown(), spark).recent_progress == []
+    again = finish(grown(), spark)
+    assert again.recent_progress == []
+    assert "state state2 (sqlite late) began" not in again.explain()
 
 
 def test_a_state_that_is_further_than_the_coordinator_is_refused(spark, path, home):

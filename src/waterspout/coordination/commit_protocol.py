@@ -50,7 +50,7 @@ from waterspout import faults
 from waterspout.coordination.batch_clock import BatchClock
 from waterspout.coordination.graph_changes import Comparison
 from waterspout.coordination.store import refuse_changed_graph
-from waterspout.errors import ConfigError, OutsideError
+from waterspout.errors import ConfigError, FencedError, OutsideError
 from waterspout.state._batched import BatchedMap
 from waterspout.state._foreach_batch import QueryIdentity, decide
 from waterspout.state._head import Claim, Head, Writer, verify
@@ -198,8 +198,14 @@ class CommitProtocol:
         moves = {name: state.prepare_claim(mine) for name, state in self._states.items()}
         for name, move in moves.items():
             faults.point("head.before", txid=claim.attempt.txid, state=name)
+            try:
+                move()
+            except FencedError:
+                raise  # the head is as it was
+            except BaseException:
+                self._claimed[name] = claim.attempt.txid  # it may have arrived
+                raise
             self._claimed[name] = claim.attempt.txid
-            move()
             faults.point("head.after", txid=claim.attempt.txid, state=name)
 
     def _put_back_lost(self, claim: Claim) -> frozenset[int]:
