@@ -1664,6 +1664,13 @@ MUTANTS = (
         ("tests/waves/test_memory.py",),
     ),
     Mutant(
+        "grow: a bolt's new state is taken for that of a window",
+        "coordination/graph_changes.py",
+        'named = isinstance(entry, Mapping) and "bolt" not in entry',
+        "named = isinstance(entry, Mapping)",
+        ("tests/transactional/test_states.py",),
+    ),
+    Mutant(
         "grow: a state that was added later and is empty is always taken for a new one",
         HEAD,
         "        if current > first and not joins_late:",

@@ -450,6 +450,28 @@ def test_a_state_that_is_wiped_is_refused(tmp_path):
         LocalBatches(counting(words), store=MemoryCoordinationStore("words", shared))
 
 
+def test_a_state_that_is_new_to_a_topology_counts_from_the_next_batch_on(tmp_path):
+    words = SQLiteState.opaque(tmp_path / "words.db", table="words")
+    buckets = SQLiteState.opaque(tmp_path / "words.db", table="buckets")
+    shared = SharedMemory()
+    finished(counting(words), store=MemoryCoordinationStore("words", shared))
+    more = MemoryTransactionalSpout([[*part, "a", "d"] for part in WORDS], "word", 2)
+
+    run = LocalBatches(
+        counting(words, buckets, more), store=MemoryCoordinationStore("words", shared)
+    )
+    first = run.loop.ledger.current
+    run.finish(max_steps=20_000)
+    run.close()
+
+    with sqlite3.connect(tmp_path / "words.db") as db:
+        counts = dict(db.execute("SELECT word, count FROM words"))
+        reached = dict(db.execute("SELECT reached, words FROM buckets"))
+    assert first == 3
+    assert counts == {"a": 5, "b": 3, "c": 1, "d": 2}
+    assert reached == {2: 1, 5: 1}, "of the one batch since then: d was 2, and a was 5"
+
+
 SPOUTS = {
     "transactional": MemoryTransactionalSpout(WORDS, "word", 2),
     "opaque": OpaqueMemoryTransactionalSpout(WORDS, "word", 2),

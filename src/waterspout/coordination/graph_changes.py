@@ -474,8 +474,12 @@ def _is_retired(piece: str) -> bool:
 
 
 def _is_own_store(piece: str, entry: Any) -> bool:
-    """Whether this is the topology's own store of a window, whose table is named as the state."""
-    return isinstance(entry, Mapping) and piece == f"state {entry.get('table')}"
+    """Whether this is the topology's own store of a window, whose table is named as the state.
+
+    A state of a bolt has a name that the user gave it; that may well be its table's too.
+    """
+    named = isinstance(entry, Mapping) and "bolt" not in entry
+    return named and piece == f"state {entry.get('table')}"
 
 
 def _names_of(piece: str, entry: Any) -> set[str]:
