@@ -1740,4 +1740,18 @@ MUTANTS = (
         "    return [said] * len(heads)",
         ("tests/state/test_foreach_batch.py",),
     ),
+    Mutant(
+        "letters: a text that is shown for repair is read as another value",
+        "trident/isolation/repair.py",
+        "pa.types.is_string(kind) and _read(value, kind) == value:",
+        "pa.types.is_string(kind):",
+        ("tests/coordination/test_kept_letters.py",),
+    ),
+    Mutant(
+        "letters: of rows, those that can be replayed are asked for without the others",
+        "coordination/kept_letters.py",
+        "        if unable and self.rows is not None:",
+        "        if unable and self.rows is None:",
+        ("tests/cli/test_row_letters.py", "tests/coordination/test_kept_letters.py"),
+    ),
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from base64 import b64decode
+from base64 import b64decode, b64encode
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import date, datetime
@@ -18,7 +18,7 @@ from waterspout._schema import Schema
 from waterspout._serde import encode_value
 from waterspout.errors import ConfigError
 
-__all__ = ["repaired"]
+__all__ = ["as_repaired", "repaired"]
 
 
 def repaired(letter: DeadLetter, changes: Mapping[str, str]) -> DeadLetter:
@@ -45,6 +45,31 @@ def repaired(letter: DeadLetter, changes: Mapping[str, str]) -> DeadLetter:
         row = {}
     row |= {name: _value(name, text, schema) for name, text in changes.items()}
     return replace(letter, content=encode_value([row[name] for name in schema.names]))
+
+
+def as_repaired(letter: DeadLetter) -> dict[str, str] | None:
+    """Return the values of a letter's row as `repaired` takes them; None if they were not kept.
+
+    For people who look at a row before they change it: a text without quotes where that is clear.
+    """
+    row = letter.row
+    if row is None:
+        return None
+    return {name: _written(row[name], letter.schema.type_of(name) or "?") for name in row}
+
+
+def _written(value: Any, declared: str) -> str:
+    kind = arrow_type(declared)
+    if isinstance(value, str) and pa.types.is_string(kind) and _read(value, kind) == value:
+        return value
+    return json.dumps(value, default=_plain, ensure_ascii=False)
+
+
+def _plain(value: Any) -> Any:
+    """Return a value that JSON does not know as one that `repaired` reads back."""
+    if isinstance(value, date | datetime):
+        return value.isoformat()
+    return b64encode(value).decode() if isinstance(value, bytes) else str(value)
 
 
 def _value(name: str, text: str, schema: Schema) -> Any:
