@@ -86,6 +86,7 @@ def test_the_example_counts_its_words_and_ends(place):
     )
 
 
+@pytest.mark.soak
 def test_sigterm_ends_a_run_in_order(place):
     (place / "ticks.py").write_text(NEVER_ENDS)
 

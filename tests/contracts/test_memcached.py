@@ -88,6 +88,7 @@ class OverABadNetwork(Memcached):
             yield
 
 
+@pytest.mark.soak
 class TestMemcachedOverABadNetwork(OverABadNetwork, NetworkSuite):
     pass
 

@@ -92,6 +92,7 @@ class OverABadNetwork(Postgres):
             assert self.proxy.connections >= 0  # it has taken note that they are closed
 
 
+@pytest.mark.soak
 class TestPostgresOverABadNetwork(OverABadNetwork, NetworkSuite):
     pass
 

@@ -142,5 +142,6 @@ class TestAllThroughALossyNetwork(_ThroughALossyNetwork, StateConformance):
     pass
 
 
+@pytest.mark.soak
 class TestSlotsThroughALossyNetwork(_ThroughALossyNetwork, NetworkSuite):
     options: ClassVar[dict[str, Any]] = {"slots": 3, "layout": "hash"}

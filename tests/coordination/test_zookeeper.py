@@ -29,6 +29,7 @@ from tests.coordination.zookeeper_driver import ZooKeeperDriver
 from tests.semantics.simulation import Watcher, _check_end
 from tests.semantics.test_crash_points import CONFIG, CrashAt, fixed_world
 from tests.services.servers import await_condition
+from tests.soaking import stepped
 from waterspout import Config, faults
 from waterspout.coordination import zookeeper, zookeeper_records
 from waterspout.coordination.commit_protocol import CommitProtocol
@@ -1156,11 +1157,12 @@ def run_with_crashes(hook: CrashAt, new_store):
     return world
 
 
-def test_a_crash_at_every_point_loses_and_doubles_nothing(new_store):
+@stepped(3)
+def test_a_crash_at_every_point_loses_and_doubles_nothing(new_store, step):
     seen = CrashAt()
     run_with_crashes(seen, new_store)
 
-    for n in range(1, len(seen.seen) + 1):
+    for n in range(1, len(seen.seen) + 1, step):
         hook = CrashAt(n)
         world = run_with_crashes(hook, new_store)
         assert hook.all_fired

@@ -140,6 +140,7 @@ class Schedule:
     half_write: float = 0.0
     lost_answer: float = 0.0
     outage: float = 0.0
+    away: float = 0.0
     change: float = 0.0
     zombies: bool = False
     in_flight: int = 1
@@ -151,7 +152,7 @@ class Schedule:
     def is_calm(self) -> bool:
         """Whether nothing goes wrong at all."""
         chances = (self.crash, self.fail, self.error, self.lost_write, self.half_write)
-        return not any((*chances, self.lost_answer, self.disaster))
+        return not any((*chances, self.lost_answer, self.away, self.disaster))
 
 
 @dataclass(frozen=True)
@@ -396,6 +397,7 @@ def _schedule(rng: random.Random, made: Draw) -> Schedule:
         strict=rng.random() < 0.1,
         rolls_back=disaster is None and rng.random() < 0.2,
         disaster=disaster,
+        away=sometimes(0.02),
     )
 
 

@@ -43,6 +43,7 @@ from waterspout.errors import (
     FailedException,
     FencedError,
     ForeignStoreError,
+    OutageError,
     SourceError,
     StateMismatchError,
     TopologyError,
@@ -143,8 +144,7 @@ class Kill:
                 world.restore_ledger(self._copy)
             case "emptied":
                 place = self._place(disaster)
-                with closing(world.opened(disaster.target)) as state:
-                    head = state.read_head()
+                head = world.head(disaster.target)
                 if head is None or not head.witnesses or place.store == "files":
                     return  # nobody can tell; and files have checksums
                 world.empty(place)
@@ -212,8 +212,10 @@ class Runner:
             half_write=schedule.half_write,
             lost_answer=schedule.lost_answer,
             outage=schedule.outage,
+            away=schedule.away,
         )
-        self.world = World(case, dice, folder)
+        self.world = world = World(case, dice, folder)
+        dice.clock = lambda: world.now
         self.outcome = Outcome(case)
         self._kill = Kill(self.world)
         self._old: list[InProcessEngine] = []
@@ -239,6 +241,7 @@ class Runner:
         finally:
             faults.install(None)
             self._drop_driver()
+        world.dice.on = False
         outcome.fired = world.dice.fired
         outcome.disaster_happened = self._kill.happened
         outcome.batches = len(world.batches)
@@ -254,8 +257,9 @@ class Runner:
                 world.dice.on = False  # heal, and let it drain
             world.now += 0.005
             try:
-                if self._run is None:
-                    self._run = self._start()
+                if self._run is None and not self._starts():
+                    continue
+                assert self._run is not None
                 self._one_step(self._run)
                 if self._is_done(self._run):
                     return
@@ -277,12 +281,21 @@ class Runner:
             try:
                 roll_back(NAME, plan.fingerprint(), world.store(), states, kinds)
                 self.outcome.rolled_back = True
-            except (SimulatedCrash, Unreachable, FailedException, RuntimeError):
+            except (SimulatedCrash, Unreachable, OutageError, FailedException, RuntimeError):
                 self.outcome.crashes += 1
                 continue
             except ConfigError:
                 pass  # there is nothing to go back to
             return
+
+    def _starts(self) -> bool:
+        """Start a driver; it ends at once where a store is away, and somebody starts another."""
+        try:
+            self._run = self._start()
+        except OutageError:
+            self.outcome.crashes += 1
+            return False
+        return True
 
     def _start(self) -> LocalRun:
         schedule, world = self.world.case.schedule, self.world

@@ -10,7 +10,17 @@ from tests.semantics.drawn_cases import Ask, Case, NewValues, Source, Step, Thin
 
 _TRIES = 3
 _FLAGS = ("strict", "zombies", "rolls_back")
-_CHANCES = ("crash", "fail", "error", "lost_write", "half_write", "lost_answer", "outage", "change")
+_CHANCES = (
+    "crash",
+    "fail",
+    "error",
+    "lost_write",
+    "half_write",
+    "lost_answer",
+    "outage",
+    "away",
+    "change",
+)
 
 
 class Judged(Protocol):

@@ -27,7 +27,14 @@ from tests.semantics.drawn_cases import (
 )
 from tests.semantics.drawn_oracle import FUNCTIONS, grouped, is_forgotten, labelled, within_ms
 from tests.semantics.drawn_sources import FIELDS, Feed, feed_of
-from tests.semantics.simulation import Dice, Ids, LateMap, UnreliableMap, UnreliableState
+from tests.semantics.simulation import (
+    Dice,
+    Ids,
+    LateMap,
+    Service,
+    UnreliableMap,
+    UnreliableState,
+)
 from waterspout import Config
 from waterspout._serde import encode_key
 from waterspout.coordination.store import MemoryCoordinationStore, SharedMemory
@@ -163,9 +170,15 @@ class ThreeMethods(TwoMethods, ComparingMap[Any]):
     def __init__(self, dice: Dice, kind: StateKind) -> None:
         super().__init__(dice)
         self._dice = dice
+        self._service = Service(dice)
         self.kind = kind
 
+    def multi_get(self, keys):
+        self._service.reach()
+        return super().multi_get(keys)
+
     def multi_compare_and_put(self, keys, read, values):
+        self._service.reach()
         if self._dice.hits(self._dice.lost_write):
             raise Unreachable("not applied")
         stored = self.below.multi_compare_and_put(keys, read, values)
@@ -297,12 +310,20 @@ class World:
 
     def heads(self, place: Place) -> list[Head | None]:
         """Return the heads of all states that are copied and put back together."""
-        found = []
-        for i, update in self.case.updates.items():
-            if (update.place.store, update.place.number) == (place.store, place.number):
-                with closing(self.opened(i)) as state:
-                    found.append(state.read_head())
-        return found
+        return [
+            self.head(i)
+            for i, update in self.case.updates.items()
+            if (update.place.store, update.place.number) == (place.store, place.number)
+        ]
+
+    def head(self, i: int) -> Head | None:
+        """Return the head of a state, as its operator sees it."""
+        on, self.dice.on = self.dice.on, False
+        try:
+            with closing(self.opened(i)) as state:
+                return state.read_head()
+        finally:
+            self.dice.on = on
 
     def list_of_files(self, i: int) -> Path:
         """Return where a spout keeps which files it has read."""

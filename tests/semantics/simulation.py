@@ -15,6 +15,7 @@ from typing import Any
 from waterspout import Config, FailedException, faults
 from waterspout.coordination.events import BatchCommitted, BatchEmitted, Event
 from waterspout.coordination.store import MemoryCoordinationStore, SharedMemory
+from waterspout.errors import OutageError
 from waterspout.spouts._base import SpoutKind
 from waterspout.state import MemoryMapState, StateFactory, StateKind
 from waterspout.state._base import BackingMap
@@ -54,9 +55,11 @@ class Dice:
     half_write: float = 0.0
     lost_answer: float = 0.0
     outage: float = 0.0
+    away: float = 0.0
     zombies: bool = False
     fired: int = 0
     on: bool = True
+    clock: Callable[[], float] = lambda: 0.0
 
     def hits(self, chance: float) -> bool:
         if self.on and self.random.random() < chance:
@@ -74,14 +77,44 @@ class Dice:
                 raise RuntimeError(name)
 
 
+class Service:
+    """The server of a store: for a while, now and then, nobody can reach it."""
+
+    def __init__(self, dice: Dice) -> None:
+        self._dice = dice
+        self._away_until = 0.0
+
+    def reach(self, times: float = 1.0) -> None:
+        """Raise where nobody answers; so many times as often as elsewhere."""
+        dice, now = self._dice, self._dice.clock()
+        if dice.hits(times * dice.away):
+            self._away_until = now + dice.random.choice([0.001, 0.01, 0.05, 0.2])
+        if dice.on and now < self._away_until:
+            raise OutageError("the service", "it cannot be reached")
+
+
 class UnreliableMap(MemoryMap[Any]):
     """A store whose writes fail before, in the middle of, or after being applied."""
 
     def __init__(self, dice: Dice) -> None:
         super().__init__("the unreliable map")
         self._dice = dice
+        self._service = Service(dice)
+
+    def multi_get(self, keys):
+        self._service.reach()
+        return super().multi_get(keys)
+
+    def read_head(self):
+        self._service.reach()
+        return super().read_head()
+
+    def move_head(self, expected, new):
+        self._service.reach(8.0)
+        super().move_head(expected, new)
 
     def fenced_put(self, stamp, keys, values, read=None):
+        self._service.reach()
         if self._dice.hits(self._dice.lost_write):
             raise ConnectionError("not applied")
         if self._dice.hits(self._dice.half_write):
@@ -105,10 +138,12 @@ class LateMap(ComparingMap[Any]):
 
     def __init__(self, dice: Dice) -> None:
         self._dice = dice
+        self._service = Service(dice)
         self._store = MemoryMap[Any]("the late map")
         self._late: list[tuple[list[Any], list[Any], list[Any]]] = []
 
     def multi_get(self, keys):
+        self._service.reach()
         self._let_some_arrive()
         return self._store.multi_get(keys)
 
@@ -119,12 +154,15 @@ class LateMap(ComparingMap[Any]):
         return self._store.scan(shard, shards)
 
     def read_head(self):
+        self._service.reach()
         return self._store.read_head()
 
     def move_head(self, expected, new):
+        self._service.reach(8.0)
         self._store.move_head(expected, new)
 
     def multi_compare_and_put(self, keys, read, values):
+        self._service.reach()
         if self._dice.hits(self._dice.lost_write):
             raise ConnectionError("not applied")
         if self._dice.hits(self._dice.half_write):

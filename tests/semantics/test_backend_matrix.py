@@ -47,6 +47,7 @@ def test_a_cell_that_says_yes_is_exact_on_a_server(spark, make, spout, state):
     assert outcome(spark, spout, make(state), AFTER) == EXACT
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(("spout", "state"), WRONG, ids=lambda kind: kind.value)
 def test_a_cell_that_says_no_is_wrong_on_a_server(spark, make, spout, state):
     fault, wrong = WRONG[spout, state]

@@ -18,8 +18,8 @@ from tests.semantics.drawn_cases import (
     draw,
 )
 from tests.semantics.drawn_runs import first_wrong, run
-from tests.soaking import repeated
-from waterspout.coordination.commit_protocol import LedgerKeeper
+from tests.soaking import repeated, soaked
+from waterspout.coordination.commit_protocol import CommitProtocol, LedgerKeeper
 from waterspout.spouts._read_files import Tally
 from waterspout.state import _head
 from waterspout.state._batched import BatchedMap
@@ -61,6 +61,7 @@ def test_everything_is_drawn():
         found["nothing happens"] += case.schedule.is_calm
         found["strict"] += case.schedule.strict
         found["zombies"] += case.schedule.zombies
+        found["stores that are away"] += case.schedule.away > 0
 
     assert min(found.values()) > 20, found
     assert len(found) > 30, found
@@ -120,6 +121,11 @@ def _ask_no_witness(monkeypatch):
     monkeypatch.setattr(BatchedMap, "refuse_lost_records", lambda self: None)
 
 
+def _tell_who_knows_already(monkeypatch):
+    forgets = property(lambda self: {}, lambda self, claimed: None)
+    monkeypatch.setattr(CommitProtocol, "_claimed", forgets, raising=False)
+
+
 def _asks_a_transactional_state(case):
     asked = [case.things[t.state] for t in case.things if isinstance(t, Ask)]
     return any(isinstance(t, Update) and t.kind == TRANSACTIONAL for t in asked)
@@ -154,6 +160,7 @@ _loses_a_list = _meets("list deleted", "list emptied", "list restored")
         pytest.param(_let_states_share_a_table, lambda case: case.shares_a_store, id="C5"),
         pytest.param(_forget_that_all_have_settled, _meets("restored", "failover"), id="C7"),
         pytest.param(_ask_no_witness, _meets("emptied"), id="C13"),
+        soaked(_tell_who_knows_already, lambda case: case.schedule.away > 0, id="settling"),
     ],
 )
 def test_what_was_wrong_once_is_found_when_its_fix_is_taken_out(monkeypatch, take_out, concerned):

@@ -153,7 +153,7 @@ def test_a_crash_at_every_point_gives_each_bad_row_one_letter(kind, tmp_path_fac
         assert (world.counted, world.aside()) == (GOOD, FIRST), f"{n} ({hook.seen[n - 1]})"
 
 
-@stepped(2)
+@stepped(4)
 def test_a_second_crash_during_every_recovery_changes_nothing(step):
     pairs = 0
     for n in range(1, points_of(World(LettersLocation())) + 1, 3 * step):
@@ -220,7 +220,7 @@ def test_who_asks_again_and_again_during_crashes_gets_one_replay(tmp_path_factor
         assert world.aside() == [("y", 4, 1)]
 
 
-@stepped(3)
+@stepped(6)
 def test_a_second_crash_during_a_replay_replays_once(step):
     def asked() -> World:
         world = World(LettersLocation())
@@ -294,6 +294,7 @@ def test_a_letter_keeps_its_history_over_replays(tmp_path_factory):
         assert letter.txid > before.txid
 
 
+@pytest.mark.soak
 def test_many_requests_are_spread_over_batches():
     world = World(LettersLocation())
     world.log = MemoryLog("text string, id bigint", [[("x", i) for i in range(2500)]], take=2500)

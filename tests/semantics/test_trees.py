@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tests.semantics.shadow import ShadowBolt, World, shadow_topology, worlds
+from tests.soaking import soaked
 from tests.waves.driving import COLLAPSED, SPREAD, Driven
 from waterspout.acking.tracker import AckTracker, TreeReport
 from waterspout.acking.xor import combine, draw, generator
@@ -78,7 +79,7 @@ def shadow_run(seed: int, messages: int, **options) -> World:
     return world
 
 
-@pytest.mark.parametrize("ackers", [1, 3])
+@pytest.mark.parametrize("ackers", [soaked(1), 3])
 @pytest.mark.parametrize("shape", [COLLAPSED, SPREAD])
 @pytest.mark.parametrize("keep_alive", [True, False])
 def test_each_emission_is_told_once_and_never_before_its_tree_is_done(keep_alive, shape, ackers):
@@ -109,7 +110,7 @@ def test_each_emission_is_told_once_and_never_before_its_tree_is_done(keep_alive
 
 
 @pytest.mark.parametrize("shape", [COLLAPSED, SPREAD])
-@pytest.mark.parametrize("keep_alive", [True, False])
+@pytest.mark.parametrize("keep_alive", [True, soaked(False)])
 def test_waves_whose_result_is_lost_change_no_callback(keep_alive, shape):
     world = shadow_run(
         3,
@@ -123,7 +124,7 @@ def test_waves_whose_result_is_lost_change_no_callback(keep_alive, shape):
     assert {len(emission.told) for emission in world.emissions.values()} == {1}
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, soaked(1), soaked(2)])
 def test_trees_in_one_large_wave_after_the_other(seed):
     world = shadow_run(seed, 300, wave_collapse_tuples=SPREAD, keep_alive=False)
 

@@ -10,6 +10,7 @@ import pytest
 from tests.semantics.shop import everything_is_read, recount, shop, spouts
 from tests.semantics.simulation import Dice, UnreliableMap, UnreliableState
 from tests.semantics.test_crash_points import CrashAt
+from tests.soaking import repeated
 from waterspout import Config, faults
 from waterspout.coordination.store import MemoryCoordinationStore, SharedMemory
 from waterspout.faults import BATCH_POINTS
@@ -81,9 +82,10 @@ def test_a_crash_at_every_point_loses_and_doubles_nothing(spout, state):
         assert states.found() == recount(batches), f"crash at {n} ({hook.seen[n - 1]})"
 
 
-def test_batches_that_differ_between_attempts_are_counted_as_they_committed():
+@repeated(50, in_soak=500)
+def test_batches_that_differ_between_attempts_are_counted_as_they_committed(count):
     rng = random.Random(3)
-    for _ in range(150):
+    for _ in range(count):
         hook = CrashAt(*(rng.randint(1, 60) for _ in range(rng.randint(1, 4))))
 
         states, batches = run_with_crashes(

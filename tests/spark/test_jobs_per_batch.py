@@ -355,11 +355,11 @@ def expected(cost):
     return len(cost.jobs(Phase.PROCESSING)), len(cost.jobs(Phase.COMMIT)), len(cost.shuffles)
 
 
-# Every third one in each run, all in soak.
+# Every fifth one in each run, all in soak.
 @pytest.mark.parametrize(
     "build",
     [
-        pytest.param(build, id=build.__name__, marks=[pytest.mark.soak] if number % 3 else [])
+        pytest.param(build, id=build.__name__, marks=[pytest.mark.soak] if number % 5 else [])
         for number, build in enumerate(TOPOLOGIES)
     ],
 )

@@ -132,7 +132,7 @@ def test_without_it_the_repeated_batch_is_counted_twice(spark, tmp_path):
     assert recount(tmp_path).total() == 200
 
 
-@pytest.mark.parametrize("mode", ["driver", "tasks"])
+@pytest.mark.parametrize("mode", [soaked("driver"), "tasks"])
 def test_an_attempt_that_failed_half_way_is_made_good(spark, tmp_path, mode):
     write_files(tmp_path, range(3))
     local = SQLiteState.opaque(tmp_path / "counts.db", table="t", driver_only=mode == "driver")
@@ -307,7 +307,7 @@ def test_two_states_of_a_sink_that_are_one_table_are_refused_before_anything_is_
     [
         soaked("postgres_server", "driver"),
         ("postgres_server", "tasks"),
-        ("redis_server", "driver"),
+        soaked("redis_server", "driver"),
         soaked("redis_server", "tasks"),
     ],
 )
@@ -398,15 +398,9 @@ def run_child(folder: Path, faults: list[dict] | None = None, mode: str = "class
         return subprocess.run(command, env=env, stdout=log, stderr=log, timeout=150).returncode
 
 
-@pytest.mark.parametrize(
-    "points",
-    [
-        pytest.param(["write.after"], id="worst"),
-        pytest.param(["write.before", "write.after", "settle.before"], id="all",
-                     marks=pytest.mark.soak),
-    ],
-)  # fmt: skip
-def test_kill_minus_nine_around_a_write_and_the_query_goes_on_exactly(tmp_path, points):
+@pytest.mark.soak
+def test_kill_minus_nine_around_a_write_and_the_query_goes_on_exactly(tmp_path):
+    points = ["write.before", "write.after", "settle.before"]
     write_files(tmp_path, range(len(points) + 2))
 
     for txid, point in enumerate(points, start=1):

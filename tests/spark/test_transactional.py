@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.soaking import soaked
 from tests.transactional.components import (
     GlobalSum,
     Once,
@@ -42,7 +43,7 @@ def finish(run, timeout=120):
     return run
 
 
-@pytest.mark.parametrize("pending", [1, 3])
+@pytest.mark.parametrize("pending", [soaked(1), 3])
 @pytest.mark.parametrize("collapse", [0, 2_000], ids=["spread", "collapsed"])
 def test_the_global_count_of_storms_documents(spark, tmp_path, pending, collapse):
     path = tmp_path / "total.db"

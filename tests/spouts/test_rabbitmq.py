@@ -415,6 +415,7 @@ def test_an_ack_for_a_delivery_of_an_earlier_connection_is_ignored(rabbitmq, spo
     assert rabbitmq.bodies(queue) == [b"a"]
 
 
+@pytest.mark.soak
 def test_a_broker_that_is_killed_is_waited_for(rabbitmq, spouts):
     queue = rabbitmq.fresh_queue()
     rabbitmq.publish(queue, [b"%d" % number for number in range(5)])
@@ -512,6 +513,7 @@ def test_it_stays_connected_while_there_is_nothing_to_do(rabbitmq, spouts):
     assert recorder.errors == []
 
 
+@pytest.mark.soak
 def test_who_was_silent_too_long_comes_back(rabbitmq, spouts):
     queue = rabbitmq.fresh_queue()
     rabbitmq.publish(queue, [b"a"])

@@ -10,6 +10,7 @@ import threading
 
 import pytest
 
+from tests.soaking import stepped
 from tests.state.comparing_support import Task, pause_after_the_head
 from tests.state_support import Add, Batches
 from waterspout._config import Config
@@ -360,19 +361,21 @@ def test_over_a_connection_that_breaks_the_batch_is_committed_once(recipe, proxy
     assert batches.values("x") == [31]
 
 
-def test_a_server_that_is_gone_is_an_error_that_names_it(recipe, proxy):
+@stepped(4)
+def test_a_server_that_is_gone_is_an_error_that_names_it(recipe, proxy, step):
     backing = recipe(address=proxy.address, timeout_secs=2, connect_timeout_secs=1).backing()
     backing.multi_put([A], [record(1)])
     proxy.refuse()
     proxy.cut()
 
-    for act in (
+    acts = [
         lambda: backing.multi_get([A]),
         lambda: backing.multi_put([A], [record(2)]),
         lambda: backing.multi_compare_and_put([A], [None], [record(2)]),
         lambda: list(backing.scan()),
         backing.read_head,
-    ):
+    ]
+    for act in acts[::step]:
         with pytest.raises(StoreError, match=f"Cassandra at 127.0.0.1:{proxy.port} cannot be"):
             act()
     proxy.refuse(False)

@@ -132,7 +132,7 @@ def traced(folder: Path, inject: str | None = None) -> tuple[bool, str, Counter[
 
 
 @needs_strace
-@stepped(24)
+@stepped(60)
 def test_a_driver_killed_at_system_calls_loses_nothing(killed, tmp_path, step):
     shutil.copytree(killed, tmp_path / "whole")
     whole, _, passed = traced(tmp_path / "whole")
@@ -153,8 +153,9 @@ def test_a_driver_killed_at_system_calls_loses_nothing(killed, tmp_path, step):
 
 
 @needs_strace
-def test_a_real_disk_error_is_told_and_loses_nothing(killed, tmp_path):
-    points = [f"{call}:error={error}:when={n}" for call, error, n in ERRORS]
+@stepped(4)
+def test_a_real_disk_error_is_told_and_loses_nothing(killed, tmp_path, step):
+    points = [f"{call}:error={error}:when={n}" for call, error, n in ERRORS[::step]]
 
     def fail_at(point: str) -> tuple[Path, str]:
         folder = tmp_path / point.replace(":", "-")

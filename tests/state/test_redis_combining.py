@@ -9,6 +9,7 @@ import redis
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.soaking import soaked
 from tests.state.redis_support import WORDS, counting, driver
 from tests.state_support import examples
 from waterspout._schema import Schema
@@ -150,7 +151,7 @@ def test_only_whole_numbers_in_one_column_are_combined_in_the_server(values, com
     assert state.backing().can_combine(combiner) is can
 
 
-@BOTH
+@pytest.mark.parametrize("layout", ["string", soaked("hash")])
 def test_a_hundred_thousand_keys_go_in_one_batch(url, layout):
     words = {f"word {n}": n for n in range(100_000)}
     state = counting(url, layout=layout)

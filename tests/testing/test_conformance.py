@@ -499,6 +499,7 @@ def pytest_run(folder, *options):
     )
 
 
+@pytest.mark.soak
 def test_the_store_of_the_documentation_passes_the_kit(tmp_path):
     store, fence, recipe = re.findall(
         r"```python\n(.*?)```", (ROOT / "docs" / "stores.md").read_text(), re.S

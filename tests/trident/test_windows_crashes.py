@@ -184,7 +184,7 @@ def test_a_crash_at_every_point_loses_and_doubles_no_result(window, kind):
     assert len(world.expected) >= 3
 
 
-@stepped(3)
+@stepped(5)
 def test_a_second_crash_during_every_recovery_does_no_damage(window, step):
     quiet = CrashAt()
     run_with_crashes(quiet, fixed_world(window))
@@ -196,12 +196,13 @@ def test_a_second_crash_during_every_recovery_does_no_damage(window, step):
             assert world.found == world.expected, f"crashes at {n} and {m} after"
 
 
-def test_crashes_with_the_windows_in_a_file_that_undoes_lost_attempts(window, tmp_path):
+@stepped(3)
+def test_crashes_with_the_windows_in_a_file_that_undoes_lost_attempts(window, tmp_path, step):
     quiet = CrashAt()
     run_with_crashes(quiet, fixed_world(window))
     points = [i for i, name in enumerate(quiet.seen, 1) if name.startswith(("write", "mark"))]
 
-    for n in points:
+    for n in points[::step]:
         store = SQLiteState.opaque(tmp_path / f"{n}.db", table="windows")
         world = run_with_crashes(CrashAt(n), fixed_world(window, windows=store))
 
@@ -272,7 +273,7 @@ def _let_zombies_write(old: list[InProcessEngine], dice: Dice) -> None:
             engine.step(dice.random.randrange)
 
 
-@repeated(15, in_soak=150)
+@repeated(6, in_soak=150)
 @pytest.mark.parametrize("map_class", [UnreliableMap, LateMap])
 @pytest.mark.parametrize("name", list(WINDOWS))
 def test_no_schedule_of_failures_loses_or_doubles_a_result(name, map_class, count):

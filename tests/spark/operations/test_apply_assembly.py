@@ -7,7 +7,7 @@ import pytest
 from tests.spark.operations.support import ran_once, stream_of
 from waterspout.trident import Assembly, Count, FirstN
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.spark, pytest.mark.soak, pytest.mark.timeout(240)]
 
 ROWS = [("a", 3), ("b", None), ("c", 1), ("d", 3), ("e", 2), ("f", 5)]
 

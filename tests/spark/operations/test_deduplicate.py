@@ -60,7 +60,7 @@ def passed(path: Path) -> dict[str, int]:
 
 @pytest.mark.parametrize(
     ("commit_in", "within"),
-    [("tasks", None), ("auto", HOUR), soaked("auto", None), soaked("tasks", HOUR)],
+    [soaked("tasks", None), ("auto", HOUR), soaked("auto", None), soaked("tasks", HOUR)],
 )
 def test_a_failed_attempt_that_has_written_its_keys_loses_no_row(
     spark, tmp_path, commit_in, within

@@ -15,7 +15,7 @@ from waterspout.trident import (
     multi_reducer,
 )
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.spark, pytest.mark.soak, pytest.mark.timeout(240)]
 
 PAID = [("ann", 5), ("bob", 7), ("ann", 1)]
 OWED = [(3, "ann", "x"), (4, "cat", None), (9, None, "z")]

@@ -14,7 +14,7 @@ from pathlib import Path
 import pyarrow.compute as pc
 import pytest
 
-from tests.soaking import soaked
+from tests.soaking import sampled, soaked
 from tests.trident.support import capture, finish, put, wait_for
 from waterspout import Config, faults, submit
 from waterspout.cli import main
@@ -85,7 +85,7 @@ def totals(folder):
         return dict(db.execute("SELECT account, total FROM totals"))
 
 
-@pytest.mark.parametrize("form", [parse, arrow_parse, pandas_parse], ids=FORMS)
+@pytest.mark.parametrize("form", sampled([parse, arrow_parse, pandas_parse], [1]), ids=FORMS)
 def test_bad_rows_become_letters_with_their_position(spark, tmp_path, form):
     home = tmp_path / "home"
     topology = amounts(tmp_path, form)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.soaking import soaked
 from tests.spark.operations.support import stream_of
 from tests.trident.support import capture, finish
 from waterspout.state import State, StateFactory
@@ -53,7 +54,7 @@ def counted(state, tuples) -> list[int]:
     return [state.counts.get(t["word"]) for t in tuples]
 
 
-@pytest.mark.parametrize("driver_only", [True, False], ids=["driver", "tasks"])
+@pytest.mark.parametrize("driver_only", [soaked(True), False], ids=["driver", "tasks"])
 def test_a_query_finds_what_was_stored_on_its_partition(spark, tmp_path, driver_only):
     topology, stream = stream_of("word string, n bigint", ROWS, size=4)
     folders = [tmp_path / "spread", tmp_path / "one"]

@@ -71,6 +71,7 @@ def test_an_aggregator_emits_the_top_of_each_window(spark):
     assert kept.rows == [(3, "a", 2), (3, "b", 1), (6, "c", 3)]
 
 
+@pytest.mark.soak
 def test_a_window_by_time_closes_without_new_data(spark):
     topology, prices = stream_of(list(range(10)), size=3)
     tenth = dt.timedelta(milliseconds=100)
