@@ -1753,5 +1753,55 @@ MUTANTS = (
         "        if unable and self.rows is not None:",
         "        if unable and self.rows is None:",
         ("tests/cli/test_row_letters.py", "tests/coordination/test_kept_letters.py"),
+        "metrics: an outage is counted at each try",
+        "metrics/_tally.py",
+        "more=service not in self._away)",
+        "more=1)",
+        ("tests/metrics/test_tally.py",),
+    ),
+    Mutant(
+        "metrics: an outage's time is added up anew at each try",
+        "metrics/_tally.py",
+        "more=max(0.0, away_s - before))",
+        "more=away_s)",
+        ("tests/metrics/test_tally.py",),
+    ),
+    Mutant(
+        "metrics: the wait of a cancelled attempt is that of the next",
+        "metrics/_tally.py",
+        "            case BatchCancelled(attempt=attempt):\n"
+        "                self._processed.pop(attempt.txid, None)\n",
+        "            case BatchCancelled(attempt=attempt):\n",
+        ("tests/metrics/test_tally.py",),
+    ),
+    Mutant(
+        "metrics: a bucket leaves out what is equal to its bound",
+        "metrics/_tally.py",
+        "bisect_left(SECONDS, value)",
+        "sum(bound <= value for bound in SECONDS)",
+        ("tests/metrics/test_tally.py",),
+    ),
+    Mutant(
+        "metrics: a user's own class of error becomes a label",
+        "metrics/_tally.py",
+        'return next(known, "other")',
+        "return type(error).__name__",
+        ("tests/metrics/test_tally.py",),
+    ),
+    Mutant(
+        "metrics: two runs of one name are two series",
+        "metrics/_prometheus.py",
+        "{**self._watched, run.name: watched}",
+        "{**self._watched, str(id(run)): watched}",
+        ("tests/metrics/test_prometheus.py",),
+    ),
+    Mutant(
+        "run: who attends comes after the first step",
+        "coordination/run.py",
+        "        if attend is not None:\n            self._let_in(attend)\n"
+        "        self._thread.start()\n",
+        "        self._thread.start()\n        while not self._rounds:\n            pass\n"
+        "        if attend is not None:\n            self._let_in(attend)\n",
+        ("tests/coordination/test_run.py",),
     ),
 )

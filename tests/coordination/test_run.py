@@ -125,6 +125,35 @@ def test_what_ends_a_run_is_among_its_errors_in_the_same_words(run, loop):
     assert (error.component, str(failed.value)) == ("run", f"run words stopped: {error.error}")
 
 
+def made(loop, **more):
+    recorder, store = Recorder("words", BatchTotals()), MemoryCoordinationStore("words")
+    return Run(loop, recorder, store, Config(), explain=str, **more)
+
+
+def test_who_attends_sees_the_run_before_its_first_step(loop):
+    seen = []
+
+    run = made(loop, close=lambda: None, attend=lambda run: seen.append((run.name, loop.looks)))
+    run.stop()
+
+    assert seen == [("words", 0)]
+
+
+def test_who_attends_and_raises_ends_the_run_before_it_has_begun(loop):
+    closed, heard = [], []
+    loop.events.subscribe(heard.append)
+
+    def refuse(run):
+        raise OSError("the port is taken")
+
+    with pytest.raises(OSError, match="the port is taken"):
+        made(loop, close=lambda: closed.append(True), attend=refuse)
+
+    assert (closed, loop.looks) == ([True], 0)
+    assert [str(event.error) for event in heard] == ["the port is taken"]
+    assert "words" not in [run.name for run in runs()]
+
+
 def test_a_snapshot_tells_the_status(run):
     run.process_all_available(timeout=ASLEEP_S)
     assert run.snapshot().status == "idle"

@@ -42,7 +42,10 @@ def runs() -> list[Run]:
 
 
 class Run(SaysInstead):
-    """A running topology. Its own thread drives it; every method may be called from any."""
+    """A running topology. Its own thread drives it; every method may be called from any.
+
+    `attend` is called with the run before its first step.
+    """
 
     _instead: ClassVar[Mapping[str, str]] = {
         "is_active": "status says running, idle, inactive, stopped or failed",
@@ -61,6 +64,8 @@ class Run(SaysInstead):
         explain: Callable[[], str],
         close: Callable[[], None],
         letters: Callable[[], list[DeadLetter]] = list,
+        letter_count: Callable[[], int] = int,
+        attend: Callable[[Run], object] | None = None,
     ) -> None:
         self.name = name = loop.name
         self._loop = loop
@@ -70,6 +75,7 @@ class Run(SaysInstead):
         self._explain = explain
         self._close = close
         self._letters = letters
+        self._letter_count = letter_count
         self._stopping = threading.Event()
         self._changed = threading.Condition()
         self._ended = self._end_is_told = False
@@ -91,6 +97,8 @@ class Run(SaysInstead):
         )
         with _live_lock:
             _live.append(self)
+        if attend is not None:
+            self._let_in(attend)
         self._thread.start()
         self._keeper.start()
 
@@ -153,6 +161,11 @@ class Run(SaysInstead):
         """
         return self._letters()
 
+    @property
+    def dead_letter_count(self) -> int:
+        """How many dead letters there are, without reading them."""
+        return self._letter_count()
+
     def activate(self) -> None:
         """Let the spouts go on."""
         self._loop.active = True
@@ -193,6 +206,19 @@ class Run(SaysInstead):
         self._stopping.set()
         self._loop.leave()
         self._thread.join(timeout)
+
+    def _let_in(self, attend: Callable[[Run], object]) -> None:
+        """Show the run, before its first step, to who wants to miss nothing of it.
+
+        What that raises ends the run before it has begun.
+        """
+        try:
+            attend(self)
+        except BaseException as error:
+            self._failure = error
+            self._stopping.set()
+            self._shut_down()
+            raise
 
     def _drive(self) -> None:
         poll_s = self._config.idle_poll_millis / 1000

@@ -42,22 +42,33 @@ from waterspout.spouts._emitters import EmittedSpout
 from waterspout.topology._graph import Topology
 from waterspout.transactional._builder import TransactionalTopology
 from waterspout.trident._topology import TridentTopology
-from waterspout.trident.isolation.rewriting import letters_of
+from waterspout.trident.isolation.rewriting import count_letters_of, letters_of
 from waterspout.trident.plan.explain import explain as explain_plan
 from waterspout.trident.plan.explain import refuse_weak
 from waterspout.trident.windowing.build import windows_by_time
 from waterspout.waves.explain import explain as explain_waves
 
-__all__ = ["prepare_bolts", "start"]
+__all__ = ["Attend", "prepare_bolts", "start"]
 
 # Makes a session at the last moment: no JVM is started for a topology that is refused.
 _Session = Callable[[], SparkRuntime]
 
+Attend = Callable[[Run], object]
+"""Is called with a run before its first step."""
+
 _PENDING = "topology.max.spout.pending"
 
 
-def start(topology: Topology | TridentTopology, spark: SparkSession | None, conf: Config) -> Run:
-    """Check everything that can be checked, then run; without a session on one of our own."""
+def start(
+    topology: Topology | TridentTopology,
+    spark: SparkSession | None,
+    conf: Config,
+    attend: Attend | None = None,
+) -> Run:
+    """Check everything that can be checked, then run; without a session on one of our own.
+
+    `attend` is called with the run before its first step; what it raises ends the start.
+    """
 
     def session() -> SparkRuntime:
         if spark is not None and not (isinstance(spark, SparkSession) or is_connect(spark)):
@@ -73,11 +84,11 @@ def start(topology: Topology | TridentTopology, spark: SparkSession | None, conf
     with ExitStack() as opened:
         match topology:
             case TridentTopology():
-                return _trident(topology, conf, opened, session)
+                return _trident(topology, conf, opened, session, attend)
             case TransactionalTopology():
-                return _transactional(topology, conf, opened, session)
+                return _transactional(topology, conf, opened, session, attend)
             case Topology():
-                return _core(topology, conf, opened, session)
+                return _core(topology, conf, opened, session, attend)
             case _:
                 raise TopologyError(f"submit takes a topology, not {type(topology).__name__}")
 
@@ -87,7 +98,9 @@ def _launch(
     setup: BatchSetup | WaveSetup,
     opened: ExitStack,
     explain: Callable[[], str],
+    attend: Attend | None,
     letters: Callable[[], list[DeadLetter]] = list,
+    letter_count: Callable[[], int] = int,
 ) -> Run:
     """Start a loop, and the run that drives it and closes what was opened for it."""
     totals = WaveTotals() if isinstance(loop, WaveLoop) else BatchTotals()
@@ -96,7 +109,15 @@ def _launch(
     loop.start()
     close = opened.pop_all().close
     return Run(
-        loop, recorder, setup.store, setup.config, explain=explain, close=close, letters=letters
+        loop,
+        recorder,
+        setup.store,
+        setup.config,
+        explain=explain,
+        close=close,
+        letters=letters,
+        letter_count=letter_count,
+        attend=attend,
     )
 
 
@@ -118,7 +139,13 @@ def prepare_bolts(topology: Topology, conf: Config) -> tuple[CoordinationStore, 
     return store, conf.home_path().absolute() / topology.name, changes
 
 
-def _core(topology: Topology, conf: Config, opened: ExitStack, session: _Session) -> Run:
+def _core(
+    topology: Topology,
+    conf: Config,
+    opened: ExitStack,
+    session: _Session,
+    attend: Attend | None,
+) -> Run:
     store, folder, changes = prepare_bolts(topology, conf)
     opened.callback(store.release)
     engine = SparkWaves(session(), topology.name, cancel_wait_s=conf.cancel_wait_secs)
@@ -129,13 +156,17 @@ def _core(topology: Topology, conf: Config, opened: ExitStack, session: _Session
         with closing(DeadLetters(folder)) as stored:  # those of the loop end with it
             return stored.all()
 
+    def count_letters() -> int:
+        with closing(DeadLetters(folder)) as stored:
+            return len(stored)
+
     setup = WaveSetup(topology, engine, store, letters, conf)
     loop = WaveLoop(setup, time.monotonic)
 
     def explain() -> str:
         return changes.added_to(explain_waves(topology, conf, loop.workers, loop.widths))
 
-    return _launch(loop, setup, opened, explain, read_letters)
+    return _launch(loop, setup, opened, explain, attend, read_letters, count_letters)
 
 
 def _transactional(
@@ -143,6 +174,7 @@ def _transactional(
     conf: Config,
     opened: ExitStack,
     session: _Session,
+    attend: Attend | None,
 ) -> Run:
     spec = topology.components[topology.spout_id]
     # Set for the spout alone, it is still the number of batches: there is one spout.
@@ -164,7 +196,7 @@ def _transactional(
         text = explain_transactions(topology, engine.conf, engine.workers, engine.widths)
         return prepared.changes.added_to(text)
 
-    return _launch(loop, setup, opened, explain)
+    return _launch(loop, setup, opened, explain, attend)
 
 
 def _trident(
@@ -172,6 +204,7 @@ def _trident(
     conf: Config,
     opened: ExitStack,
     session: _Session,
+    attend: Attend | None,
 ) -> Run:
     prepared = prepare(topology, conf)
     opened.callback(prepared.close)
@@ -197,4 +230,5 @@ def _trident(
     def explain() -> str:
         return prepared.changes.added_to(explain_plan(engine.plan, engine.conf))
 
-    return _launch(loop, setup, opened, explain, partial(letters_of, plan))
+    letters, count = partial(letters_of, plan), partial(count_letters_of, plan)
+    return _launch(loop, setup, opened, explain, attend, letters, count)

@@ -38,7 +38,14 @@ from waterspout.trident.plan.nodes import (
 )
 from waterspout.trident.plan.plan import Phase, Plan, Shape, StateSpec
 
-__all__ = ["LETTERS_STATE", "isolates", "letters_location", "letters_of", "with_letters"]
+__all__ = [
+    "LETTERS_STATE",
+    "count_letters_of",
+    "isolates",
+    "letters_location",
+    "letters_of",
+    "with_letters",
+]
 
 LETTERS_STATE = "dead letters"
 _ASIDES = Schema(((ASIDE, "string"),))
@@ -79,8 +86,19 @@ def _sifts(source: Source, conf: Config) -> bool:
 
 def letters_of(plan: Plan) -> list[DeadLetter]:
     """Return the letters of a plan that may have some, oldest first."""
+    location = _location_of(plan)
+    return [] if location is None else location.letters()
+
+
+def count_letters_of(plan: Plan) -> int:
+    """Return how many letters a plan has, without reading them; those being committed included."""
+    location = _location_of(plan)
+    return 0 if location is None else location.count()
+
+
+def _location_of(plan: Plan) -> LettersLocation | None:
     factory = plan.states[LETTERS_STATE].factory if LETTERS_STATE in plan.states else None
-    return factory.letters.letters() if isinstance(factory, LettersFactory) else []
+    return factory.letters if isinstance(factory, LettersFactory) else None
 
 
 def _chains(plan: Plan, conf: Config) -> list[list[Node]]:

@@ -221,6 +221,11 @@ class LettersLocation:
         """Return the state that holds the letters."""
         return Letters(self.backing(), name="the dead letters")
 
+    def count(self) -> int:
+        """Return how many letters there are, without reading them."""
+        with closing(self.open()) as state:
+            return state.count()
+
     def letters(self) -> list[DeadLetter]:
         """Return the committed letters, oldest first, with what was asked for each."""
         with closing(self.open()) as state, closing(self.requests()) as requests:
