@@ -1753,6 +1753,8 @@ MUTANTS = (
         "        if unable and self.rows is not None:",
         "        if unable and self.rows is None:",
         ("tests/cli/test_row_letters.py", "tests/coordination/test_kept_letters.py"),
+    ),
+    Mutant(
         "metrics: an outage is counted at each try",
         "metrics/_tally.py",
         "more=service not in self._away)",
