@@ -256,6 +256,19 @@ class Config(SaysInstead):
         _DURATION,
         "Time without renewal after which another driver may take the topology over.",
     )
+    drpc_queue_size: int = _option(
+        128,
+        _SIZE,
+        "Requests that may wait for one DRPC function, and be worked on by it; more are refused.",
+        unit="requests",
+        key="drpc.queue.size",
+    )
+    drpc_request_timeout_secs: float = _option(
+        30,
+        _DURATION,
+        "Time after which a DRPC request without an answer is told an error.",
+        key="drpc.request.timeout.secs",
+    )
     home: str | None = _option(
         None,
         _TEXT,

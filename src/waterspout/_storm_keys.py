@@ -59,7 +59,7 @@ _REASONS = {f"topology.{key}": why for why, keys in _TOPOLOGY.items() for key in
 _DAEMONS = """storm. nimbus. supervisor. worker. executor. task. ui. logviewer. drpc. pacemaker.
     zmq. blacklist.scheduler. resource.aware.scheduler. multitenant.scheduler. isolation.scheduler.
     scheduler. client. java. dev.zookeeper. num.stat.buckets"""
-# None of our own options begins with these.
+# What our own options do not name; of these families only two of DRPC's do.
 _FAMILIES = {
     "storm.zookeeper.": _ZOOKEEPER,
     **dict.fromkeys(_DAEMONS.split(), _CLUSTER),
