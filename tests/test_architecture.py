@@ -61,6 +61,7 @@ FUNCTION_LINES_MAX = 70
 # Exceptions that never end a run, with what catches them, or that only tests raise.
 NOT_IN_THE_TREE = {
     "InjectedError": "faults.py raises it in place of an error that nobody foresaw",
+    "NotAnswered": "the page shows it in place of a view, or above it",
     "LostWorker": "testing: in place of a worker's death",
     "OvertakenError": "FileState looks again and writes again",
     "SimulatedCrash": "testing: in place of the driver's death",

@@ -20,7 +20,6 @@ from waterspout.cli.failures import FAILED
 from waterspout.cli.loading import load_topology, names_a_file
 from waterspout.cli.options import ConfigFile, Settings, read_config
 from waterspout.cli.screen import harmless, print_table
-from waterspout.cli.sights import COLUMNS, RIGHT, facts, lines, row
 from waterspout.coordination.commands.messages import Change, Verb
 from waterspout.coordination.commands.outside import (
     ask,
@@ -28,6 +27,7 @@ from waterspout.coordination.commands.outside import (
     open_topology,
     seen,
 )
+from waterspout.coordination.commands.sights import COLUMNS, RIGHT, facts, lines, row
 from waterspout.coordination.store import CoordinationStore
 from waterspout.errors import CommandError, ConfigError
 

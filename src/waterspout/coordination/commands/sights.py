@@ -12,7 +12,19 @@ from typing import Any
 from waterspout._safe_repr import shown
 from waterspout.coordination.commands.outside import Sight
 
-__all__ = ["COLUMNS", "RIGHT", "facts", "lines", "row"]
+__all__ = [
+    "COLUMNS",
+    "RIGHT",
+    "done",
+    "facts",
+    "lines",
+    "remark",
+    "resumes",
+    "row",
+    "runs",
+    "span",
+    "why",
+]
 
 COLUMNS = ("topology", "status", "done", "in flight", "up", "driver", "last error")
 RIGHT = ("done", "in flight", "up")
@@ -41,11 +53,11 @@ def row(sight: Sight) -> tuple[str, ...]:
     return (
         sight.name,
         sight.status,
-        _done(sight),
-        f"{len(flying):,}" if _runs(sight) else "",
-        _span(time.time() - sight.published["started"]) if _runs(sight) else "",
+        done(sight),
+        f"{len(flying):,}" if runs(sight) else "",
+        span(time.time() - sight.published["started"]) if runs(sight) else "",
         sight.driver if sight.status not in ("stopped", "failed") else "",
-        _remark(sight),
+        remark(sight),
     )
 
 
@@ -53,7 +65,7 @@ def lines(sight: Sight) -> Iterator[tuple[str, str]]:
     """Return labels and texts for people."""
     snapshot = sight.snapshot
     yield "topology", sight.name
-    yield "status", f"{sight.status}{_why(sight)}"
+    yield "status", f"{sight.status}{why(sight)}"
     if sight.driver:
         yield "driver", f"{sight.driver}{_since(sight)}"
     if snapshot:
@@ -63,7 +75,7 @@ def lines(sight: Sight) -> Iterator[tuple[str, str]]:
         if isinstance(last, Mapping):
             # The lag of now stands below.
             yield "last", _pairs(last, ("name", "timestamp", "lag"))
-        yield from _flying(snapshot) if _runs(sight) else ()
+        yield from _flying(snapshot) if runs(sight) else ()
         for key, value in snapshot.items():
             if key not in _KNOWN and value not in (None, [], {}, ""):
                 yield key.replace("_", " "), _compact(value)
@@ -72,7 +84,7 @@ def lines(sight: Sight) -> Iterator[tuple[str, str]]:
     for error in snapshot.get("errors") or ():
         times = f" ({error['count']:,} times)" if error["count"] > 1 else ""
         yield "error", f"{error['component']}: {error['error']}{times}, {_ago(error['last'])}"
-    yield from _resumes(sight)
+    yield from resumes(sight)
 
 
 def facts(sight: Sight) -> dict[str, Any]:
@@ -98,12 +110,14 @@ def facts(sight: Sight) -> dict[str, Any]:
     }
 
 
-def _runs(sight: Sight) -> bool:
+def runs(sight: Sight) -> bool:
+    """Whether a driver has the topology and has told how its run stands."""
     held = sight.holder is not None and sight.holder.state == "held"
     return held and bool(sight.snapshot)
 
 
-def _done(sight: Sight) -> str:
+def done(sight: Sight) -> str:
+    """Return how far it is: the last batch or wave."""
     totals = sight.snapshot.get("totals") or {}
     if "waves" in totals:
         return f"wave {totals['waves']:,}"
@@ -111,14 +125,16 @@ def _done(sight: Sight) -> str:
     return "" if ledger is None or ledger.current == 1 else f"batch {ledger.current - 1:,}"
 
 
-def _remark(sight: Sight) -> str:
+def remark(sight: Sight) -> str:
+    """Return what is wrong with it, in short."""
     if sight.problem:
         return sight.problem
     errors = sight.snapshot.get("errors") or ()
     return shown(errors[-1]["error"], 60).strip("'\"") if errors else ""
 
 
-def _why(sight: Sight) -> str:
+def why(sight: Sight) -> str:
+    """Return what is to be said behind its status."""
     wanted = sight.wanted
     if sight.problem:
         return f": {sight.problem}"
@@ -131,7 +147,7 @@ def _since(sight: Sight) -> str:
     started = sight.published.get("started")
     if not sight.snapshot or not isinstance(started, int | float):
         return ""
-    up = f", up {_span(time.time() - started)}" if _runs(sight) else ""
+    up = f", up {span(time.time() - started)}" if runs(sight) else ""
     return f", started {_when(started)}{up}"
 
 
@@ -146,12 +162,13 @@ def _flying(snapshot: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         what = f"batch {each['txid']}" if "txid" in each else f"wave {each['wave']}"
         phase = each.get("phase", "running")
         waits = "" if each["waits_for"] == phase else f", waits for {each['waits_for']}"
-        since = _span(snapshot["timestamp"] - each["since"])
+        since = span(snapshot["timestamp"] - each["since"])
         again = f" (attempt {each['attempt']})" if each["attempt"] else ""
         yield "in flight", f"{what}{again}: {phase} for {since}{waits}"
 
 
-def _resumes(sight: Sight) -> Iterator[tuple[str, str]]:
+def resumes(sight: Sight) -> Iterator[tuple[str, str]]:
+    """Return where its next run would go on, as labels and texts."""
     ledger = sight.ledger
     if ledger is None:
         return
@@ -187,13 +204,13 @@ def _when(seconds: float) -> str:
 
 
 def _ago(seconds: float) -> str:
-    return f"{_span(time.time() - seconds)} ago"
+    return f"{span(time.time() - seconds)} ago"
 
 
-def _span(seconds: float) -> str:
+def span(seconds: float) -> str:
     """Return a time in two of its units at most.
 
-    >>> _span(0.24), _span(75), _span(90000)
+    >>> span(0.24), span(75), span(90000)
     ('0.2 s', '1 min 15 s', '1 d 1 h')
     """
     if seconds < 60:
