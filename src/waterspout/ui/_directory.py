@@ -19,7 +19,7 @@ from waterspout.errors import WaterspoutError
 from waterspout.ui._sources import FactSource, LiveSource, NotAnswered
 from waterspout.ui._stored import StoredSource
 
-__all__ = ["Directory", "Listed", "Listing"]
+__all__ = ["Directory", "Listed", "Listing", "listed"]
 
 _FRESH_S = 1.0
 _ENDED = ("stopped", "failed", "dead", "damaged", "never run")

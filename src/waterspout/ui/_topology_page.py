@@ -15,9 +15,7 @@ from waterspout.ui._library import ui
 from waterspout.ui._sources import FactSource, NotAnswered
 from waterspout.ui._views import WINDOWS, Refresh, View
 
-__all__ = ["TopologyPage", "address", "lost"]
-
-TOKEN_KEPT = "token"  # noqa: S105 - a key of the memory of a tab
+__all__ = ["TopologyPage", "address", "instead_of_view", "lost", "unserved"]
 
 
 def address(name: str, view: str = "", **query: str) -> str:
