@@ -34,6 +34,27 @@ DRAWN = ("tests/semantics/test_drawn_topologies.py",)
 
 MUTANTS = (
     Mutant(
+        "cli: an error is told to a program as to people",
+        "cli/app.py",
+        "        if as_json:\n            return print_error(error, debug=debug)\n",
+        "",
+        ("tests/cli/test_json.py",),
+    ),
+    Mutant(
+        "cli: a program that asks for JSON is asked a question",
+        "cli/answers.py",
+        "    if as_json:\n        raise ConfigError(",
+        "    if as_json is None:\n        raise ConfigError(",
+        ("tests/cli/test_json.py",),
+    ),
+    Mutant(
+        "cli: lines that are not read are left out without a word",
+        "cli/telling.py",
+        "            self._skipped += 1\n",
+        "            pass\n",
+        ("tests/cli/test_telling.py",),
+    ),
+    Mutant(
         "security: a password of the environment travels in the closure",
         "state/postgres/_state.py",
         "        self.address.check()\n",
@@ -95,8 +116,8 @@ MUTANTS = (
     Mutant(
         "run: a log of Spark's is named that is on the server",
         "cli/run.py",
-        'of_spark = "Spark logs to" if remote is None else',
-        'of_spark = "Spark logs to" if remote != "" else',
+        "remote=remote is not None)",
+        'remote=remote == "")',
         ("tests/cli/test_bad_input.py",),
     ),
     Mutant(

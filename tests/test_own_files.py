@@ -80,7 +80,7 @@ def test_a_home_and_all_in_it_is_for_this_user_alone(umask, tmp_path):
         notes.transaction(lambda db: db.execute("INSERT INTO notes VALUES ('x')"), create=True)
         Home(home / "other").note("a")
         Home(home / "other").forget_all_but("a")
-        with Screen() as screen, logging_to(home / "logs" / "run.log", screen):
+        with Screen() as screen, logging_to(home / "logs" / "run.log", screen.warn):
             pass
         found = {path.name for path in home.rglob("*")}
         wrong = modes(tmp_path / "ws")

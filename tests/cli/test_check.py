@@ -287,8 +287,19 @@ def test_a_refused_change_ends_the_check_with_2_and_is_retired_by_name(cli, writ
     }
 
 
-def test_json_is_for_the_changes_alone(cli, write):
-    assert cli("check", write(WORD_COUNT), "--json").code == 2
+def test_a_check_for_programs_has_the_verdict_of_each_state(cli, write, place):
+    weak = WORD_COUNT.replace("SQLiteState.opaque", "SQLiteState.non_transactional")
+
+    exact = json.loads(cli("check", write(WORD_COUNT), "--json", "--graph", "g.mmd").out)
+    wrong = json.loads(cli("check", write(weak, "weak.py"), "--json").out)
+
+    assert (exact["topology"], exact["kind"], exact["graph"]) == ("words", "trident", "g.mmd")
+    assert exact["explain"] == cli("check", "words.py").out.rpartition("\nchecked: ")[0]
+    (state,) = exact["states"]
+    assert (state["kind"], state["exactly_once"]) == ("opaque", True)
+    assert state["store"].endswith("counts.db#word_counts")
+    assert "\nflowchart TB\n" in (place / "g.mmd").read_text()
+    assert [each["exactly_once"] for each in wrong["states"]] == [False]
 
 
 def test_a_state_that_has_all_batches_is_not_filled_and_no_spark_is_started(cli, write, place):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import sqlite3
@@ -10,6 +11,28 @@ import subprocess
 import sys
 
 import pytest
+
+
+@pytest.mark.soak
+@pytest.mark.spark
+@pytest.mark.timeout(240)
+def test_a_program_is_told_what_the_demo_found(tmp_path):
+    ran = subprocess.run(
+        [sys.executable, "-m", "waterspout.cli", "demo", "--sentences", "4000", "--json"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=220,
+    )
+
+    assert (ran.returncode, ran.stderr) == (0, "")
+    told = json.loads(ran.stdout)
+    assert (told["exact"], told["sentences"], told["folder"]) == (True, 4000, None)
+    assert told["words"] == {"state": 36_000, "recount": 36_000}
+    assert told["wrong"] == []
+    assert told["killed"]["txid"] == 18
+    assert 0 < told["killed"]["rows_written"] < told["killed"]["rows"]
 
 
 @pytest.mark.spark

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import sqlite3
@@ -13,6 +14,8 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+
+from tests.cli.conftest import WORD_COUNT
 
 pytestmark = pytest.mark.spark
 
@@ -121,6 +124,26 @@ def test_functions_of_neighbouring_files_reach_the_workers(shared_spark, cli, wr
     assert outcome.code == 0, outcome.err
     assert counts(place / "counts.db", "shouts", "loud") == {
         "TO!": 2, "BE!": 2, "OR!": 1, "NOT!": 1
+    }  # fmt: skip
+
+
+def test_a_program_hears_every_event_as_a_line(shared_spark, cli, write, place):
+    outcome = cli("run", write(WORD_COUNT), "--until-idle", "--json", "--log-file", "run.log")
+
+    lines = [json.loads(line) for line in outcome.out.splitlines()]
+    assert (outcome.code, outcome.err) == (0, "")
+    assert [line["event"] for line in lines if "attempt" not in line] == [
+        *("Starting", "Started", "RunEnded", "Ended"),
+    ]  # fmt: skip
+    assert lines[0]["log"] == str(place / "run.log")
+    (committed,) = (line for line in lines if line["event"] == "BatchCommitted")
+    assert (committed["txid"], committed["attempt"], committed["progress"]["txid"]) == (1, 0, 1)
+    assert {"topology": "words", "why": "done", "began": True, "dead_letters": 0}.items() <= (
+        lines[-1].items()
+    )
+    assert lines[-1]["totals"]["committed"] == 1
+    assert counts(place / "counts.db", "word_counts", "word") == {
+        "to": 2, "be": 2, "or": 1, "not": 1
     }  # fmt: skip
 
 

@@ -30,14 +30,14 @@ def test_a_home_in_which_nothing_has_run_is_said_to_be_so(cli, place):
 
 
 def test_a_run_is_listed_with_what_it_has_done_and_who_runs_it(cli, caught_up):
-    until(lambda: told(cli, "list")["snapshot"]["totals"]["committed"] == 4)
+    until(lambda: told(cli, "list")["topologies"][0]["snapshot"]["totals"]["committed"] == 4)
 
     header, line = cli("list").out.splitlines()
 
     assert " ".join(header.split()) == "topology status done in flight up driver last error"
     assert line.startswith("words     idle    batch 4          0 ")
     assert "process " in line
-    assert told(cli, "list")["status"] == "idle"
+    assert told(cli, "list")["topologies"][0]["status"] == "idle"
 
 
 def test_show_tells_how_a_run_stands_and_where_a_restart_goes_on(cli, caught_up):
@@ -79,11 +79,11 @@ def test_kill_ends_a_run_and_the_next_command_says_that_it_does_not_run(cli, cau
 def test_deactivate_and_activate_are_seen_in_the_list(cli, caught_up):
     kept = "so will be its next run, until it is told otherwise or killed"
     assert cli("deactivate", "words").out == f"words: it is inactive; {kept}\n"
-    until(lambda: told(cli, "list")["status"] == "inactive")
+    until(lambda: told(cli, "list")["topologies"][0]["status"] == "inactive")
     assert "deactivated by " in cli("show", "words").out
 
     assert cli("activate", "words").out == f"words: it is active; {kept}\n"
-    until(lambda: told(cli, "list")["status"] == "idle")
+    until(lambda: told(cli, "list")["topologies"][0]["status"] == "idle")
 
 
 def test_a_rebalance_is_told_and_a_wrong_one_refused(cli, caught_up):

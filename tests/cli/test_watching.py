@@ -147,7 +147,7 @@ def test_what_is_held_back_is_counted_at_the_end():
 
 def test_warnings_alike_are_held_back_on_the_screen_and_all_in_the_log(tmp_path, capsys):
     log = logging.getLogger("waterspout.test")
-    with Screen() as screen, logging_to(tmp_path / "run.log", screen):
+    with Screen() as screen, logging_to(tmp_path / "run.log", screen.warn):
         for number in range(8):
             log.warning("message %d is now a dead letter", number)
         log.warning("something else")
@@ -162,7 +162,7 @@ def test_warnings_alike_are_held_back_on_the_screen_and_all_in_the_log(tmp_path,
 
 
 def test_a_warning_cannot_touch_the_terminal(tmp_path, capsys):
-    with Screen() as screen, logging_to(tmp_path / "run.log", screen):
+    with Screen() as screen, logging_to(tmp_path / "run.log", screen.warn):
         logging.getLogger("waterspout.test").warning("bad \x1b[31m[red]%s", "a\nb")
 
     assert capsys.readouterr().out == "warning: bad \\x1b[31m[red]a b\n"

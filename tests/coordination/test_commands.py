@@ -598,12 +598,12 @@ def test_runs_in_zookeeper_are_commanded_from_anywhere(tmp_path, zookeeper_serve
         code = main([*arguments, *options])
         return code, json.loads(capsys.readouterr().out or "null")
 
-    assert command("list") == (0, None)
+    assert command("list") == (0, {"topologies": []})
     with running(topology, store()) as (run, _):
         run.process_all_available(timeout=20)
         assert command("deactivate", NAME)[0] == 0
         assert run.status == "inactive"
-        until(lambda: command("list")[1]["status"] == "inactive")
+        until(lambda: command("list")[1]["topologies"][0]["status"] == "inactive")
         # A driver that lost its session cannot say any more what is wanted.
         late = store()
         with pytest.raises(LeaseLostError):

@@ -50,7 +50,7 @@ def test_a_trident_run_is_held_rebalanced_and_killed_and_its_next_run_goes_on(
         until(lambda: len(run.snapshot().in_flight) > 1)
         command("deactivate", "ticks")
         until(lambda: command("show", "ticks")["status"] == "inactive")
-        until(lambda: command("list")["snapshot"]["in_flight"] == [])
+        until(lambda: command("list")["topologies"][0]["snapshot"]["in_flight"] == [])
         command("activate", "ticks")
         before = run.last_progress.txid
         until(lambda: run.last_progress.txid > before)

@@ -15,6 +15,7 @@ from typing import Annotated, Any
 
 import typer
 
+from waterspout.cli.answers import print_error, wants_json
 from waterspout.cli.batch import batch
 from waterspout.cli.check import check
 from waterspout.cli.dead_letters import dead_letters
@@ -65,13 +66,18 @@ def waterspout(
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code; whatever goes wrong is told on stderr."""
     given, debug = _take_debug(sys.argv[1:] if arguments is None else arguments)
+    as_json = wants_json(given)
     try:
         command: Any = typer.main.get_command(app)
         code = command.main(args=given, prog_name="waterspout", standalone_mode=False)
+        if code == INTERRUPTED:  # newer versions of Typer return what older ones raise
+            raise KeyboardInterrupt
         return code if isinstance(code, int) else 0
-    except (typer.Abort, KeyboardInterrupt):
-        return INTERRUPTED
+    except (typer.Abort, KeyboardInterrupt) as error:
+        return print_error(error) if as_json else INTERRUPTED
     except Exception as error:
+        if as_json:
+            return print_error(error, debug=debug)
         if debug:
             traceback.print_exc()
         _complain(f"error: {harmless(paragraph(error))}")

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from waterspout._config import Config
+from waterspout.cli.answers import AsJson, confirm, print_json
 from waterspout.cli.loading import load_batched
 from waterspout.cli.options import ConfigFile, Settings, Target, read_config
 from waterspout.coordination.decisions import Decision, StuckBatch, decide, stuck_batches
@@ -36,7 +37,6 @@ batch = typer.Typer(
     no_args_is_help=True,
 )
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Txid = Annotated[
     int | None,
     typer.Option("--txid", help="Which batch; else the first that cannot be read, or the next."),
@@ -53,7 +53,7 @@ Inexact = Annotated[
 
 @batch.command()
 def show(
-    target: Target, as_json: Json = False, config: ConfigFile = None, setting: Settings = None
+    target: Target, as_json: AsJson = False, config: ConfigFile = None, setting: Settings = None
 ) -> None:
     """Say what the unfinished batches are pinned to, what is wrong with it, and what was decided.
 
@@ -69,7 +69,7 @@ def show(
         raise ConfigError(f"topology {topology.name!r} has never run here")
     batches = stuck_batches(ledger, spouts)
     if as_json:
-        typer.echo(json.dumps(_as_json(ledger, batches)))
+        print_json(_as_json(ledger, batches))
     else:
         _print(target, ledger, batches)
 
@@ -85,7 +85,7 @@ def skip(
     txid: Txid = None,
     inexact: Inexact = False,
     yes: Yes = False,
-    as_json: Json = False,
+    as_json: AsJson = False,
     config: ConfigFile = None,
     setting: Settings = None,
 ) -> None:
@@ -104,7 +104,7 @@ def accept(
     txid: Txid = None,
     inexact: Inexact = False,
     yes: Yes = False,
-    as_json: Json = False,
+    as_json: AsJson = False,
     config: ConfigFile = None,
     setting: Settings = None,
 ) -> None:
@@ -129,10 +129,9 @@ def _decide(
     decision = Decision(action, reason, _me(), now, txid, files, inexact)
     described, prepared = _prepared(topology, conf)
     with closing(prepared):
-        if not yes:
-            what = f"{len(files)} files" if files else "the input"
-            asked = f"Go on without {what} of" if action == "skip" else "Accept the files of"
-            typer.confirm(f"{asked} {_which(txid)} of {topology.name}?", abort=True)
+        what = f"{len(files)} files" if files else "the input"
+        asked = f"Go on without {what} of" if action == "skip" else "Accept the files of"
+        confirm(f"{asked} {_which(txid)} of {topology.name}?", yes=yes, as_json=as_json)
         done, taken = decide(
             described.name,
             described.fingerprint(),
@@ -143,7 +142,7 @@ def _decide(
         )
     said = "recorded; the next run commits it" if taken else "nothing to do, it is so already"
     if as_json:
-        typer.echo(json.dumps({"topology": topology.name, "txid": done, "recorded": taken}))
+        print_json({"topology": topology.name, "txid": done, "recorded": taken})
     else:
         typer.echo(f"{topology.name}: {action} of batch {done}: {said}")
 

@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
-import json
 import os
 from contextlib import closing
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from waterspout._config import Config
+from waterspout.cli.answers import AsJson, print_json
 from waterspout.cli.loading import load_topology
 from waterspout.cli.options import ConfigFile, Retired, Settings, Target, read_config
 from waterspout.coordination.graph_changes import NOTHING_CHANGED, Comparison, compare
 from waterspout.coordination.transactions import explain as explain_transactions
-from waterspout.coordination.transactions import prepare_batches, stored_batches_graph
+from waterspout.coordination.transactions import (
+    prepare_batches,
+    state_verdicts,
+    stored_batches_graph,
+)
 from waterspout.errors import ConfigError, TopologyError
+from waterspout.state._base import StateFactory
 from waterspout.topology._graph import Topology
 from waterspout.transactional._builder import TransactionalTopology
 from waterspout.transactional._ledger import Ledger
 from waterspout.trident._topology import TridentTopology
 from waterspout.trident.plan.explain import explain_as
+from waterspout.trident.plan.verdicts import Verdict, kind_name, verdict_of
 from waterspout.waves.explain import explain as explain_waves
 
 __all__ = ["check", "explained"]
@@ -51,29 +57,36 @@ def check(
             help="Print only what has changed since the last run, and what becomes of it.",
         ),
     ] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="With --against-stored: as one JSON document.")
-    ] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Check a topology; print its plan and what it guarantees. Runs nothing."""
     form = None if graph is None else _format_of(graph)
-    if as_json and not against_stored:
-        raise ConfigError("--json goes with --against-stored; the plan is for people")
     conf = read_config(config, setting, retire)
     topology = load_topology(target)
     if against_stored:
         _tell_changes(topology, conf, as_json=as_json)
         return
     drawn = None if form is None else explained(topology, conf, form)
-    typer.echo(explained(topology, conf))
+    text = explained(topology, conf)
+    if graph is not None and drawn is not None:
+        graph.write_text(drawn, encoding="utf-8")
+    if as_json:
+        print_json(
+            {
+                "topology": topology.name,
+                "kind": _kind(topology),
+                "states": _judged(topology, conf),
+                "explain": text,
+                "graph": graph,
+            }
+        )
+        return
+    typer.echo(text)
     looked_at = "fields, names, pickling, sources and stores"
     if isinstance(topology, Topology):
         looked_at = "streams, groupings, names, pickling and the coordination store"
-    if graph is None or drawn is None:
-        typer.echo(f"checked: {looked_at}; nothing was run or written")
-        return
-    graph.write_text(drawn, encoding="utf-8")
-    typer.echo(f"checked: {looked_at}; nothing was run; the graph is in {graph}")
+    done = "nothing was run or written" if graph is None else "nothing was run; the graph is in"
+    typer.echo(f"checked: {looked_at}; {done}{'' if graph is None else f' {graph}'}")
 
 
 def explained(topology: Topology | TridentTopology, conf: Config, form: str = "text") -> str:
@@ -104,6 +117,35 @@ def explained(topology: Topology | TridentTopology, conf: Config, form: str = "t
     return changes.added_to(explain_waves(topology, conf, workers))
 
 
+def _kind(topology: Topology | TridentTopology) -> str:
+    if isinstance(topology, TridentTopology):
+        return "trident"
+    return "transactional" if isinstance(topology, TransactionalTopology) else "core"
+
+
+def _judged(topology: Topology | TridentTopology, conf: Config) -> list[dict[str, Any]]:
+    """Return the states that are updated, and whether each is exactly-once."""
+    judged: dict[str, tuple[StateFactory, Verdict]] = {}
+    if isinstance(topology, TridentTopology):
+        plan = topology.plan(conf)
+        for name, update in plan.updates.items():
+            judged[name] = plan.states[name].factory, verdict_of(plan, update)
+    elif isinstance(topology, TransactionalTopology):
+        for name, verdict in state_verdicts(topology).items():
+            judged[name] = topology.states[name].factory, verdict
+    return [
+        {
+            "name": name,
+            "store": factory.location() or type(factory).__name__,
+            "kind": kind_name(factory.kind),
+            "exactly_once": verdict.exact,
+            "why": verdict.why,
+            "weakness": factory.weakness,
+        }
+        for name, (factory, verdict) in judged.items()
+    ]
+
+
 def _tell_changes(topology: Topology | TridentTopology, conf: Config, *, as_json: bool) -> None:
     """Print what has changed since the last run; exit with 2 if a change is refused."""
     ledger, found = _compared(topology, conf)
@@ -117,7 +159,7 @@ def _tell_changes(topology: Topology | TridentTopology, conf: Config, *, as_json
             "refused": len(found.refused),
             "changes": [change.to_json() for change in found.changes],
         }
-        typer.echo(json.dumps(document, indent=2))
+        print_json(document)
     elif ledger is None:
         typer.echo(f"{topology.name}: has not run here; everything begins with batch 1")
     elif not found.changes:

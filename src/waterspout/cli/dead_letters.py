@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -14,8 +14,10 @@ from waterspout._config import Config
 from waterspout._letters import DeadLetter
 from waterspout._safe_repr import shown
 from waterspout._schema import check_topology_id
+from waterspout.cli.answers import AsJson, confirm, print_json
+from waterspout.cli.failures import FAILED
 from waterspout.cli.loading import load_topology, names_a_file
-from waterspout.cli.options import ConfigFile, Settings, read_config
+from waterspout.cli.options import ConfigFile, Home, Settings, TopologyArgument, config_at
 from waterspout.cli.screen import counted, harmless, print_table
 from waterspout.coordination.kept_letters import (
     Asking,
@@ -40,34 +42,18 @@ dead_letters = typer.Typer(
     no_args_is_help=True,
 )
 
-TopologyArgument = Annotated[
-    str,
-    typer.Argument(
-        metavar="TOPOLOGY",
-        help="A topology by its name, or FILE[:NAME].",
-        show_default=False,
-    ),
-]
 Ids = Annotated[
     list[str] | None,
     typer.Argument(metavar="[ID]...", help="The ids that `list` shows.", show_default=False),
 ]
 All = Annotated[bool, typer.Option("--all", help="Every letter.")]
-Home = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="DIR", help="The waterspout home; by default that of a run.", show_default=False
-    ),
-]
 
 
 @dead_letters.command("list")
 def list_letters(
     topology: TopologyArgument,
     limit: Annotated[int, typer.Option(min=1, metavar="N", help="The oldest N only.")] = 100,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Everything, a line of JSON each.")
-    ] = False,
+    as_json: AsJson = False,
     home: Home = None,
     config: ConfigFile = None,
     setting: Settings = None,
@@ -77,8 +63,8 @@ def list_letters(
         letters = found.all()
     oldest = letters[:limit]
     if as_json:
-        for letter in oldest:
-            typer.echo(json.dumps(facts(letter)))
+        listed = [facts(letter) for letter in oldest]
+        print_json({"topology": found.name, "total": len(letters), "letters": listed})
     elif not letters:
         typer.echo(f"{found.name}: no dead letters")
     else:
@@ -93,6 +79,7 @@ def list_letters(
 def show(
     topology: TopologyArgument,
     id: Annotated[str, typer.Argument(metavar="ID", help="The id that `list` shows.")],
+    as_json: AsJson = False,
     home: Home = None,
     config: ConfigFile = None,
     setting: Settings = None,
@@ -100,6 +87,9 @@ def show(
     """Show everything about a dead letter."""
     with _open(topology, home, config, setting) as found:
         (letter,) = found.chosen([id])
+    if as_json:
+        print_json({"topology": found.name, **facts(letter)})
+        return
     error = letter.error.split("\n")
     for label, *lines in (
         ("letter", f"{letter.id} of topology {found.name}"),
@@ -127,6 +117,7 @@ def replay(
             show_default=False,
         ),
     ] = None,
+    as_json: AsJson = False,
     home: Home = None,
     config: ConfigFile = None,
     setting: Settings = None,
@@ -135,10 +126,9 @@ def replay(
     with _open(topology, home, config, setting) as found:
         changes = _changes(values or ())
         outcome = found.replay(_chosen(found, ids, everything), changes, skip=everything)
-    _tell(found, outcome)
+    _tell(found, "replay", outcome, as_json=as_json)
     if outcome.problem:
-        typer.echo(outcome.problem, err=True)
-        raise typer.Exit(1)
+        raise typer.Exit(FAILED)
 
 
 @dead_letters.command()
@@ -147,6 +137,7 @@ def drop(
     ids: Ids = None,
     everything: All = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do it without asking.")] = False,
+    as_json: AsJson = False,
     home: Home = None,
     config: ConfigFile = None,
     setting: Settings = None,
@@ -154,20 +145,18 @@ def drop(
     """Remove dead letters for good: what they hold is lost."""
     with _open(topology, home, config, setting) as found:
         letters = _chosen(found, ids, everything)
-        if letters and not yes:
+        if letters:
             what = counted(len(letters), "dead letter")
-            typer.confirm(f"Drop {what} of {found.name} for good?", abort=True)
+            confirm(f"Drop {what} of {found.name} for good?", yes=yes, as_json=as_json)
         outcome = found.drop(letters, skip=everything)
-    _tell(found, outcome)
+    _tell(found, "drop", outcome, as_json=as_json)
 
 
 @contextmanager
 def _open(
     target: str, home: Path | None, file: Path | None, settings: Sequence[str] | None
 ) -> Iterator[KeptLetters]:
-    conf = read_config(file, settings)
-    if home is not None:
-        conf = conf.replace(home=str(home))
+    conf = config_at(home, file, settings)
     name, is_trident = _topology(target, conf)
     with kept_letters(name, conf, is_trident=is_trident) as found:
         yield found
@@ -179,9 +168,14 @@ def _chosen(found: KeptLetters, ids: Sequence[str] | None, everything: bool) -> 
     return found.chosen(ids or None)
 
 
-def _tell(found: KeptLetters, outcome: Asking) -> None:
+def _tell(found: KeptLetters, action: str, outcome: Asking, *, as_json: bool) -> None:
+    if as_json:
+        print_json({"topology": found.name, "action": action, **asdict(outcome)})
+        return
     if outcome.text:
         typer.echo(f"{found.name}: {harmless(outcome.text)}")
+    if outcome.problem:
+        typer.echo(outcome.problem, err=True)
 
 
 def _topology(target: str, conf: Config) -> tuple[str, bool]:

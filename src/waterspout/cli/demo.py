@@ -19,6 +19,7 @@ from typing import Annotated, Any
 import typer
 
 from waterspout._own_files import private_folder
+from waterspout.cli.answers import AsJson, print_json
 from waterspout.cli.demo_source import count_words, write_sentences
 from waterspout.cli.failures import FAILED
 from waterspout.cli.screen import Screen
@@ -77,6 +78,7 @@ def demo(
     keep: Annotated[
         bool, typer.Option("--keep", help="Keep the temporary folder of sentences and counts.")
     ] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Count words, die of kill -9 in the middle of a commit, resume, and compare.
 
@@ -88,7 +90,12 @@ def demo(
     require_java()
     with StopSignals(), _workspace(folder, keep=keep) as workspace:
         fate = "kept" if folder or keep else "removed at the end; --keep keeps it"
-        if not _Demo(workspace).play(sentences, fate):
+        played = _Demo(workspace, quiet=as_json)
+        exact = played.play(sentences, fate)
+        if as_json:
+            kept = str(workspace) if folder or keep else None
+            print_json({"exact": exact, "sentences": sentences, "folder": kept, **played.facts})
+        if not exact:
             raise typer.Exit(FAILED)
 
 
@@ -121,11 +128,13 @@ def _workspace(given: Path | None, *, keep: bool) -> Iterator[Path]:
 class _Demo:
     """The story, told as it happens; in between `waterspout run` shows how far it is."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, quiet: bool = False) -> None:
+        self.facts: dict[str, Any] = {"batches": _BATCHES}
+        self._quiet = quiet
         self._folder = folder
         self._sentences = folder / "sentences"
         self._log = folder / "spark.log"
-        self._screen = Screen()
+        self._screen = Screen(quiet=quiet)
         self._began = time.monotonic()
 
     def play(self, sentences: int, fate: str) -> bool:
@@ -166,6 +175,14 @@ class _Demo:
             *(txid, attempt),
         )
         whole = count_words(sorted(self._sentences.iterdir())[txid - 1])
+        self.facts["killed"] = {
+            "txid": txid,
+            "attempt": attempt,
+            "rows_written": rows,
+            "rows": len(whole),
+            "words_added_twice_otherwise": words,
+            "words_lost_otherwise": whole.total() - words,
+        }
         self._tell(
             "half-written",
             f"counts.db has batch {txid}, attempt {attempt}, as begun and not committed; {rows} "
@@ -204,6 +221,7 @@ class _Demo:
         process = subprocess.Popen(
             [sys.executable, "-m", "waterspout.cli", "run", topology, *options],
             stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL if self._quiet else None,
             env={**given, **own, **(faults or {})},
             start_new_session=True,
         )
@@ -229,6 +247,13 @@ class _Demo:
         self._screen.say("")
         every = stored.keys() | counted.keys()
         wrong = sorted(word for word in every if stored.get(word) != counted.get(word))
+        self.facts |= {
+            "words": {"state": sum(stored.values()), "recount": sum(counted.values())},
+            "different_words": len(counted),
+            "wrong": wrong[:_SHOWN_MAX],
+            "wrong_words": len(wrong),
+            "seconds": round(time.monotonic() - self._began, 1),
+        }
         if not wrong:
             took = f"in {time.monotonic() - self._began:.0f} s"
             self._tell("exact", f"all {len(counted):,} counts are equal, {took}", "bold green")

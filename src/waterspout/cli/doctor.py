@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -19,6 +19,7 @@ import typer
 from waterspout._addresses import shown
 from waterspout._causes import one_line
 from waterspout._config import Config
+from waterspout.cli.answers import AsJson, print_json
 from waterspout.cli.failures import FAILED
 from waterspout.cli.options import Master, Remote
 from waterspout.cli.screen import Screen
@@ -57,16 +58,20 @@ class Finding:
         return {"ok": "green", "MISSING": "bold red", "warning": "yellow"}.get(self.mark, "dim")
 
 
-def doctor(master: Master = None, remote: Remote = None) -> None:
+def doctor(master: Master = None, remote: Remote = None, as_json: AsJson = False) -> None:
     """Look at Java, Python, the packages and the home folder; say what is missing.
 
     With --master or --remote that Spark is reached as well, and its workers are asked.
     """
-    screen = Screen()
-    missing = 0
+    screen = Screen(quiet=as_json)
+    found: list[Finding] = []
     for finding in (*_findings(), *_elsewhere(master, remote)):
-        missing += finding.mark == "MISSING"
+        found.append(finding)
         screen.say(f"{finding.mark:<8} {finding.name:<11} {finding.text}", finding.style)
+    missing = sum(finding.mark == "MISSING" for finding in found)
+    if as_json:
+        listed = [{**asdict(each), "mark": each.mark.lower()} for each in found]
+        print_json({"ready": not missing, "missing": missing, "findings": listed})
     if missing:
         things = "one thing is" if missing == 1 else f"{missing} things are"
         screen.say(f"{things} missing, see above", "bold red")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from waterspout._causes import one_line
 from waterspout._own_files import make_private, private_folder
-from waterspout.cli.screen import Screen, Throttle
+from waterspout.cli.screen import Throttle
 
 __all__ = ["logging_to"]
 
@@ -17,34 +17,34 @@ _FORMAT = "%(asctime)s.%(msecs)03d %(levelname)s %(name)s: %(message)s"
 
 
 @contextmanager
-def logging_to(file: Path, screen: Screen) -> Iterator[None]:
-    """Send what is logged to a file, beside what Spark writes there."""
+def logging_to(file: Path, warn: Callable[[str], None]) -> Iterator[None]:
+    """Send what is logged to a file, beside what Spark writes there; `warn` hears our warnings."""
     private_folder(file.parent)
     make_private(file, follow=True)
     to_file = logging.FileHandler(file, encoding="utf-8", delay=True)
     to_file.setFormatter(logging.Formatter(_FORMAT, "%H:%M:%S"))
-    to_screen = _ScreenHandler(screen)
+    told = _Warnings(warn)
     ours = logging.getLogger("waterspout")
     before = ours.level
     ours.setLevel(logging.INFO)
     logging.getLogger().addHandler(to_file)
-    ours.addHandler(to_screen)
+    ours.addHandler(told)
     try:
         yield
     finally:
-        ours.removeHandler(to_screen)
-        to_screen.finish()
+        ours.removeHandler(told)
+        told.finish()
         logging.getLogger().removeHandler(to_file)
         ours.setLevel(before)
         to_file.close()
 
 
-class _ScreenHandler(logging.Handler):
-    """Prints warnings above the changing line, each on one line of its own, not too many alike."""
+class _Warnings(logging.Handler):
+    """Tells warnings, each on one line of its own, not too many alike."""
 
-    def __init__(self, screen: Screen) -> None:
+    def __init__(self, warn: Callable[[str], None]) -> None:
         super().__init__(logging.WARNING)
-        self._screen = screen
+        self._warn = warn
         self._throttles: dict[str, Throttle] = {}
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -55,7 +55,7 @@ class _ScreenHandler(logging.Handler):
         if throttle.is_over:
             self._tell_held_back(throttle)
         if throttle.passes():
-            self._screen.say(f"warning: {one_line(record.getMessage())}", "yellow")
+            self._warn(one_line(record.getMessage()))
 
     def finish(self) -> None:
         """Say what was held back until now."""
@@ -64,4 +64,4 @@ class _ScreenHandler(logging.Handler):
 
     def _tell_held_back(self, throttle: Throttle) -> None:
         for line in throttle.held_back():
-            self._screen.say(f"warning: {line}", "yellow")
+            self._warn(line)

@@ -12,7 +12,18 @@ import yaml
 from waterspout._config import Config
 from waterspout.errors import ConfigError
 
-__all__ = ["ConfigFile", "Master", "Remote", "Retired", "Settings", "Target", "read_config"]
+__all__ = [
+    "ConfigFile",
+    "Home",
+    "Master",
+    "Remote",
+    "Retired",
+    "Settings",
+    "Target",
+    "TopologyArgument",
+    "config_at",
+    "read_config",
+]
 
 Target = Annotated[
     str,
@@ -44,6 +55,18 @@ Retired = Annotated[
     ),
 ]
 
+TopologyArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="TOPOLOGY", help="A topology by its name, or FILE[:NAME].", show_default=False
+    ),
+]
+Home = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR", help="The waterspout home; by default that of a run.", show_default=False
+    ),
+]
 Master = Annotated[
     str | None, typer.Option(help="A Spark master, such as local[4] or spark://host:7077.")
 ]
@@ -65,6 +88,12 @@ def read_config(
     given = dict(_setting(text) for text in settings or ())
     checked, keys = Config.from_dict(given).to_dict(), Config.known_keys()
     return Config.from_dict({**base.to_dict(), **{keys[k]: checked[keys[k]] for k in given}})
+
+
+def config_at(home: Path | None, file: Path | None, settings: Sequence[str] | None) -> Config:
+    """Return the options of a command that looks at what runs elsewhere."""
+    conf = read_config(file, settings)
+    return conf if home is None else conf.replace(home=str(home))
 
 
 def _setting(text: str) -> tuple[str, Any]:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import contextlib
 import tempfile
 import time
-from collections import deque
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from waterspout._run import Run, submit
+from waterspout.cli.answers import AsJson
 from waterspout.cli.check import explained
 from waterspout.cli.loading import load_topology
 from waterspout.cli.logs import logging_to
@@ -25,9 +24,9 @@ from waterspout.cli.options import (
     Target,
     read_config,
 )
-from waterspout.cli.screen import Screen
 from waterspout.cli.stopping import StopSignals
-from waterspout.cli.watching import Watcher, start_waiting, watch
+from waterspout.cli.telling import ForPeople, ForPrograms, Teller
+from waterspout.cli.watching import start_waiting
 from waterspout.coordination.events import CommandObeyed, Event
 from waterspout.coordination.factory import make_way
 from waterspout.errors import ConfigError
@@ -51,10 +50,12 @@ def run(
         Path | None,
         typer.Option(help="Where is logged to; by default a temporary file, named at the start."),
     ] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Run a topology, on an embedded Spark unless another is named.
 
-    Ctrl-C or SIGTERM ends it; the same command goes on where it was.
+    Ctrl-C or SIGTERM ends it; the same command goes on where it was. With --json every event is
+    a line of its own.
     """
     from waterspout.spark.starting import open_session
 
@@ -65,10 +66,9 @@ def run(
     make_way(topology.name, conf)
     explained(topology, conf)  # before a JVM is started
     log = (log_file or _new_log_file(topology.name)).absolute()
-    with StopSignals() as stop, Screen() as screen, logging_to(log, screen):
-        of_spark = "Spark logs to" if remote is None else "the server has Spark's log, ours is"
-        screen.say(f"{topology.name}: starting; {of_spark} {log}")
-        screen.spin("Spark is starting")
+    teller = ForPrograms() if as_json else ForPeople()
+    with StopSignals() as stop, teller as tell, logging_to(log, tell.warn):
+        tell.starting(topology.name, log, remote=remote is not None)
         session = None
         try:
             try:
@@ -80,10 +80,11 @@ def run(
                 )
                 running = submit(topology, session, conf)
             except KeyboardInterrupt:
-                screen.say(f"{topology.name}: stopped before it began")
+                tell.never_began(topology.name)
                 return
             stop.be_patient()
-            _watch(running, watch(topology, running), stop, screen, until_idle=until_idle)
+            tell.begun(topology, running)
+            _watch(running, tell, stop, until_idle=until_idle)
         finally:
             stop.be_patient()
             if session is not None:
@@ -95,49 +96,30 @@ def _new_log_file(name: str) -> Path:
     return Path(tempfile.mkdtemp(prefix="waterspout-")) / f"{name}.log"
 
 
-def _watch(
-    running: Run, watcher: Watcher, stop: StopSignals, screen: Screen, *, until_idle: bool
-) -> None:
+def _watch(running: Run, tell: Teller, stop: StopSignals, *, until_idle: bool) -> None:
     began = time.monotonic()
-    obeyed = _Obeyed()
-    running.subscribe(obeyed)
+    kills = _Kills()
+    running.subscribe(kills)
     caught_up = start_waiting(running) if until_idle else None
     try:
         while not stop.wait(_LOOK_EVERY_S) and running.status not in ("stopped", "failed"):
-            _tell([*watcher.news(), *obeyed.news()], screen)
-            screen.show(f"{running.name}: {running.status}, {watcher.now()}")
+            tell.look()
             if caught_up is not None and caught_up.is_set():
                 break
     finally:
         running.stop()
-    _tell([*watcher.news(last=True), *obeyed.news()], screen)
+    tell.look(last=True)
     running.await_termination()
-    why = "killed" if obeyed.killed else "stopped" if stop.is_set else "done"
-    took = f"{time.monotonic() - began:.1f} s"
-    screen.say(f"{running.name}: {why}; {watcher.total()} in {took}")
-    for line in watcher.afterwards():
-        screen.say(line)
+    why = "killed" if kills.heard else "stopped" if stop.is_set else "done"
+    tell.ended(why, time.monotonic() - began)
 
 
-class _Obeyed:
-    """Listens to what commands from other terminals come to."""
+class _Kills:
+    """Listens for a kill from another terminal that was carried out."""
 
     def __init__(self) -> None:
-        self._lines: deque[str] = deque(maxlen=100)
-        self.killed = False
+        self.heard = False
 
     def __call__(self, event: Event) -> None:
         if isinstance(event, CommandObeyed):
-            self._lines.append(
-                f"{event.run}: {event.command} by {event.by}: {event.outcome}, {event.text}"
-            )
-            self.killed = self.killed or (event.command, event.outcome) == ("kill", "done")
-
-    def news(self) -> list[str]:
-        """Return the lines since the last call."""
-        return [self._lines.popleft() for _ in range(len(self._lines))]
-
-
-def _tell(lines: Iterable[str], screen: Screen) -> None:
-    for line in lines:
-        screen.say(line, "yellow")
+            self.heard = self.heard or (event.command, event.outcome) == ("kill", "done")

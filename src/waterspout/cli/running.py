@@ -5,20 +5,19 @@ They reach a run through its coordination store: the home that it was started wi
 
 from __future__ import annotations
 
-import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from waterspout._config import Config
 from waterspout._schema import check_topology_id
+from waterspout.cli.answers import AsJson, print_json
 from waterspout.cli.failures import FAILED
 from waterspout.cli.loading import load_topology, names_a_file
-from waterspout.cli.options import ConfigFile, Settings, read_config
+from waterspout.cli.options import ConfigFile, Home, Settings, TopologyArgument, config_at
 from waterspout.cli.screen import harmless, print_table
 from waterspout.coordination.commands.messages import Change, Verb
 from waterspout.coordination.commands.outside import (
@@ -33,19 +32,6 @@ from waterspout.errors import CommandError, ConfigError
 
 __all__ = ["activate", "deactivate", "kill", "list_topologies", "rebalance", "show"]
 
-TopologyArgument = Annotated[
-    str,
-    typer.Argument(
-        metavar="TOPOLOGY", help="A topology by its name, or FILE[:NAME].", show_default=False
-    ),
-]
-Home = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="DIR", help="The waterspout home; by default that of a run.", show_default=False
-    ),
-]
-AsJson = Annotated[bool, typer.Option("--json", help="As JSON, for programs.")]
 Wait = Annotated[
     float | None,
     typer.Option(
@@ -69,11 +55,10 @@ def list_topologies(
     setting: Settings = None,
 ) -> None:
     """List the topologies of a home, or of a ZooKeeper, and how they stand."""
-    conf = _config(home, config, setting)
+    conf = config_at(home, config, setting)
     sights = looked_at(conf)
     if as_json:
-        for sight in sights:
-            typer.echo(json.dumps(facts(sight)))
+        print_json({"topologies": [facts(sight) for sight in sights]})
     elif sights:
         print_table(COLUMNS, [row(sight) for sight in sights], right=RIGHT)
     else:
@@ -89,11 +74,11 @@ def show(
     setting: Settings = None,
 ) -> None:
     """Show how a topology stands, and where its next run would go on."""
-    conf = _config(home, config, setting)
+    conf = config_at(home, config, setting)
     with _open(topology, conf) as (name, store):
         sight = seen(name, store)
     if as_json:
-        typer.echo(json.dumps(facts(sight)))
+        print_json(facts(sight))
         return
     for label, text in lines(sight):
         typer.echo(f"{label:<16}{harmless(text)}".rstrip())
@@ -112,7 +97,7 @@ def kill(
 
     What is not finished when the wait is over, the next run emits again.
     """
-    _give(topology, "kill", _config(home, config, setting), timeout, as_json, wait)
+    _give(topology, "kill", config_at(home, config, setting), timeout, as_json, wait)
 
 
 def activate(
@@ -124,7 +109,7 @@ def activate(
     setting: Settings = None,
 ) -> None:
     """Let the spouts of a run go on."""
-    _give(topology, "activate", _config(home, config, setting), timeout, as_json)
+    _give(topology, "activate", config_at(home, config, setting), timeout, as_json)
 
 
 def deactivate(
@@ -136,7 +121,7 @@ def deactivate(
     setting: Settings = None,
 ) -> None:
     """Ask the spouts of a run no more; what is in flight is finished. Later runs begin so, too."""
-    _give(topology, "deactivate", _config(home, config, setting), timeout, as_json)
+    _give(topology, "deactivate", config_at(home, config, setting), timeout, as_json)
 
 
 def rebalance(
@@ -173,7 +158,7 @@ def rebalance(
     change = Change(pending, workers, dict(_numbered(text) for text in parallelism or ()))
     if not change:
         raise ConfigError("give what is to change: -e COMPONENT=N, -n N or --pending N")
-    conf = _config(home, config, setting)
+    conf = config_at(home, config, setting)
     _give(topology, "rebalance", conf, timeout, as_json, wait, change)
 
 
@@ -200,7 +185,7 @@ def _give(
             outcome |= {"outcome": "refused", "text": str(error)}
     refused = outcome["outcome"] == "refused"
     if as_json:
-        typer.echo(json.dumps(outcome))
+        print_json(outcome)
     else:
         problem = "error: " if refused else ""
         typer.echo(f"{problem}{name}: {harmless(outcome['text'])}", err=refused)
@@ -217,11 +202,6 @@ def _open(target: str, conf: Config) -> Iterator[tuple[str, CoordinationStore]]:
     name = load_topology(target).name if names_a_file(target) else check_topology_id(target)
     with open_topology(name, conf) as store:
         yield name, store
-
-
-def _config(home: Path | None, file: Path | None, settings: Sequence[str] | None) -> Config:
-    conf = read_config(file, settings)
-    return conf if home is None else conf.replace(home=str(home))
 
 
 def _numbered(text: str) -> tuple[str, int]:

@@ -26,17 +26,18 @@ class Screen:
     """Permanent lines, and below them, on a terminal, one that is drawn anew as things change.
 
     Where the output is a file or a pipe there is no such line: what it would show is printed
-    now and then, without escape codes.
+    now and then, without escape codes. A quiet one prints nothing at all.
     """
 
-    def __init__(self) -> None:
-        terminal = sys.stdout.isatty()
+    def __init__(self, *, quiet: bool = False) -> None:
+        terminal = sys.stdout.isatty() and not quiet
         # Said outright: Rich would also believe FORCE_COLOR.
         self._console = Console(
             file=_own_stdout() if terminal else None,
             force_terminal=terminal,
             highlight=False,
             soft_wrap=not terminal,
+            quiet=quiet,
         )
         self.is_live = terminal and not self._console.is_dumb_terminal
         self._live: Live | None = None
@@ -62,6 +63,10 @@ class Screen:
     def say(self, text: str, style: str = "") -> None:
         """Print a line that stays; what cannot be printed is spelled out."""
         self._console.print(Text(harmless(text), style=style))
+
+    def warn(self, text: str) -> None:
+        """Print a warning."""
+        self.say(f"warning: {text}", "yellow")
 
     def show(self, text: str) -> None:
         """Show how things stand: on a terminal in the changing line, else as a line at times."""

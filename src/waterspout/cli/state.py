@@ -6,7 +6,7 @@ import json
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -16,11 +16,14 @@ import typer
 
 from waterspout._config import Config
 from waterspout._schema import Schema
+from waterspout.cli.answers import AsJson, confirm, print_json
 from waterspout.cli.batch import told
+from waterspout.cli.failures import FAILED
 from waterspout.cli.loading import load_stateful
 from waterspout.cli.options import ConfigFile, Settings, Target, read_config
 from waterspout.coordination.batch_clock import CLOCK
 from waterspout.coordination.preflight import Prepared, prepare
+from waterspout.coordination.store import CoordinationStore
 from waterspout.coordination.transactions import PreparedBatches, prepare_batches
 from waterspout.errors import ConfigError
 from waterspout.state._base import StateKind
@@ -61,6 +64,7 @@ def get(
     target: Target,
     key: KeyArgument = None,
     name: StateName = None,
+    as_json: AsJson = False,
     config: ConfigFile = None,
     setting: Settings = None,
 ) -> None:
@@ -68,12 +72,18 @@ def get(
     topology, conf = load_stateful(target), read_config(config, setting)
     states = _States.of(topology.plan(conf) if isinstance(topology, TridentTopology) else topology)
     chosen = states.choose(name)
+    wanted = _parse_key(chosen, states.keys[chosen], key)
     with states.opened(chosen, conf) as found:
-        (value,) = found.multi_get([_parse_key(chosen, states.keys[chosen], key)])
-    if value is None:
+        (value,) = found.multi_get([wanted])
+    if as_json:
+        named = {"topology": topology.name, "state": chosen, "key": wanted}
+        print_json({**named, "found": value is not None, "value": value})
+    elif value is not None:
+        typer.echo(_shown(value))
+    else:
         typer.echo("no value", err=True)
-        raise typer.Exit(1)
-    typer.echo(_shown(value))
+    if value is None:
+        raise typer.Exit(FAILED)
 
 
 @state.command()
@@ -81,6 +91,7 @@ def explain(
     target: Target,
     key: KeyArgument = None,
     name: StateName = None,
+    as_json: AsJson = False,
     config: ConfigFile = None,
     setting: Settings = None,
 ) -> None:
@@ -94,37 +105,66 @@ def explain(
             head = found.read_head()
             (value,) = found.multi_get([wanted])
             (record,) = found.records([wanted])
-        typer.echo(f"state     {chosen} ({states.specs[chosen].factory.location()})")
-        typer.echo(f"key       {json.dumps(list(wanted), default=str)}")
-        typer.echo(f"value     {_shown(value)}")
-        txid = getattr(record, "txid", None)
-        if record is None or not txid:
-            typer.echo("written   by no batch that can be named")
-            return
-        ledger = prepared.store.peek()
-        done = ledger is not None and txid < ledger.current
-        how = "committed" if done else "not committed; the value is that before it"
-        typer.echo(f"written   by batch {txid}, attempt {record.attempt} ({how})")
-        if isinstance(record, OpaqueValue):
-            typer.echo(f"before    {_shown(record.prev)}")
-        if head is not None:
-            typer.echo(f"head      {head.stamp}{', committed' * head.committed}")
-        batch = prepared.store.batch(txid) if done else None
-        if batch is None:
-            typer.echo("from      source ranges that are no longer kept")
-            return
-        for spout_id, metadata in batch[1].items():
-            if spout_id not in (CLOCK, SKIPPED):
-                typer.echo(f"from      spout {spout_id}: {json.dumps(metadata)}")
-        for decision in ledger.decisions if ledger is not None else ():
-            if decision["txid"] == txid:
-                typer.echo(f"decided   {told(decision)}")
+        known: dict[str, Any] = {
+            "topology": states.topology,
+            "state": chosen,
+            "store": states.specs[chosen].factory.location(),
+            "key": list(wanted),
+            "value": value,
+            "written": None,
+            "head": None if head is None else {"at": str(head.stamp), "committed": head.committed},
+        }
+        if record is not None and getattr(record, "txid", None):
+            known["written"] = _writing(prepared.store, record)
+    if as_json:
+        print_json(known)
+    else:
+        _print_explained(known)
+
+
+def _writing(store: CoordinationStore, record: Any) -> dict[str, Any]:
+    """Return which batch wrote a record, from what, and what was decided about that batch."""
+    ledger = store.peek()
+    done = ledger is not None and record.txid < ledger.current
+    written = {"txid": record.txid, "attempt": record.attempt, "committed": done}
+    if isinstance(record, OpaqueValue):
+        written["before"] = record.prev
+    batch = store.batch(record.txid) if done else None
+    ranges = {} if batch is None else batch[1]
+    written["from"] = batch and {k: v for k, v in ranges.items() if k not in (CLOCK, SKIPPED)}
+    decisions = () if ledger is None or batch is None else ledger.decisions
+    written["decided"] = [dict(each) for each in decisions if each["txid"] == record.txid]
+    return written
+
+
+def _print_explained(known: Mapping[str, Any]) -> None:
+    typer.echo(f"state     {known['state']} ({known['store']})")
+    typer.echo(f"key       {json.dumps(known['key'], default=str)}")
+    typer.echo(f"value     {_shown(known['value'])}")
+    written, head = known["written"], known["head"]
+    if written is None:
+        typer.echo("written   by no batch that can be named")
+        return
+    how = "committed" if written["committed"] else "not committed; the value is that before it"
+    typer.echo(f"written   by batch {written['txid']}, attempt {written['attempt']} ({how})")
+    if "before" in written:
+        typer.echo(f"before    {_shown(written['before'])}")
+    if head is not None:
+        typer.echo(f"head      {head['at']}{', committed' * head['committed']}")
+    if written["from"] is None:
+        typer.echo("from      source ranges that are no longer kept")
+        return
+    for spout_id, metadata in written["from"].items():
+        typer.echo(f"from      spout {spout_id}: {json.dumps(metadata)}")
+    for decision in written["decided"]:
+        typer.echo(f"decided   {told(decision)}")
 
 
 @state.command()
 def rollback(
     target: Target,
     yes: Annotated[bool, typer.Option("--yes", help="Do it without asking.")] = False,
+    as_json: AsJson = False,
     config: ConfigFile = None,
     setting: Settings = None,
 ) -> None:
@@ -139,17 +179,20 @@ def rollback(
         described = _described(prepared)
         name, graph = described.name, described.fingerprint()
         updated = _States.of(described, hidden=True).kinds
-        if not yes:
-            ledger = prepared.store.peek()
-            last = 0 if ledger is None else ledger.current - 1
-            typer.confirm(f"Take batch {last} of {name} back?", abort=True)
+        ledger = prepared.store.peek()
+        last = 0 if ledger is None else ledger.current - 1
+        confirm(f"Take batch {last} of {name} back?", yes=yes, as_json=as_json)
         txid = roll_back(name, graph, prepared.store, prepared.states, updated)
-    typer.echo(f"{name}: batch {txid} was taken back; the next run emits it again")
+    if as_json:
+        print_json({"topology": name, "taken_back": txid})
+    else:
+        typer.echo(f"{name}: batch {txid} was taken back; the next run emits it again")
 
 
 @state.command()
 def audit(
     target: Target,
+    as_json: AsJson = False,
     config: ConfigFile = None,
     setting: Settings = None,
     master: Annotated[str | None, typer.Option(help="A Spark master, such as local[4].")] = None,
@@ -162,42 +205,58 @@ def audit(
     topology, conf = load_stateful(target), read_config(config, setting)
     with closing(_prepared(topology, conf)) as prepared:  # before a JVM is started
         ledger = prepared.store.peek()
-    for decision in ledger.decisions if ledger is not None else ():
-        typer.echo(f"decided by hand: {told(decision)}")
+    decisions = [] if ledger is None else [dict(each) for each in ledger.decisions]
     if isinstance(topology, TransactionalTopology):
-        for name, spec in topology.states.items():
-            why = f"what bolt {spec.component!r} does to it is your own code"
-            typer.echo(f"{name} ({spec.factory.location()}): not audited, {why}")
-        return
-    log = Path(tempfile.mkdtemp(prefix="waterspout-")) / "audit.log"
-    session = open_session(log, master=master)
-    try:
-        results = run_audit(topology, session, conf, most=most)
-    finally:
-        session.stop()
-    wrong = 0
-    for result in results:
-        if result.unknown is not None:
-            typer.echo(f"{result.state} ({result.title}): not audited, {result.unknown}")
+        audited = [
+            {
+                "state": name,
+                "title": spec.factory.location(),
+                "unknown": f"what bolt {spec.component!r} does to it is your own code",
+            }
+            for name, spec in topology.states.items()
+        ]
+    else:
+        log = Path(tempfile.mkdtemp(prefix="waterspout-")) / "audit.log"
+        session = open_session(log, master=master)
+        try:
+            audited = [asdict(each) for each in run_audit(topology, session, conf, most=most)]
+        finally:
+            session.stop()
+    exact = not any(each.get("differences") for each in audited)
+    if as_json:
+        named = {"topology": topology.name, "exact": exact}
+        print_json({**named, "states": audited, "decided": decisions})
+    else:
+        _print_audited(audited, decisions)
+    if not exact:
+        raise typer.Exit(FAILED)
+
+
+def _print_audited(audited: Sequence[Mapping[str, Any]], decided: Sequence[Any]) -> None:
+    for decision in decided:
+        typer.echo(f"decided by hand: {told(decision)}")
+    for each in audited:
+        subject = f"{each['state']} ({each['title']})"
+        if each["unknown"] is not None:
+            typer.echo(f"{subject}: not audited, {each['unknown']}")
             continue
-        count = len(result.differences) + result.more
-        wrong += count
+        count = len(each["differences"]) + each["more"]
         verdict = "exact" if count == 0 else f"{count:,} differ"
-        typer.echo(f"{result.state} ({result.title}): {result.keys:,} keys, {verdict}")
-        for difference in result.differences:
+        typer.echo(f"{subject}: {each['keys']:,} keys, {verdict}")
+        for difference in each["differences"]:
             typer.echo(
-                f"  {json.dumps(list(difference.key), default=str)}: the state has "
-                f"{_shown(difference.stored)}, the source gives {_shown(difference.counted)}"
+                f"  {json.dumps(list(difference['key']), default=str)}: the state has "
+                f"{_shown(difference['stored'])}, the source gives "
+                f"{_shown(difference['counted'])}"
             )
-        if result.more:
-            typer.echo(f"  and {result.more:,} more")
-    if wrong:
-        raise typer.Exit(1)
+        if each["more"]:
+            typer.echo(f"  and {each['more']:,} more")
 
 
 @state.command()
 def backfill(
     target: Target,
+    as_json: AsJson = False,
     config: ConfigFile = None,
     setting: Settings = None,
     master: Annotated[str | None, typer.Option(help="A Spark master, such as local[4].")] = None,
@@ -217,16 +276,22 @@ def backfill(
             "cannot be counted again"
         )
     with closing(prepare(topology, conf, filling=True)) as prepared:
-        if not to_be_filled(prepared):
-            typer.echo(f"{topology.name}: every state has all batches")
-            return
-    log = Path(tempfile.mkdtemp(prefix="waterspout-")) / "backfill.log"
-    session = open_session(log, master=master)
-    try:
-        for name, keys in run_backfill(topology, session, conf).items():
-            typer.echo(f"{name}: {keys:,} keys filled")
-    finally:
-        session.stop()
+        wanted = bool(to_be_filled(prepared))
+    filled: Mapping[str, int] = {}
+    if wanted:
+        log = Path(tempfile.mkdtemp(prefix="waterspout-")) / "backfill.log"
+        session = open_session(log, master=master)
+        try:
+            filled = run_backfill(topology, session, conf)
+        finally:
+            session.stop()
+    if as_json:
+        print_json({"topology": topology.name, "filled": filled})
+        return
+    if not wanted:
+        typer.echo(f"{topology.name}: every state has all batches")
+    for name, keys in filled.items():
+        typer.echo(f"{name}: {keys:,} keys filled")
 
 
 @dataclass(frozen=True)
