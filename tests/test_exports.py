@@ -26,7 +26,7 @@ SURFACE = {
         """,
         "waterspout.events": """
             BatchCancelled BatchCommitted BatchCommitting BatchEmitted BatchFailed
-            BatchProcessed BatchProgress CommandObeyed ErrorReported Event Listener
+            BatchProcessed BatchProgress CommandObeyed CommitStep ErrorReported Event Listener
             MessageDeadLettered PartitionReachable PartitionUnreachable ProgressBetweenWaves
             RunEnded RunSnapshot ServiceAway ServiceBack
             SpoutPaused StateWritten TreesDecided WaveFinished WaveProgress WaveRetried WaveStarted

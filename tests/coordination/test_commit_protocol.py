@@ -133,6 +133,24 @@ def test_the_loop_takes_the_steps_in_order(factory, recorder):
     assert recorder.of_the_commit == IN_ORDER
 
 
+def test_a_commit_does_not_fail_because_somebody_looks_on(factory, recorder):
+    ledger = Ledger("t", {}).emit(FIRST, {})
+    heard = []
+
+    def raising(*step):
+        heard.append(step)
+        raise RuntimeError("the page is on fire")
+
+    state = live(factory)
+    commits = CommitProtocol({"counts": state}, LedgerKeeper(ledger, recorder.saved), tell=raising)
+    commits.enroll(Writer("t", 1, ledger.history, "lease"))
+    commits.commit(FIRST, write_one(state))
+
+    assert recorder.of_the_commit == IN_ORDER
+    steps = [("begun", None), ("claimed", "counts"), ("marked", None), ("settled", "counts")]
+    assert heard == [(step, FIRST, state) for step, state in steps]
+
+
 def test_the_test_kit_takes_the_same_steps(factory, recorder):
     Batches(live(factory), save=recorder.saved).commit({"a": 1})
 

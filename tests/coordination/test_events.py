@@ -12,6 +12,7 @@ from waterspout.coordination.events import (
     BatchCancelled,
     BatchCommitted,
     BatchFailed,
+    CommitStep,
     EventBus,
     MessageDeadLettered,
     RunEnded,
@@ -45,10 +46,10 @@ def counting(batches: int = 1, spout=None) -> TridentTopology:
 
 
 def told(events: list) -> list[str]:
-    """Name the events, with the attempts they are about."""
+    """Name the events, with the attempts they are about; steps of commits by their own names."""
     attempts = [getattr(event, "attempt", None) for event in events]
     return [
-        f"{type(event).__name__} {attempt}".removesuffix(" None")
+        f"{getattr(event, 'step', type(event).__name__)} {attempt}".removesuffix(" None")
         for event, attempt in zip(events, attempts, strict=True)
     ]
 
@@ -73,12 +74,46 @@ def test_a_batch_is_emitted_processed_and_committed():
     assert told(events) == [
         "BatchEmitted 1:0",
         "BatchProcessed 1:0",
+        "begun 1:0",
         "BatchCommitting 1:0",
+        "claimed 1:0",
+        "written 1:0",
+        "marked 1:0",
+        "settled 1:0",
         "StateWritten 1:0",
         "BatchCommitted 1:0",
     ]
     assert {event.run for event in events} == {"counting"}
     assert events[-1].progress["txid"] == 1
+
+
+def test_each_step_of_a_commit_is_told_for_each_state_by_the_thread_that_drives():
+    topology = TridentTopology("two")
+    words = topology.new_stream("words", FixedBatchSpout("word", 3, ["a", "b", "a"]))
+    words.group_by("word").persistent_aggregate(MemoryMapState(), Count(), out="n")
+    words.persistent_aggregate(MemoryMapState(), Count(), out="n")
+    steps, driving = [], []
+
+    def listen(event):
+        if isinstance(event, CommitStep):
+            assert driving
+            steps.append((event.step, event.state))
+
+    run = LocalRun(topology, listener=listen)
+    for _ in range(20):
+        driving.append(True)
+        run.loop.step()
+        driving.clear()
+        run.engine.step()  # here the heads are claimed and the states are written
+
+    one, two = run.plan.updates
+    assert steps == [
+        ("begun", None),
+        *[("claimed", one), ("claimed", two)],
+        *[("written", one), ("written", two)],
+        ("marked", None),
+        *[("settled", one), ("settled", two)],
+    ]
 
 
 def test_each_state_of_a_committed_batch_is_told_with_its_rows():

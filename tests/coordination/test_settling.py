@@ -58,6 +58,26 @@ def test_readers_see_the_last_batch_once_the_store_is_back(world):
     world.run.close()
 
 
+def test_a_state_is_told_to_be_settled_when_it_is(world):
+    settled = []
+    world.run.loop.events.subscribe(
+        lambda event: (
+            settled.append(event.attempt.txid)
+            if getattr(event, "step", None) == "settled"
+            else None
+        )
+    )
+    world.finish()
+    assert settled == [1, 2]
+
+    for _ in range(2):
+        world.now += 2.0
+        world.run.step()
+
+    assert settled == [1, 2, 3]
+    world.run.close()
+
+
 def test_it_is_not_tried_more_often_than_once_a_second(world):
     world.refusals = 1000
     world.finish()

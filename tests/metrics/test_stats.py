@@ -96,3 +96,26 @@ def test_a_window_that_there_is_not_is_refused():
         ValueError, match="no window of 60 s; there are 600, 10800, 86400 and 'all'"
     ):
         RunStats().totals(60)
+
+
+def test_the_commit_of_each_state_is_shown_step_by_step():
+    topology = TridentTopology("two")
+    words = topology.new_stream("words", FixedBatchSpout("word", 3, ["a", "b", "a"]))
+    words.group_by("word").persistent_aggregate(MemoryMapState(), Count(), out="n")
+    words.persistent_aggregate(MemoryMapState(), Count(), out="n")
+    faults.install(FaultPlan([Fault("write.before", "fail", nth=3)]))
+    stats = RunStats()
+    run = LocalRun(topology, Config(retry_backoff_millis=1), listener=stats)
+
+    run.finish()
+
+    told = stats.batches()
+    assert told["states"] == list(run.plan.updates)
+    lost, made = told["attempts"]
+    first, second = (lost["states"][name] for name in told["states"])
+    assert (first["written"] is None, second["written"] is None) == (False, True)
+    assert lost["begun"] <= first["claimed"] <= second["claimed"] <= first["written"]
+    assert (lost["marked"], first["settled"], second["settled"]) == (None, None, None)
+    assert [made["states"][name]["rows"] for name in told["states"]] == [2, 1]
+    for state in made["states"].values():
+        assert state["claimed"] <= state["written"] <= made["marked"] <= state["settled"]

@@ -63,6 +63,9 @@ log = logging.getLogger(__name__)
 
 NO_NAMES: Mapping[str, str] = {}
 
+Tell = Callable[[str, TransactionAttempt, str | None], object]
+"""Is told of each step that was taken: begun, claimed, marked, settled; and of which state."""
+
 RESOLVED_MAX = 1_000
 RESOLVED_KEPT = 500
 """How many batches with lost attempts are remembered at most, and how many of them after a look
@@ -112,6 +115,7 @@ class CommitProtocol:
     States are given by the names that their topology, or sink, has for them: a head keeps its
     state's. `commit` takes all steps of one attempt. Where other things happen in between (the loop
     hears of the writes by an event, a test stops half-way), the steps are called one by one.
+    `tell` hears of each step when it is done, in the thread that has done it.
     `others_write`: user code writes as well, without a state of ours. `names` are those that ledger
     and heads have for states which the topology calls otherwise by now.
     """
@@ -123,8 +127,10 @@ class CommitProtocol:
         *,
         others_write: bool = False,
         names: Mapping[str, str] = NO_NAMES,
+        tell: Tell = lambda step, attempt, state: None,
     ) -> None:
         self._names = names
+        self._tell = tell
         self._states = states
         self._keeper = keeper
         self._others_write = others_write
@@ -188,6 +194,7 @@ class CommitProtocol:
         faults.point("commit.before_record", txid=attempt.txid)
         claim = self._begun = replace(self._keeper.begin(attempt), writer=self._writer)
         faults.point("commit.after_record", txid=attempt.txid)
+        self._say("begun", attempt)
         return claim
 
     def claim(self, claim: Claim) -> None:
@@ -207,6 +214,7 @@ class CommitProtocol:
                 raise
             self._claimed[name] = claim.attempt.txid
             faults.point("head.after", txid=claim.attempt.txid, state=name)
+            self._say("claimed", claim.attempt, name)
 
     def _put_back_lost(self, claim: Claim) -> frozenset[int]:
         """Bound what is remembered of lost attempts; return the batches to be forgotten.
@@ -230,6 +238,7 @@ class CommitProtocol:
         faults.point("mark.before", txid=attempt.txid)
         self._keeper.mark(attempt, keep_resolved=not undone, passed=self._passed)
         faults.point("mark.after", txid=attempt.txid)
+        self._say("marked", attempt)
 
     def settle(self) -> None:
         """Note in all heads that the batch was marked; may be repeated.
@@ -254,12 +263,21 @@ class CommitProtocol:
             except OutsideError as error:
                 log.warning("%s was not told that batch %s committed: %s", name, last.txid, error)
                 first = first or error
+            else:
+                self._say("settled", last, name)
             faults.point("settle.after", txid=last.txid, state=name)
         if first is not None:
             raise first
         # Whether the claim arrived is not known, and then neither that the state has settled.
         if not ahead:
             self._keeper.all_settled()
+
+    def _say(self, step: str, attempt: TransactionAttempt, state: str | None = None) -> None:
+        """Tell of a step; a commit never fails because somebody looks on."""
+        try:
+            self._tell(step, attempt, state)
+        except Exception:
+            log.exception("telling that %s is %s", attempt, step)
 
 
 class LedgerKeeper(MarkKeeper):

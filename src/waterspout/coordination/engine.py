@@ -12,7 +12,7 @@ from waterspout.state._head import Claim
 from waterspout.transactional._attempt import TransactionAttempt
 from waterspout.transactional._ledger import Metadata
 
-__all__ = ["BatchEngine", "Committed", "Ended", "Failed", "Processed", "Report"]
+__all__ = ["BatchEngine", "Committed", "Ended", "Failed", "Processed", "Report", "Wrote"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +52,16 @@ class Ended:
     attempt: TransactionAttempt
 
 
-Report = Processed | Committed | Failed | Ended
-"""What an engine tells the loop, once for each phase that was started."""
+@dataclass(frozen=True, slots=True)
+class Wrote:
+    """All writes of an attempt to one state are done, as far as the driver can tell."""
+
+    attempt: TransactionAttempt
+    state: str
+
+
+Report = Processed | Committed | Failed | Ended | Wrote
+"""What an engine tells the loop: `Wrote` in a commit phase, one of the others for each phase."""
 
 
 class BatchEngine(ABC):
@@ -69,6 +77,8 @@ class BatchEngine(ABC):
     @abstractmethod
     def start_commit(self, claim: Claim, move_heads: Callable[[], None]) -> None:
         """Start the commit phase of a processed attempt; report Committed or Failed.
+
+        Before that, `Wrote` for each state that was written, when it was.
 
         `move_heads` lets the attempt write to the states; to be called before the first write.
         """

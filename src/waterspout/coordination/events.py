@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Literal
 
 from waterspout._letters import DeadLetter
 from waterspout.coordination.progress import BatchProgress, WaveProgress
@@ -20,6 +21,7 @@ __all__ = [
     "BatchFailed",
     "BatchProcessed",
     "CommandObeyed",
+    "CommitStep",
     "ErrorReported",
     "Event",
     "EventBus",
@@ -139,6 +141,8 @@ class BatchEmitted(Event):
     """The metadata of an attempt is stored; its processing phase starts."""
 
     attempt: TransactionAttempt
+    plan_s: float = 0.0
+    """How long it took to plan the batch and to store that, in seconds."""
 
     @property
     def is_replay(self) -> bool:
@@ -158,6 +162,17 @@ class BatchCommitting(Event):
     """An attempt is stored as begun; its commit phase starts."""
 
     attempt: TransactionAttempt
+
+
+@dataclass(frozen=True, slots=True)
+class CommitStep(Event):
+    """A step of a commit was taken: of the attempt as a whole, or for one state."""
+
+    attempt: TransactionAttempt
+    step: Literal["begun", "claimed", "written", "marked", "settled"]
+    """As in `coordination/commit_protocol.py`."""
+    state: str | None = None
+    """The state that was claimed, written or settled."""
 
 
 @dataclass(frozen=True, slots=True)

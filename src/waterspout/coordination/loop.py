@@ -41,6 +41,7 @@ from waterspout.coordination.engine import (
     Failed,
     Processed,
     Report,
+    Wrote,
 )
 from waterspout.coordination.events import (
     BatchCancelled,
@@ -50,14 +51,13 @@ from waterspout.coordination.events import (
     BatchFailed,
     BatchProcessed,
     Listener,
-    PartitionReachable,
-    PartitionUnreachable,
     SpoutPaused,
     StateWritten,
 )
 from waterspout.coordination.outages import LEDGER, STATES, outage_of
-from waterspout.coordination.progress import BatchProgress, UnreachablePartition
+from waterspout.coordination.progress import BatchProgress
 from waterspout.coordination.store import CoordinationStore, acquire_when_free, grown
+from waterspout.coordination.telling import Reach, Steps
 from waterspout.errors import (
     BuildError,
     DataLossError,
@@ -150,9 +150,9 @@ class BatchLoop(DrivenLoop):
         self._settle_at: float | None = None
         self._states_answered = True
         """Whether the states were reached since they were last found to be away."""
-        self._away: dict[tuple[str, int], UnreachablePartition] = {}
-        """The partitions that cannot be reached, as far as that was told."""
-        setup.engine.report = self._reports.put
+        self._reach = Reach(self.name, self.events.publish)
+        self._steps = Steps(self.name, self.events.publish)
+        setup.engine.report = self._hear
 
     def start(self) -> None:
         """Check everything, take the lease, and go on from the ledger."""
@@ -167,7 +167,11 @@ class BatchLoop(DrivenLoop):
             changes.refuse_half_filled()
             self._keeper = LedgerKeeper(ledger, self._save, setup.store.note)
             self._commits = CommitProtocol(
-                setup.states, self._keeper, others_write=setup.others_write, names=changes.names
+                setup.states,
+                self._keeper,
+                others_write=setup.others_write,
+                names=changes.names,
+                tell=self._steps.note,
             )
             self.writer = Writer(setup.topology, epoch, ledger.history, uuid.uuid4().hex)
             self._commits.enroll(self.writer)
@@ -178,7 +182,7 @@ class BatchLoop(DrivenLoop):
             raise
         attempts = {txid: batch.attempt for txid, batch in ledger.emitted.items()}
         self.coordinator = Coordinator(
-            _policy(setup.config), current=ledger.current, attempts=attempts
+            CoordinatorPolicy.of(setup.config), current=ledger.current, attempts=attempts
         )
 
     @property
@@ -225,7 +229,8 @@ class BatchLoop(DrivenLoop):
                 break
         self._settle_if_due()
         self.is_idle = self._looks_idle()
-        self._tell_reach()
+        self._steps.publish()
+        self._reach.look(self._planners)
 
     def _until_due(self, wait_s: float) -> float:
         """Shorten a wait to the end of a pause, if that comes earlier."""
@@ -233,10 +238,18 @@ class BatchLoop(DrivenLoop):
         ends = (self.coordinator.next_emit_at, self._ask_again_at or 0.0)
         return min([wait_s, *(end - now for end in ends if end > now)])
 
+    def _hear(self, report: Report) -> None:
+        """Take a report of the engine, from any thread."""
+        if isinstance(report, Wrote):
+            self._steps.note("written", report.attempt, report.state)
+        else:
+            self._reports.put(report)
+
     def _take_reports(self, wait_s: float) -> None:
         try:
             report = self._reports.get(timeout=wait_s) if wait_s > 0 else self._reports.get_nowait()
             while True:
+                self._steps.publish()
                 if report is not None:
                     self._handle(report)
                 report = self._reports.get_nowait()
@@ -363,6 +376,7 @@ class BatchLoop(DrivenLoop):
         return found is not None and found[0] == attempt
 
     def _emit(self, attempt: TransactionAttempt) -> None:
+        began = time.monotonic()
         try:
             metadata = self._plan(attempt)
         except Exception as error:
@@ -370,11 +384,13 @@ class BatchLoop(DrivenLoop):
             return
         self._keeper.emit(attempt, metadata)
         self._replayed += attempt.attempt_id > 0
-        self.events.publish(BatchEmitted(self.name, attempt))
+        plan_s = time.monotonic() - began
+        self.events.publish(BatchEmitted(self.name, attempt, plan_s))
         self._setup.engine.start_processing(attempt, metadata)
 
     def _begin_commit(self, attempt: TransactionAttempt) -> None:
         claim = self._commits.begin(attempt)
+        self._steps.publish()
         self.events.publish(BatchCommitting(self.name, attempt))
         # The engine claims when it is about to write, on a thread of its own.
         self._setup.engine.start_commit(claim, lambda: self._commits.claim(claim))
@@ -398,6 +414,7 @@ class BatchLoop(DrivenLoop):
 
     def _tell_committed(self, attempt: TransactionAttempt) -> None:
         """Tell what there is to know of a batch that was just marked."""
+        self._steps.publish()
         processed = self._processed.pop(attempt, Processed(attempt))
         committed = self._committed or Committed(attempt)
         for state, rows in committed.written.items():
@@ -420,7 +437,7 @@ class BatchLoop(DrivenLoop):
             executed_tuples=processed.executed_tuples,
             committed_tuples=committed.committed_tuples,
             lag=self._measured(),
-            unreachable={f"{a.component}/{a.partition}": a.error for a in self._away.values()},
+            unreachable=self._reach.errors,
         )
         self.events.publish(BatchCommitted(self.name, attempt, progress))
 
@@ -433,27 +450,6 @@ class BatchLoop(DrivenLoop):
             previous = (metadata or {}).get(spout_id)
             found[spout_id] = without_harm(partial(planner.lag, previous), spout_id) or {}
         return found
-
-    def _tell_reach(self) -> None:
-        """Tell which partitions cannot be reached, and which can again: each change once."""
-        now = {
-            (spout_id, partition): error
-            for spout_id, planner in self._planners.items()
-            for partition, error in planner.unreachable().items()
-        }
-        for key in [key for key in self._away if key not in now]:
-            del self._away[key]
-            log.warning("partition %d of %r is there again", key[1], key[0])
-            self.events.publish(PartitionReachable(self.name, *key))
-        for key, error in now.items():
-            before = self._away.get(key)
-            if before is not None and before.error == error:
-                continue
-            since = time.time() if before is None else before.since
-            self._away[key] = UnreachablePartition(*key, error, since)
-            told = "partition %d of %r cannot be reached, and batches go on without it: %s"
-            log.warning(told, key[1], key[0], error)
-            self.events.publish(PartitionUnreachable(self.name, *key, error))
 
     def _settle(self) -> None:
         """Tell the states that the last batch was marked; they may know already."""
@@ -587,14 +583,3 @@ class BatchLoop(DrivenLoop):
 
 def _batches(txids: Sequence[int]) -> str:
     return f"batch {txids[0]}" if len(txids) == 1 else f"batches {txids[0]} to {txids[-1]}"
-
-
-def _policy(config: Config) -> CoordinatorPolicy:
-    return CoordinatorPolicy(
-        max_batches=config.max_batches,
-        emit_interval_s=config.batch_emit_interval_millis / 1000,
-        batch_timeout_s=config.batch_timeout_secs,
-        max_retries=config.max_retries,
-        backoff=config.retry_backoff,
-        cancel_wait_s=config.cancel_wait_secs,
-    )

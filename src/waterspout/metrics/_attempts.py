@@ -17,6 +17,7 @@ from waterspout.coordination.events import (
     BatchEmitted,
     BatchFailed,
     BatchProcessed,
+    CommitStep,
     Event,
     StateWritten,
 )
@@ -50,11 +51,16 @@ class AttemptLog:
         """Take in an event; one that is not about an attempt changes nothing."""
         match event:
             case BatchEmitted(attempt=attempt, timestamp=now):
-                self._begin(attempt, now)
+                self._begin(attempt, now, event.plan_s)
             case BatchProcessed(attempt=attempt, timestamp=now):
                 self._set(attempt, processed=now)
             case BatchCommitting(attempt=attempt, timestamp=now):
                 self._set(attempt, committing=now)
+            case CommitStep(attempt=attempt, step=step, state=state, timestamp=now):
+                if state is None:
+                    self._set(attempt, **{step: now})
+                else:
+                    self._set_state(attempt, state, **{step: now})
             case StateWritten(attempt=attempt, state=state, rows=rows):
                 self._set_state(attempt, state, rows=rows)
             case BatchCommitted(attempt=attempt, timestamp=now, progress=progress):
@@ -78,7 +84,7 @@ class AttemptLog:
                 self._why[attempt.txid] = text
                 self._set(attempt, ended=now, outcome="cancelled", error=text)
 
-    def _begin(self, attempt: TransactionAttempt, now: float) -> None:
+    def _begin(self, attempt: TransactionAttempt, now: float, plan_s: float) -> None:
         replay = attempt.attempt_id > 0
         why = self._why.pop(attempt.txid, _EARLIER_RUN if replay else None)
         self._records[attempt] = {
@@ -91,8 +97,10 @@ class AttemptLog:
             "emitted": now,
             "processed": None,
             "committing": None,
+            "begun": None,
             "marked": None,
             "ended": None,
+            "plan_s": plan_s,
             "processing_s": None,
             "commit_s": None,
             "input_rows": None,

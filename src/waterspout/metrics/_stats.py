@@ -147,10 +147,10 @@ class RunStats:
         Keys: attempts; states (all names, in order).
 
         An attempt has txid, attempt, replay, why (the reason of a replay), outcome ("in flight",
-        "committed", "failed", "cancelled"), error; the times emitted, processed, committing,
-        marked, ended (in seconds since 1970, None before); processing_s, commit_s, input_rows,
-        written_rows, executed_tuples; and states: by name the times claimed, written and settled,
-        and rows.
+        "committed", "failed", "cancelled"), error; the times emitted, processed, begun,
+        committing, marked, ended (in seconds since 1970, None before); plan_s, processing_s,
+        commit_s, input_rows, written_rows, executed_tuples; and states: by name the times claimed,
+        written and settled, and rows.
         """
         with self._lock:
             attempts = self._attempts.newest(limit)

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 from waterspout._config import Config
 from waterspout.coordination.commands.messages import Change
-from waterspout.coordination.engine import Committed, Processed
+from waterspout.coordination.engine import Committed, Processed, Wrote
 from waterspout.coordination.transactions import commits_in_driver, note_written
 from waterspout.spark.phases import PhaseEngine, Work
 from waterspout.spark.session import SparkRuntime
@@ -121,6 +121,8 @@ class BatchBoltEngine(PhaseEngine):
                 rows = run_here(phase, rows, Worker())
             raise_failed(rows)
         note_written(self._topology, rows, claim)
+        for state in self._topology.states:
+            self.report(Wrote(claim.attempt, state))
         took = time.monotonic() - began
         return Committed(claim.attempt, commit_s=took, committed_tuples=executed(rows))
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from waterspout._config import Config
 from waterspout.coordination.commands.messages import Change
-from waterspout.coordination.engine import Committed, Processed
+from waterspout.coordination.engine import Committed, Processed, Wrote
 from waterspout.errors import ConfigError
 from waterspout.spark.counting import input_rows
 from waterspout.spark.phases import PhaseEngine, Work
@@ -75,5 +75,6 @@ class SparkEngine(PhaseEngine):
         began = time.monotonic()
         move_heads()
         batch: BatchRows = work.results["batch"]
+        batch.wrote = lambda state: self.report(Wrote(claim.attempt, state))
         written = self._steps.commit(batch, claim)
         return Committed(claim.attempt, commit_s=time.monotonic() - began, written=written)

@@ -87,6 +87,8 @@ class BatchRows:
     """Nodes that have put no row aside in this batch."""
 
     claim: Claim | None = None
+    wrote: Callable[[str], object] = lambda state: None
+    """Is told the name of each state when all of it is written."""
 
     def left_for_commit(self, plan: Plan) -> int:
         """Return how many rows the processing phase has computed for the commit phase."""
@@ -115,7 +117,7 @@ class StepRunner:
             DropRows: self._drop,
             SelectHere: self._select,
             AskState: self._ask,
-            WriteState: self._write,
+            WriteState: self._write_and_tell,
         }
 
     def process(self, batch: BatchRows, *, small: bool, requests: bool = False) -> None:
@@ -248,6 +250,10 @@ class StepRunner:
             else:
                 state = opened.enter_context(closing(open_state(spec, self._conf, partition, None)))
             return run_query(node, spec, state, rows, seen_by, self._conf, partition)
+
+    def _write_and_tell(self, step: WriteState, batch: BatchRows) -> None:
+        self._write(step, batch)
+        batch.wrote(step.node.state)
 
     def _write(self, step: WriteState, batch: BatchRows) -> None:
         node, spec = step.node, self._plan.states[step.node.state]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 
 from waterspout._config import Config
-from waterspout.coordination.engine import Committed, Processed
+from waterspout.coordination.engine import Committed, Processed, Wrote
 from waterspout.coordination.events import Listener
 from waterspout.coordination.loop import BatchLoop, BatchSetup
 from waterspout.coordination.store import CoordinationStore, MemoryCoordinationStore
@@ -90,6 +90,8 @@ class InProcessBatchBolts(SteppedEngine[tuple[PhasePlan, list[Row]]]):
         phase = self._phases.commit(processing, claim.resolved, claim.writer)
         rows = yield from self._through(phase, staged)
         note_written(self._topology, rows, claim)
+        for state in self._topology.states:
+            self.report(Wrote(claim.attempt, state))
         yield
         return Committed(claim.attempt, committed_tuples=executed(rows))
 

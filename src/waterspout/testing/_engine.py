@@ -17,7 +17,7 @@ from waterspout import faults
 from waterspout._arrow import arrow_schema
 from waterspout._config import Config
 from waterspout._serde import encode_key, encode_value
-from waterspout.coordination.engine import Committed, Processed
+from waterspout.coordination.engine import Committed, Processed, Wrote
 from waterspout.spouts._base import read_of
 from waterspout.spouts._reads import POSITION
 from waterspout.state._head import Claim
@@ -100,6 +100,7 @@ class InProcessEngine(SteppedEngine[_Tables]):
                     yield
                 nothing = arrow_schema(step.node.schema).empty_table()
                 tables[step.node] = pa.concat_tables(made) if made else nothing
+                self.report(Wrote(claim.attempt, step.node.state))
             else:
                 self._compute(step, tables, building)
         return Committed(claim.attempt, written=written)

@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from waterspout._backoff import Backoff
+from waterspout._config import Config
 from waterspout.errors import (
     BatchTimeoutError,
     DataLossError,
@@ -95,6 +96,18 @@ class CoordinatorPolicy:
     max_retries: int = 3
     backoff: Backoff = _BACKOFF
     cancel_wait_s: float = 5.0
+
+    @classmethod
+    def of(cls, config: Config) -> CoordinatorPolicy:
+        """Return the policy that a run's options ask for."""
+        return cls(
+            max_batches=config.max_batches,
+            emit_interval_s=config.batch_emit_interval_millis / 1000,
+            batch_timeout_s=config.batch_timeout_secs,
+            max_retries=config.max_retries,
+            backoff=config.retry_backoff,
+            cancel_wait_s=config.cancel_wait_secs,
+        )
 
 
 @dataclass(slots=True)
