@@ -56,10 +56,12 @@ _TOPOLOGY = {
 }
 _REASONS = {f"topology.{key}": why for why, keys in _TOPOLOGY.items() for key in keys.split()}
 
-_DAEMONS = """storm. nimbus. supervisor. worker. executor. task. ui. logviewer. drpc. pacemaker.
-    zmq. blacklist.scheduler. resource.aware.scheduler. multitenant.scheduler. isolation.scheduler.
-    scheduler. client. java. dev.zookeeper. num.stat.buckets"""
-# What our own options do not name; of these families only two of DRPC's do.
+_DAEMONS = """storm. nimbus. supervisor. worker. executor. task. ui. logviewer. pacemaker.
+    drpc.servers drpc.port drpc.http drpc.worker. drpc.max drpc.invocations. drpc.childopts
+    drpc.authorizer. drpc.disable. zmq. blacklist.scheduler. resource.aware.scheduler.
+    multitenant.scheduler. isolation.scheduler. scheduler. client. java. dev.zookeeper.
+    num.stat.buckets"""
+# None of our own options begins with these.
 _FAMILIES = {
     "storm.zookeeper.": _ZOOKEEPER,
     **dict.fromkeys(_DAEMONS.split(), _CLUSTER),
