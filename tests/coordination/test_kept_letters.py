@@ -15,7 +15,7 @@ from waterspout import Config
 from waterspout._letters import Asked, DeadLetter
 from waterspout._serde import decode_value, encode_value
 from waterspout.coordination.dead_letters import DeadLetters
-from waterspout.coordination.kept_letters import full_facts, kept_letters, status_of
+from waterspout.coordination.kept_letters import full_facts, kept_letters, listing, status_of
 from waterspout.errors import ConfigError
 from waterspout.trident.isolation.repair import as_repaired, repaired
 
@@ -97,3 +97,25 @@ def test_of_messages_those_are_asked_for_that_can_be_replayed(tmp_path) -> None:
     assert outcome.problem.startswith("letter 2 cannot be replayed: its values could not be stored")
     assert [letter.id for letter in table.wanted()] == ["1"]
     table.close()
+
+
+def test_letters_are_listed_newest_first_and_by_where_they_failed() -> None:
+    letters = [
+        replace(MESSAGE, id="1"),
+        replace(MESSAGE, id="2", failed_in="", error="timed out"),
+        replace(MESSAGE, id="3", failed_in="count"),
+    ]
+
+    def ids(**chosen) -> list[str]:
+        return [each["id"] for each in listing(letters, **chosen)["letters"]]
+
+    everything = listing(letters)
+    assert (everything["total"], everything["matching"]) == (3, 3)
+    assert everything["components"] == ["count", "sentences", "split"]
+    assert ids() == ["3", "2", "1"]
+    assert ids(limit=2) == ["3", "2"]
+    assert ids(component="split") == ["1"]
+    assert ids(component="sentences", limit=1) == ["3"]
+    assert listing(letters, "nobody") == {
+        "total": 3, "matching": 0, "components": ["count", "sentences", "split"], "letters": [],
+    }  # fmt: skip

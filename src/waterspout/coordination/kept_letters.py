@@ -27,6 +27,7 @@ __all__ = [
     "facts",
     "full_facts",
     "kept_letters",
+    "listing",
     "status_of",
     "when",
     "why_not",
@@ -195,6 +196,29 @@ def full_facts(letter: DeadLetter) -> dict[str, Any]:
     if letter.is_row:
         found |= {"fields": dict(letter.schema), "texts": as_repaired(letter)}
     return found
+
+
+def listing(
+    letters: Sequence[DeadLetter], component: str | None = None, limit: int = 100
+) -> dict[str, Any]:
+    """Return what a page shows of letters: `dead-letters` in the API.
+
+    Keys: total; matching (those of a component: where they failed, or the spout that they came
+    from); components (all that there are); letters (the newest of the matching, as `full_facts`).
+    """
+    matching = [each for each in letters if component in (None, *_places(each))]
+    places = sorted({place for each in letters for place in _places(each)})
+    newest = matching[::-1][:limit]
+    return {
+        "total": len(letters),
+        "matching": len(matching),
+        "components": places,
+        "letters": [full_facts(letter) for letter in newest],
+    }
+
+
+def _places(letter: DeadLetter) -> tuple[str, ...]:
+    return tuple(place for place in (letter.failed_in, letter.spout) if place)
 
 
 def when(seconds: float) -> str:

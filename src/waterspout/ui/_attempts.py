@@ -158,8 +158,18 @@ def attempt_rows(attempts: Sequence[Attempt], now: float) -> list[dict[str, Any]
 
 
 def level_of(attempt: Attempt, steps: Mapping[str, Any] | None) -> Level:
-    """Return how far an attempt is with a state, given what is known of the state in it."""
-    begun = attempt.get("committing") is not None
+    """Return how far an attempt is with a state, given what is known of the state in it.
+
+    `steps` is None if the state is not named in it. Where others are, it has no part in a batch
+    that nobody works on any more.
+    """
+    if (
+        steps is None
+        and attempt.get("states")
+        and attempt["outcome"] in ("committed", "unfinished")
+    ):
+        return ""
+    begun = attempt.get("committing") is not None or attempt.get("begun")
     reached: Level = "begun" if begun else ""
     for level in ("claimed", "written"):
         if steps is not None and steps.get(level) is not None:
