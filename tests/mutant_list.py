@@ -1862,4 +1862,25 @@ MUTANTS = (
         "        if attend is not None:\n            self._let_in(attend)\n",
         ("tests/coordination/test_run.py",),
     ),
+    Mutant(
+        "page: a replay has the colours of a first try",
+        "ui/_attempts.py",
+        'attempt.get("replay") and part.phase != "waiting"',
+        'attempt.get("replay") == part.phase',
+        ("tests/ui/test_attempts.py",),
+    ),
+    Mutant(
+        "page: what a lost attempt had written is shown as written",
+        "ui/_attempts.py",
+        '        return "lost" if reached else ""',
+        "        return reached",
+        ("tests/ui/test_attempts.py",),
+    ),
+    Mutant(
+        "page: the page changes what is stored without its token",
+        "ui/_stored.py",
+        "        self._refuse_without_token(token)\n",
+        "",
+        ("tests/ui/test_stored.py",),
+    ),
 )

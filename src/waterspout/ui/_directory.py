@@ -114,7 +114,9 @@ class Directory:
             self._sources[key] = (
                 self._live(name, listed.url, self._token)
                 if listed.url
-                else StoredSource(name, self.where, lambda: self._sight(name))
+                else StoredSource(
+                    name, self._conf, self.where, lambda: self._sight(name), token=self._token
+                )
             )
         return self._sources[key]
 
