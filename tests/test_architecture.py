@@ -33,7 +33,7 @@ ORDER = (
     "coordination",
     *("events", "spark"),
     "_run",
-    *("sinks", "drpc", "metrics", "ui", "cli"),
+    *("sinks", "drpc", "metrics", "serving", "ui", "cli"),
     "testing",
 )
 # What travels to Spark's workers is pickled by the copy of cloudpickle that they have.
@@ -64,6 +64,7 @@ NOT_IN_THE_TREE = {
     "NotAnswered": "the page shows it in place of a view, or above it",
     "LostWorker": "testing: in place of a worker's death",
     "OvertakenError": "FileState looks again and writes again",
+    "Refusal": "serving answers its caller with it",
     "SimulatedCrash": "testing: in place of the driver's death",
     "Unanswered": "the ZooKeeper store looks whether the write was carried out",
     "_FewerColumns": "PostgresMap reads with the columns that there are",

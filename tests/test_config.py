@@ -49,6 +49,9 @@ DEFAULTS = {
     "retire": ("waterspout.retire", ()),
     "commit_in": ("waterspout.commit.in", "auto"),
     "collect_max_rows": ("waterspout.collect.max.rows", 200_000),
+    "serve": ("waterspout.serve", None),
+    "serve_token": ("waterspout.serve.token", None),
+    "serve_hosts": ("waterspout.serve.hosts", ()),
     "connect_timeout_secs": ("waterspout.connect.timeout.secs", 10.0),
     "zookeeper_servers": ("transactional.zookeeper.servers", None),
     "zookeeper_port": ("transactional.zookeeper.port", 2181),
@@ -87,6 +90,9 @@ GOOD = {
     "cancel_wait_secs": [0, 5],
     "idle_poll_millis": [0.1, 50],
     "lease_secs": [0.2, 10],
+    "serve": ["127.0.0.1:0", "localhost:8080", "[::1]:65535"],
+    "serve_token": ["t", "${WATERSPOUT_TOKEN}"],
+    "serve_hosts": [(), ("streams.example.org",)],
     "connect_timeout_secs": [0.2, 10],
     "drpc_queue_size": [1, 10**6],
     "drpc_request_timeout_secs": [0.1, 600],
@@ -131,6 +137,9 @@ BAD = {
     "cancel_wait_secs": [-1, None],
     "idle_poll_millis": [0, -1],
     "lease_secs": [0, True],
+    "serve": ["127.0.0.1", ":80", "h:65536", 8080, "http://h:80"],
+    "serve_token": ["", "two words", "a\nb", 7],
+    "serve_hosts": ["host", ("",)],
     "connect_timeout_secs": [0, None],
     "drpc_queue_size": [0, None],
     "drpc_request_timeout_secs": [0, "30"],
@@ -312,7 +321,7 @@ def test_a_path_object_is_stored_as_text(tmp_path):
 
 
 def test_to_dict_has_every_dotted_key_and_keeps_none():
-    assert Config().to_dict() == {**KEYS, "waterspout.retire": []}
+    assert Config().to_dict() == {**KEYS, "waterspout.retire": [], "waterspout.serve.hosts": []}
 
 
 @given(options())
@@ -465,3 +474,14 @@ def test_a_yaml_file_that_cannot_be_read_is_refused_by_path(tmp_path, name):
         Config.from_yaml(tmp_path / name)
 
     assert str(caught.value).startswith(f"{tmp_path / name}: ")
+
+
+def test_a_token_is_never_shown():
+    conf = Config(serve_token="hunter2hunter2")
+
+    assert "hunter2" not in repr(conf)
+    assert conf.masked()["waterspout.serve.token"] == "***"
+    assert Config().masked()["waterspout.serve.token"] is None
+    with pytest.raises(ConfigError) as raised:
+        Config(serve_token="hunter2 hunter2")
+    assert "hunter2" not in str(raised.value)

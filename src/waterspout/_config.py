@@ -82,6 +82,18 @@ _NODE = _Rule('a string that starts with "/"', lambda v: _is_text(v) and v.start
 _NAMES = _Rule("a non-empty list of non-empty strings", _is_names)
 _SOME_NAMES = _Rule("a list of non-empty strings", lambda v: v == () or _is_names(v))
 
+_LISTENS = _Rule(
+    '"host:port", such as "127.0.0.1:0" (port 0: any that is free)',
+    lambda v: (
+        _is_text(v)
+        and re.fullmatch(r"(\[[0-9A-Fa-f:.]+\]|[\w.-]+):\d{1,5}", v) is not None
+        and int(v.rpartition(":")[2]) < 65536
+    ),
+)
+_TOKEN = _Rule(
+    "a string of printable ASCII characters without spaces",
+    lambda v: _is_text(v) and all("!" <= c <= "~" for c in v),
+)
 _ACL = _Rule(
     'a list of "scheme:id:permissions", the permissions of c d r w a, such as "world:anyone:r"',
     lambda v: _is_names(v) and all(re.fullmatch(r"[a-z0-9]+:.*:[cdrwa]+", e) for e in v),  # type: ignore[attr-defined]
@@ -101,10 +113,12 @@ def _option(
     unit: str = "",
     aliases: tuple[str, ...] = (),
     zero_is_none: bool = False,
+    secret: bool = False,
 ) -> T:
     """Declare an option; without a `key` of Storm's it is `waterspout.` and its name with dots."""
     named = {"key": key, "unit": unit, "aliases": aliases, "zero_is_none": zero_is_none}
-    return field(default=default, metadata={"rule": rule, "doc": doc, **named})
+    about = {"rule": rule, "doc": doc, "secret": secret, **named}
+    return field(default=default, metadata=about, repr=not secret)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -296,6 +310,27 @@ class Config(SaysInstead):
         "Most rows brought to the driver for a commit; above it the commit runs in tasks.",
         unit="rows",
     )
+    serve: str | None = _option(
+        None,
+        _LISTENS,
+        "Where the driver answers questions about the run over HTTP, such as 127.0.0.1:0; None: "
+        "nowhere.",
+        unit="host:port",
+    )
+    serve_token: str | None = _option(
+        None,
+        _TOKEN,
+        "What a caller must know to give commands, or ${NAME} of the environment; beyond loopback "
+        "to ask anything.",
+        unit="token",
+        secret=True,
+    )
+    serve_hosts: tuple[str, ...] = _option(
+        (),
+        _SOME_NAMES,
+        "Names by which callers reach that server, beside its own; others are refused.",
+        unit="hosts",
+    )
     connect_timeout_secs: float = _option(
         10.0,
         _DURATION,
@@ -416,6 +451,12 @@ class Config(SaysInstead):
         values = {_BY_NAME[name]: getattr(self, name) for name in _BY_NAME}
         return {key: list(v) if isinstance(v, tuple) else v for key, v in values.items()}
 
+    def masked(self) -> dict[str, object]:
+        """Return what `to_dict` does, but of a secret only whether there is one."""
+        secret = {o.name for o in dataclasses.fields(self) if o.metadata["secret"]}
+        hidden = {_BY_NAME[name] for name in secret if getattr(self, name) is not None}
+        return {key: "***" if key in hidden else v for key, v in self.to_dict().items()}
+
     def replace(self, **changes: object) -> Config:
         """Return a copy with some options changed."""
         return dataclasses.replace(self, **changes)  # type: ignore[arg-type]
@@ -485,7 +526,9 @@ def _checked(option: dataclasses.Field[Any], value: object, label: str) -> objec
     if rule.accepts(stored) or (optional and value is None):
         return stored
     expected = f"{rule.expected} or None" if optional else rule.expected
-    raise ConfigError(f"{label} is {_shown(value)}; expected {expected}")
+    # What is almost a secret is none to show either.
+    seen = "not what it must be" if option.metadata["secret"] else _shown(value)
+    raise ConfigError(f"{label} is {seen}; expected {expected}")
 
 
 def _unknown(

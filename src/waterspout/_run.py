@@ -46,7 +46,22 @@ def submit(
         for run in runs():
             if run.name == topology.name:
                 run.stop()
-    return start(topology, spark, conf)
+    if conf.serve is None:
+        return start(topology, spark, conf)
+    from waterspout.serving import bound
+
+    server = bound(conf)  # before anything runs
+    started: Run | None = None
+    try:
+        # The token is the server's alone: options travel to tasks and are shown.
+        started = start(topology, spark, conf.replace(serve_token=None))
+        server.start(started, topology)
+    except BaseException:
+        if started is not None:
+            started.stop()
+        server.close()
+        raise
+    return started
 
 
 def _require_topology(given: object) -> None:

@@ -80,6 +80,7 @@ class Run(SaysInstead):
         self._changed = threading.Condition()
         self._ended = self._end_is_told = False
         self._failure: BaseException | None = None
+        self._server_url: str | None = None
         self._rounds = 0
         # Up to this round the loop looks at the sources without a pause: somebody waits for it.
         self._hurry_until = 1
@@ -144,6 +145,17 @@ class Run(SaysInstead):
         logged and harms nobody.
         """
         return self._loop.events.subscribe(listener)
+
+    @property
+    def server_url(self) -> str | None:
+        """Where the driver answers questions about this run; None when nothing is served."""
+        return self._server_url
+
+    def served_at(self, url: str | None) -> None:
+        """Take note of where this run is served; other terminals are told as well."""
+        self._server_url = url
+        if self._desk is not None:
+            self._desk.tell(server_url=url)
 
     def exception(self) -> BaseException | None:
         """Return what stopped the run, if it stopped by itself."""

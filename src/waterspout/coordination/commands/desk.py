@@ -101,6 +101,11 @@ class CommandDesk:
             )
         self._thread.start()
 
+    def tell(self, **about: Any) -> None:
+        """Tell other terminals this as well, from now on."""
+        self._about = {**self._about, **about}
+        self._published = (float("-inf"), {})
+
     def turn(self) -> bool:
         """Do what is due; return whether the run is to end. Called between two steps."""
         obedience = self._obedience
@@ -119,6 +124,7 @@ class CommandDesk:
         self._thread.join(_JOIN_S)
         if isinstance(error, LeaseLostError) or self._thread.is_alive():
             return  # another driver tells now; or nobody can be told anything
+        self.tell(server_url=None)  # it ends with the run
         why = None if error is None else described(error, _TEXT_MAX)
         self._carry_out(self._obedience.ended(why, time.time(), self._loop.standing()))
         self._reach(lambda: self._talk(replace(self._snapshot(), status=status), at_once=True))
@@ -230,7 +236,7 @@ def who_asks(process: Process | None = None) -> str:
 def _about(epoch: int) -> dict[str, Any]:
     me = this_process()
     driver = {"pid": me.pid, "host": me.host, "user": who_asks(me).partition("@")[0]}
-    return {"epoch": epoch, "started": time.time(), "driver": driver}
+    return {"epoch": epoch, "started": time.time(), "driver": driver, "server_url": None}
 
 
 def _plain(value: Any) -> Any:
