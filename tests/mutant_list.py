@@ -34,6 +34,20 @@ DRAWN = ("tests/semantics/test_drawn_topologies.py",)
 
 MUTANTS = (
     Mutant(
+        "init: a folder that is not empty is written into",
+        "cli/init.py",
+        "any(folder.iterdir())",
+        "not any(folder.iterdir())",
+        ("tests/cli/test_init.py",),
+    ),
+    Mutant(
+        "init: a name that no project can have is taken",
+        "cli/init.py",
+        "if _PROJECT_NAME.fullmatch(name) is None:",
+        "if _PROJECT_NAME.match(name) is None:",
+        ("tests/cli/test_init.py",),
+    ),
+    Mutant(
         "cli: an error is told to a program as to people",
         "cli/app.py",
         "        if as_json:\n            return print_error(error, debug=debug)\n",

@@ -31,6 +31,7 @@ TESTS = Path(__file__).parents[1]
 
 # What to ask for, and what of the answer is compared; in the order in which it is asked.
 OF_STORED: dict[str, tuple[str, dict[str, Any]]] = {
+    "init": ("project", {"project": "project"}),
     "doctor": ("", {"ready": True, "missing": 0}),
     "check": ("words.py", {"topology": "words", "kind": "trident", "graph": None}),
     "state get": ("words.py to", {"key": ["to"], "found": True, "value": 2}),

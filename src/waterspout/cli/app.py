@@ -22,6 +22,7 @@ from waterspout.cli.dead_letters import dead_letters
 from waterspout.cli.demo import demo
 from waterspout.cli.doctor import doctor
 from waterspout.cli.failures import INTERRUPTED, exit_code, paragraph
+from waterspout.cli.init import init
 from waterspout.cli.run import run
 from waterspout.cli.running import activate, deactivate, kill, list_topologies, rebalance, show
 from waterspout.cli.screen import harmless
@@ -35,7 +36,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (demo, run, check, doctor):
+for command in (demo, init, run, check, doctor):
     app.command()(command)
 app.command("list")(list_topologies)
 for asking in (show, kill, activate, deactivate, rebalance):
