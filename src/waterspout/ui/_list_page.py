@@ -28,13 +28,14 @@ _RIGHT = ("in_flight", "up")
 
 _NAME = """
 <q-td :props="props">
-  <a :href="props.row.link" class="text-primary text-weight-medium">{{ props.value }}</a>
+  <a :href="props.row.link" class="font-medium underline text-cyan-800 dark:text-cyan-300">{{ props.value }}</a>
 </q-td>
 """
 _STATUS = """
 <q-td :props="props">
   <q-badge :color="props.row.colour" class="q-pa-xs">{{ props.value }}</q-badge>
-  <div v-if="props.row.remark" class="text-caption opacity-80">{{ props.row.remark }}</div>
+  <div v-if="props.row.remark" class="text-caption opacity-80"
+    style="white-space: normal; max-width: 28em">{{ props.row.remark }}</div>
 </q-td>
 """
 _WRAPPED = """
@@ -57,7 +58,7 @@ def build_list(directory: Directory) -> Refresh:
         for key, label in _COLUMNS.items()
     ]  # fmt: skip
     table = ui.table(rows=[], columns=columns, row_key="name").classes("w-full").mark("topologies")
-    table.props("flat bordered dense :grid=$q.screen.lt.md")
+    table.props("flat bordered dense :grid=Quasar.Screen.lt.md")
     table.add_slot("body-cell-name", _NAME)
     table.add_slot("body-cell-status", _STATUS)
     for key in ("restart", "error"):

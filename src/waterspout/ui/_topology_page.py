@@ -79,7 +79,7 @@ class TopologyPage:
             tabs = ui.tabs().classes("max-w-full min-w-0 grow")
             tabs.props(
                 "dense no-caps inline-label align=left outside-arrows mobile-arrows "
-                "active-color=primary indicator-color=primary"
+                'active-class="text-cyan-800 dark:text-cyan-300" indicator-color=cyan-7'
             )
             tabs.value = self._view.path
             with tabs:
@@ -91,7 +91,7 @@ class TopologyPage:
                     tab.props["href"] = self.link(view.path)
             if self._view.has_windows:
                 ui.toggle(WINDOWS, value=self.window, on_change=self._take_window).props(
-                    "dense no-caps unelevated toggle-color=primary"
+                    'dense no-caps unelevated padding="4px 10px" toggle-color=primary'
                 ).mark("windows")
         addresses = [self.link(view.path) for view in shown[:9]]
         keys({str(n): partial(ui.navigate.to, to) for n, to in enumerate(addresses, 1)})
