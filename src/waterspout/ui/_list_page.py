@@ -28,7 +28,8 @@ _RIGHT = ("in_flight", "up")
 
 _NAME = """
 <q-td :props="props">
-  <a :href="props.row.link" class="font-medium underline text-cyan-800 dark:text-cyan-300">{{ props.value }}</a>
+  <a :href="props.row.link"
+    class="font-medium underline text-cyan-800 dark:text-cyan-300">{{ props.value }}</a>
 </q-td>
 """
 _STATUS = """

@@ -137,7 +137,7 @@ _CAPACITY_CELL = """
 def table(columns: Sequence[Column], title: str, *, key: str = "id") -> ui.table:
     """Make a table; its rows are those of the API."""
     made = ui.table(rows=[], columns=[_column(each) for each in columns], row_key=key, title=title)
-    made.props('flat bordered dense wrap-cells=false binary-state-sort no-data-label="Nothing yet"')
+    made.props('flat bordered dense binary-state-sort no-data-label="Nothing yet"')
     made.classes("w-full")
     made.add_slot("header-cell", _HEAD)
     made.add_slot("body-cell-id", _LINKED)
