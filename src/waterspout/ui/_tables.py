@@ -10,18 +10,18 @@ from waterspout.ui._library import ui
 from waterspout.ui._words import at
 
 __all__ = [
-    *(
-        "BATCH_TOTALS",
-        "BOLTS",
-        "BY_TASK",
-        "INPUTS",
-        "OUTPUTS",
-        "SPOUTS",
-        "STATES",
-        "TOTALS",
-        "TRIDENT_SPOUTS",
-    ),
-    *("Column", "rows_with", "table"),
+    "BATCH_TOTALS",
+    "BOLTS",
+    "BY_TASK",
+    "INPUTS",
+    "OUTPUTS",
+    "SPOUTS",
+    "STATES",
+    "TOTALS",
+    "TRIDENT_SPOUTS",
+    "Column",
+    "rows_with",
+    "table",
 ]
 
 _COUNT = 'v => v === null || v === undefined ? "-" : Number(v).toLocaleString("en-US")'
