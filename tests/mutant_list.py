@@ -34,6 +34,13 @@ DRAWN = ("tests/semantics/test_drawn_topologies.py",)
 
 MUTANTS = (
     Mutant(
+        "completion: ZooKeeper is asked while somebody types",
+        "cli/completing.py",
+        "if conf.zookeeper_servers is None else []",
+        "if conf is not None else []",
+        ("tests/cli/test_completing.py",),
+    ),
+    Mutant(
         "init: a folder that is not empty is written into",
         "cli/init.py",
         "any(folder.iterdir())",

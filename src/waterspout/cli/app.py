@@ -32,7 +32,6 @@ __all__ = ["main"]
 
 app = typer.Typer(
     name="waterspout",
-    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )

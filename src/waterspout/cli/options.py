@@ -10,6 +10,7 @@ import typer
 import yaml
 
 from waterspout._config import Config
+from waterspout.cli.completing import complete_setting, topologies_of
 from waterspout.errors import ConfigError
 
 __all__ = [
@@ -43,6 +44,7 @@ Settings = Annotated[
         "-c",
         metavar="KEY=VALUE",
         help="One option, by its Python name or Storm's key; may be repeated, wins over --config.",
+        autocompletion=complete_setting,
     ),
 ]
 Retired = Annotated[
@@ -55,12 +57,6 @@ Retired = Annotated[
     ),
 ]
 
-TopologyArgument = Annotated[
-    str,
-    typer.Argument(
-        metavar="TOPOLOGY", help="A topology by its name, or FILE[:NAME].", show_default=False
-    ),
-]
 Home = Annotated[
     Path | None,
     typer.Option(
@@ -94,6 +90,17 @@ def config_at(home: Path | None, file: Path | None, settings: Sequence[str] | No
     """Return the options of a command that looks at what runs elsewhere."""
     conf = read_config(file, settings)
     return conf if home is None else conf.replace(home=str(home))
+
+
+TopologyArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="TOPOLOGY",
+        help="A topology by its name, or FILE[:NAME].",
+        show_default=False,
+        autocompletion=topologies_of(config_at),
+    ),
+]
 
 
 def _setting(text: str) -> tuple[str, Any]:
