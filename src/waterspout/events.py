@@ -19,6 +19,7 @@ from waterspout.coordination.events import (
     PartitionUnreachable,
     ProgressBetweenWaves,
     RunEnded,
+    RunIdle,
     ServiceAway,
     ServiceBack,
     SpoutPaused,
@@ -32,6 +33,14 @@ from waterspout.coordination.progress import (
     BatchProgress,
     RunSnapshot,
     WaveProgress,
+)
+from waterspout.coordination.query_listener import (
+    QueryIdle,
+    QueryListener,
+    QueryProgress,
+    QueryProgressed,
+    QueryStarted,
+    QueryTerminated,
 )
 
 __all__ = [
@@ -51,7 +60,14 @@ __all__ = [
     "PartitionReachable",
     "PartitionUnreachable",
     "ProgressBetweenWaves",
+    "QueryIdle",
+    "QueryListener",
+    "QueryProgress",
+    "QueryProgressed",
+    "QueryStarted",
+    "QueryTerminated",
     "RunEnded",
+    "RunIdle",
     "RunSnapshot",
     "ServiceAway",
     "ServiceBack",

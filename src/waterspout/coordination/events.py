@@ -31,6 +31,7 @@ __all__ = [
     "PartitionUnreachable",
     "ProgressBetweenWaves",
     "RunEnded",
+    "RunIdle",
     "ServiceAway",
     "ServiceBack",
     "SpoutPaused",
@@ -64,6 +65,11 @@ class RunEnded(Event):
 
     error: BaseException | None
     """What stopped it; None if it was told to stop."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunIdle(Event):
+    """The sources have nothing more, and everything is done; told once until more comes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ from typing import Any
 from waterspout import faults
 from waterspout._causes import told
 from waterspout._config import Config
+from waterspout._log_context import about_the_attempt
 from waterspout._safe_repr import described
 from waterspout.coordination.batch_clock import CLOCK, BatchClock
 from waterspout.coordination.commands.messages import Change
@@ -273,6 +274,7 @@ class BatchLoop(DrivenLoop):
             case Ended(attempt):
                 self.coordinator.ended(attempt)
 
+    @about_the_attempt
     def _is_confirmed(self, attempt: TransactionAttempt) -> bool:
         """Whether what was processed is what was planned; else the attempt has failed."""
         metadata = self.ledger.emitted[attempt.txid].metadata
@@ -285,6 +287,7 @@ class BatchLoop(DrivenLoop):
             return False
         return True
 
+    @about_the_attempt
     def _fail(self, attempt: TransactionAttempt, error: BaseException) -> None:
         if isinstance(error, LeaseLostError):
             raise error
@@ -375,6 +378,7 @@ class BatchLoop(DrivenLoop):
         found = self.coordinator.in_flight.get(attempt.txid)
         return found is not None and found[0] == attempt
 
+    @about_the_attempt
     def _emit(self, attempt: TransactionAttempt) -> None:
         began = time.monotonic()
         try:
@@ -388,6 +392,7 @@ class BatchLoop(DrivenLoop):
         self.events.publish(BatchEmitted(self.name, attempt, plan_s))
         self._setup.engine.start_processing(attempt, metadata)
 
+    @about_the_attempt
     def _begin_commit(self, attempt: TransactionAttempt) -> None:
         claim = self._commits.begin(attempt)
         self._steps.publish()
@@ -398,6 +403,7 @@ class BatchLoop(DrivenLoop):
     def _save(self, ledger: Ledger) -> None:
         self._insist(LEDGER, lambda: self._setup.store.save(ledger))
 
+    @about_the_attempt
     def _mark(self, attempt: TransactionAttempt) -> None:
         self._commits.mark(attempt)
         self._found_data.discard(attempt.txid)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import ClassVar
@@ -13,9 +14,11 @@ from waterspout._causes import in_full, told
 from waterspout._config import Config
 from waterspout._habits import SaysInstead
 from waterspout._letters import DeadLetter
+from waterspout._log_context import about
 from waterspout.coordination.commands.desk import CommandDesk
 from waterspout.coordination.driven import DrivenLoop
-from waterspout.coordination.events import Listener, RunEnded
+from waterspout.coordination.events import Listener, RunEnded, RunIdle
+from waterspout.coordination.notebook import html_of
 from waterspout.coordination.progress import (
     BatchProgress,
     ErrorSummary,
@@ -23,6 +26,7 @@ from waterspout.coordination.progress import (
     TimelineEntry,
     WaveProgress,
 )
+from waterspout.coordination.query_listener import QueryListener, listener_of
 from waterspout.coordination.recording import Recorder
 from waterspout.coordination.store import CoordinationStore
 from waterspout.errors import LeaseLostError, OutageError, RunFailedError
@@ -68,6 +72,7 @@ class Run(SaysInstead):
         attend: Callable[[Run], object] | None = None,
     ) -> None:
         self.name = name = loop.name
+        self._id = uuid.uuid4().hex
         self._loop = loop
         self._recorder = recorder
         self._store = store
@@ -138,13 +143,19 @@ class Run(SaysInstead):
         """Return how the run stands now: what is in flight and what waits, totals, errors."""
         return replace(self._recorder.snapshot(self.status), lag=self._loop.lag)
 
-    def subscribe(self, listener: Listener) -> Callable[[], None]:
+    def subscribe(self, listener: Listener | QueryListener) -> Callable[[], None]:
         """Call `listener` with every event from now on; return a function that ends that.
 
-        It is called in the thread that drives the run, which waits for it. What it raises is
-        logged and harms nobody.
+        It may also be an object with the methods of Spark's StreamingQueryListener, such as
+        `onQueryProgress`. It is called in the thread that drives the run, which waits for it. What
+        it raises is logged and harms nobody.
         """
-        return self._loop.events.subscribe(listener)
+        return self._loop.events.subscribe(listener_of(listener, self.name, self._id))
+
+    def _repr_html_(self) -> str:
+        """Return how the run stands now, for notebooks."""
+        url = getattr(self, "server_url", None)
+        return html_of(self.snapshot(), self.recent_progress, url)
 
     @property
     def server_url(self) -> str | None:
@@ -233,11 +244,18 @@ class Run(SaysInstead):
             raise
 
     def _drive(self) -> None:
-        poll_s = self._config.idle_poll_millis / 1000
+        with about(topology=self.name):
+            self._drive_to_the_end()
+
+    def _drive_to_the_end(self) -> None:
+        poll_s, idle = self._config.idle_poll_millis / 1000, False
         try:
             while not self._stopping.is_set():
                 hurry = self._rounds < self._hurry_until
                 self._loop.step(wait_s=0.0 if hurry else poll_s)
+                idle, told_idle = self._loop.is_idle, idle
+                if idle and not told_idle:
+                    self._loop.events.publish(RunIdle(self.name))
                 if self._desk is not None and self._desk.turn():
                     self._stopping.set()
                 with self._changed:
@@ -276,6 +294,10 @@ class Run(SaysInstead):
                 self._changed.notify_all()
 
     def _keep_lease(self) -> None:
+        with about(topology=self.name):
+            self._renew_lease()
+
+    def _renew_lease(self) -> None:
         interval = self._config.lease_secs / 3
         while not self._stopping.wait(interval):
             try:

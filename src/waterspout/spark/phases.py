@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from waterspout._config import Config
+from waterspout._log_context import about
 from waterspout.coordination.commands.messages import Change
 from waterspout.coordination.engine import (
     BatchEngine,
@@ -128,9 +129,9 @@ class PhaseEngine(BatchEngine):
         phase: str,
         run: Callable[[], Processed | Committed],
     ) -> None:
-        tag = self._tag(attempt, phase)
+        tag, said = self._tag(attempt, phase), f"{self._name} {attempt} {phase}"
         try:
-            with self._runtime.tagged(tag, f"{self._name} {attempt} {phase}", phase):
+            with about(attempt, topology=self._name), self._runtime.tagged(tag, said, phase):
                 event = run()
         except BaseException as error:
             if not work.cancelled:
