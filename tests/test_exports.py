@@ -28,7 +28,8 @@ SURFACE = {
             BatchCancelled BatchCommitted BatchCommitting BatchEmitted BatchFailed
             BatchProcessed BatchProgress CommandObeyed CommitStep ErrorReported Event Listener
             MessageDeadLettered PartitionReachable PartitionUnreachable ProgressBetweenWaves
-            RunEnded RunSnapshot ServiceAway ServiceBack
+            QueryIdle QueryListener QueryProgress QueryProgressed QueryStarted QueryTerminated
+            RunEnded RunIdle RunSnapshot ServiceAway ServiceBack
             SpoutPaused StateWritten TreesDecided WaveFinished WaveProgress WaveRetried WaveStarted
         """,
         "waterspout.topology": """
@@ -98,6 +99,9 @@ SURFACE = {
         """,
         "waterspout.spouts.rate": """
             RateSpout
+        """,
+        "waterspout.metrics": """
+            JsonFormatter RunStats show_progress stats_of
         """,
         "waterspout.sinks": """
             adopt exactly_once

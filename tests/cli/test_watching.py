@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import doctest
+import json
 import logging
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from waterspout._log_context import about
 from waterspout.cli import screen as screens
 from waterspout.cli.logs import logging_to
 from waterspout.cli.screen import Screen
@@ -21,6 +23,7 @@ from waterspout.coordination.progress import (
     WaveProgress,
     WaveTotals,
 )
+from waterspout.transactional import TransactionAttempt
 
 
 def a_run(errors: Any = (), letters: int = 0, **snapshot: Any) -> Any:
@@ -143,6 +146,19 @@ def test_what_is_held_back_is_counted_at_the_end():
     lines = ErrorLines(lambda: 0.0).new(a_run(errors=errors), last=True)
 
     assert lines[-1] == "1 more error of another kind; the log has them"
+
+
+def test_a_log_as_json_has_an_object_on_each_line(tmp_path):
+    subject = about(TransactionAttempt(7, 1), topology="words")
+    with Screen() as screen, logging_to(tmp_path / "run.log", screen.warn, as_json=True), subject:
+        logging.getLogger("waterspout.tests").info("two\nlines")
+
+    (line,) = map(json.loads, (tmp_path / "run.log").read_text().splitlines())
+    del line["time"]
+    assert line == {
+        "level": "INFO", "logger": "waterspout.tests", "message": "two\nlines",
+        "topology": "words", "txid": 7, "attempt": 1,
+    }  # fmt: skip
 
 
 def test_warnings_alike_are_held_back_on_the_screen_and_all_in_the_log(tmp_path, capsys):

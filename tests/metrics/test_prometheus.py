@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -169,3 +170,14 @@ def test_without_the_package_the_error_says_what_to_install(monkeypatch):
 
     with pytest.raises(MissingDependencyError, match=r"pip install 'waterspout\[serve\]'"):
         Exposition()
+
+
+def test_the_page_on_metrics_lists_every_metric():
+    page = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text()
+    rows = [
+        f"| `{metric.family if metric.kind == 'histogram' else metric.series[0]}` | {metric.kind} "
+        f"| {', '.join(f'`{label}`' for label in metric.labels)} | {metric.doc} |"
+        for metric in CATALOG
+    ]
+
+    assert [line for line in page.splitlines() if line.startswith("| `waterspout_")] == rows

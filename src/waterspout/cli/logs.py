@@ -10,6 +10,7 @@ from pathlib import Path
 from waterspout._causes import one_line
 from waterspout._own_files import make_private, private_folder
 from waterspout.cli.screen import Throttle
+from waterspout.metrics import JsonFormatter
 
 __all__ = ["logging_to"]
 
@@ -17,12 +18,13 @@ _FORMAT = "%(asctime)s.%(msecs)03d %(levelname)s %(name)s: %(message)s"
 
 
 @contextmanager
-def logging_to(file: Path, warn: Callable[[str], None]) -> Iterator[None]:
+def logging_to(file: Path, warn: Callable[[str], None], *, as_json: bool = False) -> Iterator[None]:
     """Send what is logged to a file, beside what Spark writes there; `warn` hears our warnings."""
     private_folder(file.parent)
     make_private(file, follow=True)
     to_file = logging.FileHandler(file, encoding="utf-8", delay=True)
-    to_file.setFormatter(logging.Formatter(_FORMAT, "%H:%M:%S"))
+    lines = logging.Formatter(_FORMAT, "%H:%M:%S")
+    to_file.setFormatter(JsonFormatter() if as_json else lines)
     told = _Warnings(warn)
     ours = logging.getLogger("waterspout")
     before = ours.level

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -25,6 +26,14 @@ __all__ = [
     "config_at",
     "read_config",
 ]
+
+
+class LogFormat(StrEnum):
+    """How a command logs."""
+
+    TEXT = "text"
+    JSON = "json"
+
 
 Target = Annotated[
     str,

@@ -17,6 +17,7 @@ from waterspout.cli.loading import load_topology
 from waterspout.cli.logs import logging_to
 from waterspout.cli.options import (
     ConfigFile,
+    LogFormat,
     Master,
     Remote,
     Retired,
@@ -50,6 +51,10 @@ def run(
         Path | None,
         typer.Option(help="Where is logged to; by default a temporary file, named at the start."),
     ] = None,
+    log_format: Annotated[
+        LogFormat,
+        typer.Option(help="How is logged: lines for people, or JSON with txid and attempt."),
+    ] = LogFormat.TEXT,
     as_json: AsJson = False,
 ) -> None:
     """Run a topology, on an embedded Spark unless another is named.
@@ -67,7 +72,8 @@ def run(
     explained(topology, conf)  # before a JVM is started
     log = (log_file or _new_log_file(topology.name)).absolute()
     teller = ForPrograms() if as_json else ForPeople()
-    with StopSignals() as stop, teller as tell, logging_to(log, tell.warn):
+    in_json = log_format is LogFormat.JSON
+    with StopSignals() as stop, teller as tell, logging_to(log, tell.warn, as_json=in_json):
         tell.starting(topology.name, log, remote=remote is not None)
         session = None
         try:
@@ -77,6 +83,7 @@ def run(
                     master=master,
                     remote=remote,
                     connect_timeout_secs=conf.connect_timeout_secs,
+                    json_logs=in_json,
                 )
                 running = submit(topology, session, conf)
             except KeyboardInterrupt:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from typing import Any
 
 from waterspout._causes import told
 from waterspout.coordination.events import (
@@ -73,7 +72,7 @@ class QueryProgress:
     """Rows that the spouts gave, or tuples that the wave began with; None where it is not told."""
     processedRowsPerSecond: float | None
     """These by the time of both phases."""
-    sources: tuple[dict[str, Any], ...]
+    sources: tuple[dict[str, object], ...]
     """By spout: description, its name, and lag, what waits at it."""
     progress: BatchProgress | WaveProgress
     """All that is known, in our own words."""

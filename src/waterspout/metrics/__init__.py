@@ -1,5 +1,7 @@
-"""What a run has done, counted and timed, for pages and for monitoring."""
+"""What a run has done, counted and timed, for pages and for monitoring. See docs/metrics.md."""
 
+from waterspout.metrics._json_logs import JsonFormatter
+from waterspout.metrics._notebook import show_progress
 from waterspout.metrics._stats import RunStats, stats_of
 
-__all__ = ["RunStats", "stats_of"]
+__all__ = ["JsonFormatter", "RunStats", "show_progress", "stats_of"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import json
 import logging
 import os
 import shutil
@@ -33,8 +34,31 @@ rootLogger.appenderRef.file.ref = file
 appender.file.type = File
 appender.file.name = file
 appender.file.fileName = {path}
+"""
+
+_AS_TEXT = """\
 appender.file.layout.type = PatternLayout
-appender.file.layout.pattern = %d{{HH:mm:ss.SSS}} %p %c{{1}}: %m%n%ex
+appender.file.layout.pattern = %d{HH:mm:ss.SSS} %p %c{1}: %m%n%ex
+"""
+
+# The keys are those of `waterspout.metrics.JsonFormatter`.
+_JSON_LINE = {
+    "time": {
+        "$resolver": "timestamp",
+        "pattern": {"format": "yyyy-MM-dd'T'HH:mm:ss.SSS'Z'", "timeZone": "UTC"},
+    },
+    "level": {"$resolver": "level", "field": "name"},
+    "logger": {"$resolver": "logger", "field": "name"},
+    "message": {"$resolver": "message", "stringified": True},
+    "exception": {
+        "$resolver": "exception",
+        "field": "stackTrace",
+        "stackTrace": {"stringified": True},
+    },
+}
+_AS_JSON = f"""\
+appender.file.layout.type = JsonTemplateLayout
+appender.file.layout.eventTemplate = {json.dumps(_JSON_LINE)}
 """
 
 # A lost shuffle must fail the attempt; recomputing part of a batch could change it.
@@ -49,7 +73,10 @@ _lock = threading.Lock()
 
 
 def embedded_session(
-    log_file: Path | None = None, settings: Mapping[str, str] | None = None
+    log_file: Path | None = None,
+    settings: Mapping[str, str] | None = None,
+    *,
+    json_logs: bool = False,
 ) -> SparkSession:
     """Return this process's session: the active one, or a local one made for the purpose.
 
@@ -62,7 +89,7 @@ def embedded_session(
         if active is not None:
             return active
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-        return _start({**_embedded(), **(settings or {})}, log_file)
+        return _start({**_embedded(), **(settings or {})}, log_file, json_logs=json_logs)
 
 
 def open_session(
@@ -71,14 +98,19 @@ def open_session(
     master: str | None = None,
     remote: str | None = None,
     connect_timeout_secs: float = 10.0,
+    json_logs: bool = False,
 ) -> SparkSession:
-    """Start or reach a Spark; without a master or remote address, the embedded one."""
+    """Start or reach a Spark; without a master or remote address, the embedded one.
+
+    `json_logs` if a Spark that is started here is to log as JSON.
+    """
     if remote is not None:
         return connect_session(remote, connect_timeout_secs)
     if master is None or master.startswith("local"):
-        return embedded_session(log_file, {} if master is None else {"spark.master": master})
+        settings = {} if master is None else {"spark.master": master}
+        return embedded_session(log_file, settings, json_logs=json_logs)
     try:
-        return _start({"spark.master": str(master)}, log_file)
+        return _start({"spark.master": str(master)}, log_file, json_logs=json_logs)
     except Exception as error:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
         raise OutsideError(
@@ -93,7 +125,7 @@ def ship_by_value(modules: Iterable[ModuleType]) -> None:
         cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
 
 
-def _start(settings: Mapping[str, str], log_file: Path | None) -> SparkSession:
+def _start(settings: Mapping[str, str], log_file: Path | None, *, json_logs: bool) -> SparkSession:
     require_java()
     scratch = Path(tempfile.mkdtemp(prefix="waterspout-"))
     path = log_file or scratch / "spark.log"
@@ -103,7 +135,7 @@ def _start(settings: Mapping[str, str], log_file: Path | None) -> SparkSession:
     # Nobody else can make a folder of that name before Spark does, or put a link there.
     settings = {"spark.sql.warehouse.dir": str(scratch / "warehouse"), **settings}
     log_settings = scratch / "log4j2.properties"
-    log_settings.write_text(_LOG4J.format(path=path))
+    log_settings.write_text(_LOG4J.format(path=path) + (_AS_JSON if json_logs else _AS_TEXT))
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     options = f"-Dlog4j2.configurationFile={log_settings.as_uri()}"
     builder: Any = SparkSession.builder.appName("waterspout")
