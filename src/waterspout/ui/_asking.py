@@ -71,12 +71,12 @@ def ask_first(
 
 
 def outcome_text(answer: Any) -> str:
-    """Return what an answer says was done, for people.
+    r"""Return what an answer says was done, for people.
 
     >>> outcome_text({"outcome": "done", "text": "it is inactive"})
     'it is inactive'
     >>> outcome_text({"text": "1 dead letter is to be replayed", "problem": "letter 2 cannot be"})
-    '1 dead letter is to be replayed\\nletter 2 cannot be'
+    '1 dead letter is to be replayed\nletter 2 cannot be'
     """
     if not isinstance(answer, Mapping):
         return str(answer) if answer else "Done."

@@ -31,7 +31,9 @@ _SHORT = """
 <q-td :props="props" class="ellipsis" style="max-width: 22em" :title="props.value">
   {{ props.value }}</q-td>
 """
-_AGAIN = "It goes through the topology as if it had come now. If it fails again, it comes back here."
+_AGAIN = (
+    "It goes through the topology as if it had come now. If it fails again, it comes back here."
+)
 
 
 def letter_rows(letters: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -118,7 +120,9 @@ def _build(page: Page) -> Refresh:
         if table.rows != rows:
             table.rows = rows
             table.selected = [row for row in table.selected if row["id"] in letters]
-        shown = f", the newest {number(len(rows))} are shown" if len(rows) < found["matching"] else ""
+        shown = (
+            f", the newest {number(len(rows))} are shown" if len(rows) < found["matching"] else ""
+        )
         count.text = f"{number(found['matching'])} of {number(found['total'])}{shown}"
 
     return refresh
@@ -151,9 +155,9 @@ def _look_at(page: Page, letter: Mapping[str, Any]) -> None:
 
         with ui.row().classes("w-full justify-end gap-2"):
             ui.button("Close", on_click=dialog.close).props("flat no-caps")
-            ui.button("Replay...", icon="replay", on_click=replay).props(
-                "no-caps unelevated"
-            ).mark("replay-this")
+            ui.button("Replay...", icon="replay", on_click=replay).props("no-caps unelevated").mark(
+                "replay-this"
+            )
     dialog.on("hide", dialog.delete)
     dialog.open()
 

@@ -6,20 +6,29 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from fastapi import Request
 
+from waterspout.ui._batches_view import BATCHES
 from waterspout.ui._component_view import COMPONENT
+from waterspout.ui._control_view import CONTROL
 from waterspout.ui._directory import Directory
+from waterspout.ui._drpc_view import DRPC
 from waterspout.ui._errors_view import ERRORS
 from waterspout.ui._frame import frame, theme_of
+from waterspout.ui._letters_view import LETTERS
 from waterspout.ui._library import ui
 from waterspout.ui._list_page import build_list
 from waterspout.ui._overview import OVERVIEW
 from waterspout.ui._plain_views import CONFIGURATION, LOG
+from waterspout.ui._pressure_view import PRESSURE
+from waterspout.ui._states_view import STATES
 from waterspout.ui._topology_page import TopologyPage, address
 from waterspout.ui._views import View
 
 __all__ = ["VIEWS", "add_pages"]
 
-VIEWS: Sequence[View] = (OVERVIEW, ERRORS, CONFIGURATION, LOG, COMPONENT)
+VIEWS: Sequence[View] = (
+    *(OVERVIEW, BATCHES, PRESSURE, STATES, LETTERS, ERRORS, DRPC),
+    *(CONTROL, CONFIGURATION, LOG, COMPONENT),
+)
 
 _EVERY_S = 2.0
 

@@ -48,8 +48,13 @@ def told_lines(answer: Any) -> list[tuple[str, str]]:
 def flight_lines(snapshot: Mapping[str, Any]) -> list[str]:
     """Return what is in flight, in words.
 
-    >>> flight_lines({"in_flight": [{"txid": 7, "attempt": 1, "phase": "committing",
-    ...     "waits_for": "writing"}]})
+    >>> flight_lines(
+    ...     {
+    ...         "in_flight": [
+    ...             {"txid": 7, "attempt": 1, "phase": "committing", "waits_for": "writing"}
+    ...         ]
+    ...     }
+    ... )
     ['batch 7, attempt 1: committing, waits for writing']
     """
     return [

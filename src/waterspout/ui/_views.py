@@ -23,6 +23,9 @@ WINDOWS = {"600": "10 min", "10800": "3 h", "86400": "1 d", "all": "all time"}
 class Page(Protocol):
     """The page of a topology, as a view sees it."""
 
+    token: str | None
+    """The token that the reader gave last, for what changes something."""
+
     @property
     def name(self) -> str:
         """The topology."""
@@ -38,10 +41,6 @@ class Page(Protocol):
     @property
     def query(self) -> Mapping[str, str]:
         """What stands behind the question mark in the address."""
-
-    @property
-    def token(self) -> str | None:
-        """The token that the reader has given, for buttons that change something."""
 
     @property
     def facts(self) -> Mapping[str, Any]:
