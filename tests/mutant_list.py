@@ -1932,4 +1932,11 @@ MUTANTS = (
         "",
         ("tests/ui/test_stored.py",),
     ),
+    Mutant(
+        "page: a button acts before the reader has answered",
+        "ui/_asking.py",
+        "    do.on_click(carry_out)\n",
+        "    do.on_click(carry_out)\n    ui.timer(0, carry_out, once=True)\n",
+        ("tests/ui/test_views.py",),
+    ),
 )

@@ -61,7 +61,11 @@ def table(user, mark: str) -> ui.table:
     return next(iter(user.find(marker=mark).elements))
 
 
-def test_batches_are_drawn_in_a_timeline_a_matrix_and_a_table():
+def test_batches_pressure_and_states_are_shown_as_the_api_tells_them():
+    """One reader for three views: to begin a simulation takes longer than to read one."""
+    told = {"window": 600, "step_s": 1, "points": BATCHES, "now": BATCHES[0], "reason": "so it is"}
+    batches = {"attempts": [DONE, FAILED, AGAIN], "states": ["a", "b"]}
+
     async def act(user, api):
         await user.open("/t/words/batches")
         await user.should_see("Commit matrix", retries=40)
@@ -75,23 +79,10 @@ def test_batches_are_drawn_in_a_timeline_a_matrix_and_a_table():
         ]  # fmt: skip
         chart = next(iter(user.find(marker="timeline").elements))
         assert chart.options["yAxis"]["data"] == ["7:1", "7", "6"]
-
-    seen(act, batches={"attempts": [DONE, FAILED, AGAIN], "states": ["a", "b"]})
-
-
-def test_a_run_without_batches_says_what_will_be_here():
-    async def act(user, api):
-        await user.open("/t/words/batches")
+        api.answers["batches"] = {"attempts": [], "states": []}
         await user.should_see("No batch yet", retries=40)
         await user.should_not_see("Commit matrix")
 
-    seen(act, batches={"attempts": [], "states": []})
-
-
-def test_pressure_says_the_reason_and_what_waits_at_each_spout():
-    told = {"window": 600, "step_s": 1, "points": BATCHES, "now": BATCHES[0], "reason": "so it is"}
-
-    async def act(user, api):
         await user.open("/t/words/pressure")
         await user.should_see("so it is", retries=40)
         await user.should_see("waits at in: 4 files, 800 bytes")
@@ -99,11 +90,6 @@ def test_pressure_says_the_reason_and_what_waits_at_each_spout():
         await user.should_see("Lag of each spout: files")
         assert ("GET", "pressure", {"window": "600"}, None) in api.asked
 
-    seen(act, pressure=told)
-
-
-def test_a_key_is_looked_up_and_explained_and_an_error_is_said():
-    async def act(user, api):
         await user.open("/t/words/states")
         await user.should_see("batch 8, attempt 0: processing, waits for processing", retries=40)
         user.find(marker="key").type("cat")
@@ -113,7 +99,8 @@ def test_a_key_is_looked_up_and_explained_and_an_error_is_said():
         await user.should_see("there is no states/a/explain here")
         assert ("GET", "states/a/value", {"key": '["cat"]'}, None) in api.asked
 
-    seen(act, snapshot=SNAPSHOT, **{"states/a/value": {"value": 42}})
+    answers = {"states/a/value": {"value": 42}, "pressure": told, "batches": batches}
+    seen(act, snapshot=SNAPSHOT, **answers)
 
 
 def test_a_letter_is_looked_at_repaired_and_replayed_with_the_token():
@@ -159,19 +146,15 @@ def test_a_button_does_nothing_before_it_was_asked_and_shows_the_outcome():
         await user.should_see("split is not COMPONENT=N, such as split=4")
         assert len(api.done) == 1
 
-    seen(act, kill={"outcome": "done", "text": "killed after batch 4"})
-
-
-def test_a_function_is_asked_and_says_which_batches_it_has_seen():
-    async def act(user, api):
-        api.answers["/drpc"] = {"functions": ["words"]}
+        api.answers |= {"/drpc": {"functions": ["words"]}, "/drpc/words": {"result": [["cat", 3]]}}
         await user.open("/t/words/drpc")
         await user.should_see("Arguments", retries=40)
         user.find(marker="args").type("cat dog")
         user.find(marker="call").click()
         await user.should_see("send the token")
+        assert api.done[-1] == ("/drpc/words", {"args": "cat dog"}, None)
 
-    seen(act)
+    seen(act, kill={"outcome": "done", "text": "killed after batch 4"})
 
 
 def test_rows_of_tables_are_plain_texts():
