@@ -34,6 +34,13 @@ DRAWN = ("tests/semantics/test_drawn_topologies.py",)
 
 MUTANTS = (
     Mutant(
+        "bench: a wrong count is no failure",
+        "cli/bench.py",
+        "    if not exact:\n        raise",
+        "    if exact is None:\n        raise",
+        ("tests/cli/test_bench.py",),
+    ),
+    Mutant(
         "completion: ZooKeeper is asked while somebody types",
         "cli/completing.py",
         "if conf.zookeeper_servers is None else []",

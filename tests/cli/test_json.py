@@ -60,6 +60,7 @@ OF_A_RUN: dict[str, tuple[str, dict[str, Any]]] = {
 }
 # These need Spark; the file that asks them.
 ELSEWHERE = {
+    "bench": "cli/test_bench.py",
     "demo": "cli/test_demo.py",
     "run": "cli/test_run.py",
 }

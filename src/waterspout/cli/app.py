@@ -17,6 +17,7 @@ import typer
 
 from waterspout.cli.answers import print_error, wants_json
 from waterspout.cli.batch import batch
+from waterspout.cli.bench import bench
 from waterspout.cli.check import check
 from waterspout.cli.dead_letters import dead_letters
 from waterspout.cli.demo import demo
@@ -35,7 +36,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (demo, init, run, check, doctor):
+for command in (demo, init, run, check, doctor, bench):
     app.command()(command)
 app.command("list")(list_topologies)
 for asking in (show, kill, activate, deactivate, rebalance):
