@@ -30,7 +30,8 @@ SURFACE = {
             MessageDeadLettered PartitionReachable PartitionUnreachable ProgressBetweenWaves
             QueryIdle QueryListener QueryProgress QueryProgressed QueryStarted QueryTerminated
             RunEnded RunIdle RunSnapshot ServiceAway ServiceBack
-            SpoutPaused StateWritten TreesDecided WaveFinished WaveProgress WaveRetried WaveStarted
+            SpoutPaused StateWritten TreesDecided TuplesCounted WaveFinished WaveProgress
+            WaveRetried WaveStarted
         """,
         "waterspout.topology": """
             BasicBolt BasicCollector Bolt CustomGrouping Direct Fields LogSpout

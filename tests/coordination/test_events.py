@@ -212,9 +212,11 @@ def test_a_wave_starts_decides_messages_and_is_done():
         "ErrorReported",
         "TreesDecided",
         "TreesDecided",
+        "TuplesCounted",
         "WaveFinished",
         "WaveStarted 0",
         "TreesDecided",
+        "TuplesCounted",
         "WaveFinished",
     ]
     decided = [event for event in events if isinstance(event, TreesDecided)]

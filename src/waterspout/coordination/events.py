@@ -12,6 +12,7 @@ from typing import Literal
 from waterspout._letters import DeadLetter
 from waterspout.coordination.progress import BatchProgress, WaveProgress
 from waterspout.transactional._attempt import TransactionAttempt
+from waterspout.waves.counting import TaskCounts
 
 __all__ = [
     "BatchCancelled",
@@ -37,6 +38,7 @@ __all__ = [
     "SpoutPaused",
     "StateWritten",
     "TreesDecided",
+    "TuplesCounted",
     "WaveFinished",
     "WaveRetried",
     "WaveStarted",
@@ -260,6 +262,16 @@ class TreesDecided(Event):
     failed: int = 0
     timed_out: int = 0
     """Those of the failed whose time was over."""
+    complete_s: float = 0.0
+    """From the emission of each of the acked to the end of its tree, added up, in seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class TuplesCounted(Event):
+    """A wave is over, or a batch of bolts has committed: what its tasks have done in it."""
+
+    tasks: tuple[TaskCounts, ...]
+    """Of each task, `__acker` included: what it has emitted, executed, acked and failed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -126,7 +126,9 @@ class WaveProgress(_DictLike):
     executed: Mapping[str, int] = field(default_factory=dict)
     """Tuples that each bolt has executed in the wave, by component."""
     emitted: Mapping[str, int] = field(default_factory=dict)
-    """Tuples that each bolt has emitted in the wave, by component."""
+    """Tuples that each bolt has emitted in the wave, by component; spouts read in it as well."""
+    transferred: Mapping[str, int] = field(default_factory=dict)
+    """The same, one for each task that gets the tuple."""
     backlog: int = 0
     """Tuples that wait for the next wave because the time of this one was over."""
     stages: int = 0

@@ -9,7 +9,7 @@ import logging
 import secrets
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, ParamSpec, TypeVar
 
@@ -18,7 +18,7 @@ import numpy as np
 from waterspout import faults
 from waterspout._config import Config
 from waterspout._letters import DeadLetter
-from waterspout.acking.tracker import AckTracker, TreeReport, Trees
+from waterspout.acking.tracker import AckTracker, Decided, TreeReport, Trees
 from waterspout.acking.xor import Ids, combine, generator, no_ids
 from waterspout.coordination.dead_letters import DeadLetters
 from waterspout.coordination.driven import without_harm
@@ -35,6 +35,7 @@ from waterspout.errors import EmitError, OutageError, SpoutCrash
 from waterspout.topology._graph import Topology
 from waterspout.transactional._ledger import Ledger
 from waterspout.waves.bolts import Errors, Failure
+from waterspout.waves.counting import AckerCounts, TaskCounts
 from waterspout.waves.failures import FailureCounts
 from waterspout.waves.frames import Frame, Unfit, anchored, parted
 from waterspout.waves.log_spouts import LogTask
@@ -102,6 +103,8 @@ class SpoutTasks:
         self._more = False
         self._look_at = self._store_at = clock()
         self.counts = Counts()
+        self._sent: dict[int, TaskCounts] = {}
+        self._acker = AckerCounts()
         self.dry = False
         """Whether the last look found nothing, and nothing was told to a spout since."""
 
@@ -118,6 +121,7 @@ class SpoutTasks:
                     self._conf.max_replays,
                     self._reporter(spec.id, task),
                     failing,
+                    self._clock,
                 )
                 made: SpoutTask
                 if spec.read_on_executors:
@@ -255,6 +259,8 @@ class SpoutTasks:
             if each.emitted:
                 self.counts.emitted += each.emitted
                 emission = each.hand_out(self._ids, born)
+                mine = self._sent.setdefault(each.task, TaskCounts(each.component, each.task))
+                mine.sent(*emission.counts)
                 others, suspects = parted(emission.frames, emission.suspects)
                 frames += others
                 apart += suspects
@@ -277,7 +283,9 @@ class SpoutTasks:
     def _track(self, task: int, roots: Any, values: Any) -> None:
         if len(roots):
             tasks = np.full(len(roots), task, np.int32)
-            refused = self.tracker.open(roots, values, tasks)
+            with self._acker.working():
+                refused = self.tracker.open(roots, values, tasks)
+            self._acker.told(self._topology.component_of[task], "__ack_init", len(roots))
             self._fail(refused, lambda root: Failure(root, "__acker", "its random id was taken"))
 
     def _guarded(
@@ -327,8 +335,18 @@ class SpoutTasks:
                 self._works_again(each, "open")
         return each.task not in self._asleep_until
 
-    def finish_wave(self, results: Iterable[ShardResult]) -> None:
-        """Apply what a wave has done to the trees, and tell the spouts of those that ended."""
+    def take_counts(self) -> list[TaskCounts]:
+        """Return what the spouts of the driver and the ackers have done since the last call."""
+        sent, self._sent = self._sent, {}
+        acker, self._acker = self._acker, AckerCounts()
+        return [*sent.values(), *acker.counts()]
+
+    def finish_wave(self, results: Sequence[ShardResult], began: float | None = None) -> None:
+        """Apply what a wave has done to the trees, and tell the spouts of those that ended.
+
+        `began` is when the wave did, on the clock of the run.
+        """
+        began = self._clock() if began is None else began
         self._stir()
         failures: dict[int, Failure] = {}
         reports: list[TreeReport] = []
@@ -336,20 +354,29 @@ class SpoutTasks:
             for opened in result.opened:
                 task = self._tasks[opened.task]
                 assert isinstance(task, LogTask)
-                self._track(opened.task, *task.opened(opened))
+                self._track(opened.task, *task.opened(opened, began))
             failures.update({failure.root: failure for failure in result.failures})
             reports.append(result.report)
         roots, values = combine([r.roots for r in reports], [r.values for r in reports])
-        decided = self.tracker.apply(
-            TreeReport(
-                roots,
-                values,
-                np.unique(np.concatenate([no_ids(), *(r.failed for r in reports)])),
-                np.unique(np.concatenate([no_ids(), *(r.reset for r in reports)])),
-            )
+        report = TreeReport(
+            roots,
+            values,
+            np.unique(np.concatenate([no_ids(), *(r.failed for r in reports)])),
+            np.unique(np.concatenate([no_ids(), *(r.reset for r in reports)])),
         )
+        decided = self._apply(report)
+        if self._tracked:
+            for each in (counts for result in results for counts in result.counts):
+                self._acker.told(each.component, "__ack_ack", each.acks)
+                self._acker.told(each.component, "__ack_fail", each.fails)
         self._ack(decided.acked)
         self._fail(decided.failed, lambda root: failures[root])
+
+    def _apply(self, report: TreeReport) -> Decided:
+        with self._acker.working():
+            decided = self.tracker.apply(report)
+        self._acker.decided(len(decided.acked), len(decided.failed))
+        return decided
 
     def fail_deadly(self, roots: Ids, component: str, why: str) -> None:
         """Fail the messages of a tuple that kills its worker."""
@@ -358,7 +385,7 @@ class SpoutTasks:
     def _fail_all(self, failures: Mapping[int, Failure]) -> None:
         if failures:
             roots = np.unique(np.array(list(failures), np.uint64))
-            decided = self.tracker.apply(TreeReport(failed=roots))
+            decided = self._apply(TreeReport(failed=roots))
             self._ack(decided.acked)  # messages that nobody takes, emitted since the last wave
             self._fail(decided.failed, lambda root: failures[root])
 
@@ -386,7 +413,9 @@ class SpoutTasks:
             each = self._tasks[task]
             self.counts.acked += len(roots)
             name = self._topology.name
-            self._publish(TreesDecided(name, each.component, acked=len(roots)))
+            took = each.waited_s(roots, self._clock())
+            event = TreesDecided(name, each.component, acked=len(roots), complete_s=took)
+            self._publish(event)
             replayed += each.replayed(roots)
             if self._is_down(each):
                 continue  # its source will give these messages again

@@ -28,6 +28,7 @@ from waterspout.coordination.events import (
     ErrorReported,
     Listener,
     ProgressBetweenWaves,
+    TuplesCounted,
     WaveFinished,
     WaveRetried,
     WaveStarted,
@@ -41,6 +42,7 @@ from waterspout.topology._component import BasicBolt, Bolt
 from waterspout.topology._graph import SYSTEM_TASK, TICK_STREAM, Topology
 from waterspout.topology._pickling import require_picklable
 from waterspout.waves.bolts import ErrorNote
+from waterspout.waves.counting import by_component
 from waterspout.waves.engine import Wave, WaveDone, WaveEngine, WaveFailed, assemble
 from waterspout.waves.frames import Frame, anchored
 from waterspout.waves.isolation import AfterFailure, Guilty, Isolation, Load
@@ -87,6 +89,8 @@ class WaveLoop(DrivenLoop):
         self._waiting: list[Frame] = []
         self._isolation = Isolation(setup.config.max_retries)
         self._running: tuple[Wave, Load] | None = None
+        self._began = 0.0
+        """When the wave that runs began to run."""
         self._asked_at = clock()
         self._gathering_since: float | None = None
         self._run_again_at: float | None = None
@@ -264,6 +268,7 @@ class WaveLoop(DrivenLoop):
 
     def _run(self, wave: Wave, load: Load) -> None:
         self._running = (wave, load)
+        self._began = self._clock()
         number, attempt = wave.header.number, wave.header.attempt
         self.events.publish(WaveStarted(self.name, number, attempt, load.tuples))
         self._engine.start(wave)
@@ -291,7 +296,7 @@ class WaveLoop(DrivenLoop):
             self._memories.take_in(result.states, result.missed, result.worker)
             self._waiting += result.waiting
             self._report(result.errors)
-        self.spouts.finish_wave(ended.results)
+        self.spouts.finish_wave(ended.results, self._began)
         if guilty is not None:
             self._convict(guilty)
         undone = sum(result.undone for result in ended.results)
@@ -299,17 +304,21 @@ class WaveLoop(DrivenLoop):
             self._pacing.finished(load.tuples, ended.seconds, undone=undone)
         backlog = sum(map(len, self._waiting))
         self._pacing.look(backlog)
+        counts = [each for result in ended.results for each in result.counts]
         progress = replace(
             self._progress(wave.header.number),
             tuples=load.tuples,
             executed=_summed(result.executed for result in ended.results),
-            emitted=_summed(result.emitted for result in ended.results),
+            emitted=by_component(counts, "emitted"),
+            transferred=by_component(counts, "transferred"),
             backlog=backlog,
             state_moved_bytes=self._memories.moved(),
             stages=len(wave.shape.stages),
             wave_s=ended.seconds,
             busy_s=sum(result.busy_s for result in ended.results),
         )
+        if tasks := (*self.spouts.take_counts(), *counts):
+            self.events.publish(TuplesCounted(self.name, tasks))
         self.events.publish(WaveFinished(self.name, progress))
 
     def _measure(self) -> Lag:

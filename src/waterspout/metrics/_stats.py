@@ -21,14 +21,24 @@ from waterspout.coordination.events import (
     SpoutPaused,
     StateWritten,
     TreesDecided,
+    TuplesCounted,
     WaveFinished,
     WaveRetried,
 )
 from waterspout.coordination.progress import BatchProgress, WaveProgress
 from waterspout.metrics._attempts import AttemptLog
 from waterspout.metrics._series import PressureSeries
-from waterspout.metrics._tables import Counted, Key, Parts, component_tables, mean_ms
+from waterspout.metrics._tables import (
+    BY_INPUT,
+    Counted,
+    Key,
+    Parts,
+    component_tables,
+    is_system,
+    mean_ms,
+)
 from waterspout.metrics._windows import SPANS, RollingCounts
+from waterspout.waves.counting import TaskCounts
 
 if TYPE_CHECKING:
     from waterspout.coordination.run import Run
@@ -88,10 +98,10 @@ class RunStats:
         """Return what the whole topology has done in a window.
 
         Keys: window; covers_s (how many seconds the numbers are of); emitted, transferred, executed
-        (tuples); acked, failed, timed_out (messages of spouts); complete_ms; dead_letters; waves,
-        waves_retried; batches (committed), attempts_failed, attempts_cancelled, replays;
-        batch_ms (from the first emission of a batch to its commit), processing_ms, commit_ms;
-        input_rows, written_rows.
+        (tuples, without those of ackers and ticks); acked, failed, timed_out (messages of spouts);
+        complete_ms; dead_letters; waves, waves_retried; batches (committed), attempts_failed,
+        attempts_cancelled, replays; batch_ms (from the first emission of a batch to its commit),
+        processing_ms, commit_ms; input_rows, written_rows.
         """
         counted, covers_s = self._counted(window)
         acked, batches = counted.sum("tree_acked"), counted.of("batches")
@@ -99,9 +109,7 @@ class RunStats:
         return {
             "window": window,
             "covers_s": covers_s,
-            "emitted": int(counted.sum("emitted")),
-            "transferred": int(counted.sum("transferred")),
-            "executed": int(counted.sum("executed")),
+            **{what: _of_users(counted, what) for what in ("emitted", "transferred", "executed")},
             "acked": int(acked),
             "failed": int(counted.sum("tree_failed")),
             "timed_out": int(counted.sum("timed_out")),
@@ -126,8 +134,8 @@ class RunStats:
         A bolt has id, system, tasks, last_error, error_time; emitted, transferred, executed,
         execute_ms, process_ms, finish_ms (of batch bolts), acked, failed (tuples); capacity (of the
         busiest task in the last ten minutes; about 1.0 is a bottleneck), per_s; inputs (by
-        component and stream: executed, execute_ms, process_ms, acked, failed), outputs, by_task
-        (task, executed, execute_ms, capacity).
+        component and stream: system, executed, execute_ms, process_ms, acked, failed), outputs,
+        by_task (task, executed, execute_ms, capacity).
 
         A state has id, rows (written), batches, per_s. An edge has source, target, stream, tuples,
         per_s.
@@ -198,10 +206,14 @@ class RunStats:
                         ("tree_acked", spout): event.acked,
                         ("tree_failed", spout): event.failed,
                         ("timed_out", spout): event.timed_out,
+                        ("complete_s", spout): event.complete_s,
                     }
                 )
+            case TuplesCounted(tasks=tasks):
+                for each in tasks:
+                    self._add(_of_task(each))
             case WaveFinished(progress=progress):
-                self._add({("waves",): 1, **_of_wave(progress)})
+                self._add({("waves",): 1})
                 self._shown(progress)
             case ProgressBetweenWaves(progress=progress):
                 self._shown(progress)
@@ -247,14 +259,37 @@ _PLAIN = (
 )
 
 
-def _of_wave(progress: WaveProgress) -> dict[Key, float]:
-    counts: dict[Key, float] = {}
-    for bolt, n in progress.executed.items():
-        counts["bolt", bolt] = 1
-        counts["executed", bolt, "", "default"] = n
-    for component, n in progress.emitted.items():
-        counts["emitted", component, "default"] = n
-    return counts
+def _of_task(counts: TaskCounts) -> dict[Key, float]:
+    """Return what a task has done, by what is counted."""
+    id, task = counts.component, str(counts.task)
+    found: dict[Key, float] = {}
+    for stream, n in counts.emitted.items():
+        found["emitted", id, stream] = n
+    for stream, n in counts.transferred.items():
+        found["transferred", id, stream] = n
+    for (source, stream), each in counts.inputs.items():
+        for what in BY_INPUT:
+            found[what, id, source, stream] = getattr(each, what)
+    if counts.inputs or counts.finished:
+        found["bolt", id] = 1
+        found["task_executed", id, task] = counts.executed
+        found["task_s", id, task] = counts.busy_s
+        found["finished", id] = counts.finished
+        found["finish_s", id] = counts.finish_s
+    else:
+        found["spout", id] = 1
+    return found
+
+
+def _of_users(counted: Counted, what: str) -> int:
+    """Return a sum over the components and streams of the user."""
+    return int(
+        sum(
+            counted.of(*key)
+            for key in counted.keys(what)
+            if not is_system(key[1]) and not is_system(key[-1])
+        )
+    )
 
 
 def _checked(span: float | None) -> float | None:

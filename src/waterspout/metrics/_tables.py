@@ -10,15 +10,21 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["ACKER", "Counted", "Key", "Parts", "component_tables", "mean_ms"]
+__all__ = [
+    "BY_INPUT",
+    "Counted",
+    "Key",
+    "Parts",
+    "component_tables",
+    "is_system",
+    "mean_ms",
+]
 
 Key = tuple[str, ...]
 """For example ("executed", "count", "split", "default"): by the bolt "count", of the stream
 "default" of "split"."""
 
-ACKER = "__acker"
-
-_BY_INPUT = ("executed", "execute_s", "acked", "failed", "process_s")
+BY_INPUT = ("executed", "execute_s", "acked", "failed", "process_s")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +57,19 @@ class Counted:
         found = {k[size] for k in self._totals if len(k) > size and k[:size] == prefix}
         return sorted(found)
 
+    def keys(self, what: str) -> list[Key]:
+        """Return the keys of what is counted under this name."""
+        return [key for key in self._totals if key[0] == what]
+
     def has(self, *prefix: str) -> bool:
         """Return whether anything was counted whose key begins so."""
         size = len(prefix)
         return any(key[:size] == prefix for key in self._totals)
+
+
+def is_system(name: str) -> bool:
+    """Whether a component or a stream is the library's own: `__acker`, `__tick`."""
+    return name.startswith("__")
 
 
 def mean_ms(seconds: float, count: float) -> float | None:
@@ -124,8 +139,13 @@ def _bolt(
     covers_s: float,
     recent_s: float,
 ) -> dict[str, Any]:
-    executed = counted.sum("executed", id)
-    decided = counted.sum("acked", id)
+    inputs = _inputs(counted, id)
+    # As in Storm, what is of the system is not added up; but all that an acker does is.
+    shown = [each for each in inputs if is_system(id) or not each["system"]]
+    n = {
+        what: sum(counted.of(what, id, each["component"], each["stream"]) for each in shown)
+        for what in BY_INPUT
+    }
     finished = counted.of("finished", id)
     tasks = [_task(counted, recent, id, task, recent_s) for task in counted.next("task_s", id)]
     capacities = [task["capacity"] for task in tasks if task["capacity"] is not None]
@@ -133,15 +153,15 @@ def _bolt(
         **_head(id, parts.bolts.get(id), errors),
         "emitted": int(counted.sum("emitted", id)),
         "transferred": int(counted.sum("transferred", id)),
-        "executed": int(executed),
-        "execute_ms": mean_ms(counted.sum("execute_s", id), executed),
-        "process_ms": mean_ms(counted.sum("process_s", id), decided),
+        "executed": int(n["executed"]),
+        "execute_ms": mean_ms(n["execute_s"], n["executed"]),
+        "process_ms": mean_ms(n["process_s"], n["acked"]),
         "finish_ms": mean_ms(counted.of("finish_s", id), finished),
-        "acked": int(decided),
-        "failed": int(counted.sum("failed", id)),
+        "acked": int(n["acked"]),
+        "failed": int(n["failed"]),
         "capacity": max(capacities, default=None),
-        "per_s": _rate(executed, covers_s),
-        "inputs": _inputs(counted, id),
+        "per_s": _rate(n["executed"], covers_s),
+        "inputs": inputs,
         "outputs": _outputs(counted, id),
         "by_task": tasks,
     }
@@ -151,7 +171,7 @@ def _head(id: str, tasks: int | None, errors: Mapping[str, Mapping[str, Any]]) -
     error = errors.get(id)
     return {
         "id": id,
-        "system": id.startswith("__"),
+        "system": is_system(id),
         "tasks": tasks,
         "last_error": None if error is None else error["error"],
         "error_time": None if error is None else error["last"],
@@ -162,11 +182,12 @@ def _inputs(counted: Counted, id: str) -> list[dict[str, Any]]:
     found = []
     for source in counted.next("executed", id):
         for stream in counted.next("executed", id, source):
-            n = {what: counted.of(what, id, source, stream) for what in _BY_INPUT}
+            n = {what: counted.of(what, id, source, stream) for what in BY_INPUT}
             found.append(
                 {
                     "component": source,
                     "stream": stream,
+                    "system": is_system(stream),
                     "executed": int(n["executed"]),
                     "execute_ms": mean_ms(n["execute_s"], n["executed"]),
                     "process_ms": mean_ms(n["process_s"], n["acked"]),

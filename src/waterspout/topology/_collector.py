@@ -8,6 +8,7 @@ collector: a function for them would cost a tenth of its time.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -166,13 +167,19 @@ class BasicCollector(Emitter):
 class SpoutCollector(Emitter):
     """A spout's way out. A message id asks for tracking: `ack` or `fail` will follow."""
 
-    __slots__ = ("_ack_at_once", "emitted", "messages")
+    __slots__ = ("_ack_at_once", "_clock", "emitted", "messages")
 
-    def __init__(self, port: Port, ack_at_once: Callable[[Hashable], None] | None = None) -> None:
+    def __init__(
+        self,
+        port: Port,
+        ack_at_once: Callable[[Hashable], None] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         super().__init__(port)
         self._ack_at_once = ack_at_once
-        self.messages: list[tuple[Any, tuple[Any, ...], str, int | None]] = []
-        """Of each tracked message since the last seal: id, values, stream, task if direct."""
+        self._clock = clock
+        self.messages: list[tuple[Any, tuple[Any, ...], str, int | None, float]] = []
+        """Of each tracked message since the last seal: id, values, stream, task if direct, when."""
         self.emitted = 0
         """Tuples emitted, tracked or not, since the last seal."""
 
@@ -215,5 +222,5 @@ class SpoutCollector(Emitter):
             raise EmitError(
                 f"a message id must be hashable, which {shown(msg_id)} is not; a tuple would be"
             ) from None
-        self.messages.append((msg_id, values, stream, task))
+        self.messages.append((msg_id, values, stream, task, self._clock()))
         return len(self.messages) - 1

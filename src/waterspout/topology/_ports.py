@@ -42,7 +42,7 @@ class Box:
 class Outlet:
     """One output stream of one task: how its tuples must look, and where they go."""
 
-    __slots__ = ("boxes", "direct_tasks", "names", "route", "size", "stream")
+    __slots__ = ("boxes", "calls", "copies", "direct_tasks", "names", "route", "size", "stream")
 
     def __init__(
         self,
@@ -50,6 +50,8 @@ class Outlet:
         names: Sequence[str],
         route: Route,
         direct_tasks: frozenset[int] | None = None,
+        *,
+        copies: int | None = 1,
     ) -> None:
         self.stream = stream
         self.names = tuple(names)
@@ -58,6 +60,31 @@ class Outlet:
         self.direct_tasks = direct_tasks
         """Who takes this stream by direct grouping; None: it is not a direct stream."""
         self.boxes: defaultdict[int, Box] = defaultdict(Box)
+        self.copies = copies
+        """To how many tasks each tuple goes; None: that differs, and `calls` are counted."""
+        self.calls = 0
+        if copies is None:
+            self.route = self._counting(route)
+
+    def _counting(self, route: Route) -> Route:
+        def counted(values: tuple[Any, ...]) -> tuple[int, ...]:
+            targets = route(values)
+            self.calls += 1
+            return targets
+
+        return counted
+
+    def take_counts(self) -> tuple[int, int]:
+        """Return how many tuples were emitted and how many copies sent, before it is emptied.
+
+        Where each goes to as many tasks, the one follows from the other: an emit, which is the
+        hot path, need not count.
+        """
+        sent = sum(len(box.values) for box in self.boxes.values())
+        if self.copies is not None:
+            return sent // self.copies, sent
+        calls, self.calls = self.calls, 0
+        return calls, sent
 
     def send(self, targets: Sequence[int], values: tuple[Any, ...], anchor: int) -> None:
         """Put a tuple into the boxes of its targets."""

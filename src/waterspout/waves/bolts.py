@@ -219,9 +219,12 @@ class BoltTask:
             origin = origin_of(frame, intake)
             intake.add(origin)
             execute = self._execute_basic if basic else self._execute
+            began = time.monotonic()
             done = execute(frame.values, origin, base, deadline)
+            took = time.monotonic() - began
             if basic:
                 intake.ack_rest(base, base + done)
+            intake.executed(origin, base, base + done, took)
             base += done
             if done < len(frame) or (number + 1 < len(frames) and time.monotonic() >= deadline):
                 rest = [frame.cut(done, len(frame))] if done < len(frame) else []

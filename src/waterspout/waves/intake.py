@@ -6,6 +6,8 @@ over, tuples that the bolt still holds are kept by index in dicts: few of many, 
 
 from __future__ import annotations
 
+import time
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,6 +18,7 @@ from waterspout._tuples import Origin, Tuple
 from waterspout.acking.xor import NO_ROOT, Ids
 from waterspout.errors import AckError
 from waterspout.topology._ports import ACKED, FAILED, OPEN
+from waterspout.waves.counting import InputCounts, Inputs, input_of
 from waterspout.waves.frames import Frame
 
 __all__ = ["Intake", "Outcome"]
@@ -39,6 +42,31 @@ class Outcome:
     acked_edges: list[Ids] = field(default_factory=list)
     failed: list[tuple[int, int]] = field(default_factory=list)
     """Root, and the index of the tuple that failed."""
+    inputs: Inputs = field(default_factory=dict)
+    """What was executed, acked and failed, by where it came from."""
+    now: float = field(default_factory=time.time)
+    """When the books are closed, in seconds since 1970."""
+
+
+@dataclass(slots=True)
+class _Part:
+    """Tuples of one frame that were executed."""
+
+    start: int
+    end: int
+    component: str
+    stream: str
+    seconds: float
+
+    def count(self, done: bytearray, inputs: Inputs) -> None:
+        """Count what was executed, and what was decided in the same wave."""
+        counts: InputCounts = input_of(inputs, self.component, self.stream)
+        executed, acked = self.end - self.start, done.count(ACKED, self.start, self.end)
+        counts.executed += executed
+        counts.execute_s += self.seconds
+        counts.acked += acked
+        counts.failed += done.count(FAILED, self.start, self.end)
+        counts.process_s += self.seconds * acked / executed if executed else 0.0
 
 
 class Intake:
@@ -54,6 +82,8 @@ class Intake:
         self.shared: dict[int, dict[int, int]] = {}
         self._kept: dict[int, dict[int, int]] | None = None
         self._origins: list[Origin] = []
+        self._parts: list[_Part] = []
+        self._came = time.time()  # the books may be closed by another process
         self.resets: list[int] = []
         self.reasons: dict[int, str] = {}
         """Why tuples were failed, where the bolt has said it; until the wave is over."""
@@ -74,6 +104,10 @@ class Intake:
     def add(self, origin: Origin) -> None:
         """Remember who points to `done`, to have it moved later."""
         self._origins.append(origin)
+
+    def executed(self, origin: Origin, start: int, end: int, seconds: float) -> None:
+        """Note that the tuples of a frame were executed, and how long that took."""
+        self._parts.append(_Part(start, end, origin.component, origin.stream, seconds))
 
     def cut(self, executed: int) -> None:
         """Forget tuples that were not delivered after all."""
@@ -109,6 +143,8 @@ class Intake:
         """Report what was acked and failed, and keep what is open; False: nothing is."""
         if self._kept is not None:
             return self._close_kept(into)
+        for part in self._parts:
+            part.count(self.done, into.inputs)
         if self.roots is None and not self.shared:
             self._move_done(_Untracked())
             return False
@@ -137,8 +173,23 @@ class Intake:
         assert self._kept is not None
         for index in [i for i, code in self.done.items() if code != OPEN]:
             ids = self._kept.pop(index, {})
-            _note_shared(ids, self.done.pop(index), index, into)
+            code = self.done.pop(index)
+            _note_shared(ids, code, index, into)
+            self._count_late(index, code, into)
         return bool(self._kept)
+
+    def _count_late(self, index: int, code: int, into: Outcome) -> None:
+        """Count a tuple that was decided in a later wave than it came in."""
+        at = bisect_right(self._parts, index, key=lambda part: part.start) - 1
+        if at < 0:
+            return
+        part = self._parts[at]
+        counts = input_of(into.inputs, part.component, part.stream)
+        if code == ACKED:
+            counts.acked += 1
+            counts.process_s += max(0.0, into.now - self._came)
+        else:
+            counts.failed += 1
 
     def _single(self, index: int) -> dict[int, int]:
         if self.roots is None or self.edges is None:

@@ -168,8 +168,11 @@ class LogTask(SpoutTask):
                 room -= count
         return ranges
 
-    def opened(self, log: OpenedLog) -> tuple[Ids, Ids]:
-        """Take note of what was read; return the roots and first values of the trees."""
+    def opened(self, log: OpenedLog, born: float = 0.0) -> tuple[Ids, Ids]:
+        """Take note of what was read; return the roots and first values of the trees.
+
+        `born` is when the wave began that has read it.
+        """
         for (partition, start, stop), offsets, roots in zip(
             log.ranges, log.offsets, log.roots, strict=True
         ):
@@ -178,7 +181,7 @@ class LogTask(SpoutTask):
             state.opened(start, stop, numbers if self._tracked else [])
             self._reading -= len(numbers)
             if self._tracked:
-                messages = [Message((partition, n), None, "default") for n in numbers]
+                messages = [Message((partition, n), None, "default", None, born) for n in numbers]
                 self._pending.update(zip(roots.tolist(), messages, strict=True))
         # It was a guess, where offsets do not count messages.
         waiting = any(state.reading for state in self._partitions.values())

@@ -66,6 +66,10 @@ def read_log(
         opened.roots.append(roots)
         opened.values.append(first_values(roots, sealed))
         whole.frames += sealed.frames
+        for name, count in sealed.emitted.items():
+            whole.emitted[name] = whole.emitted.get(name, 0) + count
+            sent = whole.transferred.get(name, 0) + sealed.transferred[name]
+            whole.transferred[name] = sent
     return opened, whole
 
 

@@ -42,6 +42,7 @@ def make_outlets(
     for stream, schema in topology.components[component].streams.items():
         routes: list[Route] = []
         direct: set[int] = set()
+        copies: int | None = 0
         for consumer, grouping in topology.subscribers.get((component, stream), []):
             tasks: Sequence[int] = topology.tasks[consumer.id]
             if grouping.kind is GroupingKind.DIRECT:
@@ -49,6 +50,7 @@ def make_outlets(
                 continue
             if near is not None and grouping.takes_any_task:
                 tasks = near(consumer.id) or tasks
+            copies = _more_copies(copies, grouping.kind, len(tasks))
             routes.append(
                 make_route(
                     grouping,
@@ -60,9 +62,20 @@ def make_outlets(
                 )
             )
         outlets[stream] = Outlet(
-            stream, schema.fields, _together(routes), frozenset(direct) if schema.direct else None
+            stream,
+            schema.fields,
+            _together(routes),
+            frozenset(direct) if schema.direct else None,
+            copies=1 if schema.direct else copies or None,
         )
     return outlets
+
+
+def _more_copies(copies: int | None, kind: GroupingKind, tasks: int) -> int | None:
+    """Return to how many tasks a tuple goes with one more subscriber; None: that differs."""
+    if copies is None or kind is GroupingKind.CUSTOM:
+        return None
+    return copies + (tasks if kind is GroupingKind.ALL else 1)
 
 
 def _together(routes: Sequence[Route]) -> Route:
@@ -98,6 +111,10 @@ class Sealed:
     frames: list[Frame] = field(default_factory=list)
     roots: list[Ids] = field(default_factory=list)
     edges: list[Ids] = field(default_factory=list)
+    emitted: dict[str, int] = field(default_factory=dict)
+    """Calls of emit, by stream."""
+    transferred: dict[str, int] = field(default_factory=dict)
+    """Tuples in the frames, by stream."""
 
 
 def seal(
@@ -110,6 +127,7 @@ def seal(
     """Empty the outlets' boxes into frames of the wave `born`."""
     sealed = Sealed()
     for outlet in outlets:
+        sealed.emitted[outlet.stream], sealed.transferred[outlet.stream] = outlet.take_counts()
         for target, box in outlet.boxes.items():
             frame = _frame(source, outlet.stream, target, box, anchors, ids)
             frame.born = born

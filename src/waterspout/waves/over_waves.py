@@ -13,10 +13,11 @@ from waterspout.acking.tracker import TreeReport
 from waterspout.acking.xor import NO_ROOT, Ids, combine, generator, no_ids
 from waterspout.errors import BoltCrash
 from waterspout.waves.bolts import BoltTask, ErrorNote, Errors, Failure, Worker
+from waterspout.waves.counting import TaskCounts
 from waterspout.waves.frames import Frame, anchored, pack, unpack, weeded
 from waterspout.waves.logs import LogRead, OpenedLog, read_log
 from waterspout.waves.memory import TaskState
-from waterspout.waves.outlets import Anchors, cannot_travel, seal
+from waterspout.waves.outlets import Anchors, Sealed, cannot_travel, seal
 from waterspout.waves.shards import (
     DRIVER,
     FAILED,
@@ -73,7 +74,9 @@ class ShardResult:
 
     opened: list[OpenedLog] = field(default_factory=list)
     executed: dict[str, int] = field(default_factory=dict)
-    emitted: dict[str, int] = field(default_factory=dict)
+    counts: list[TaskCounts] = field(default_factory=list)
+    """What the tasks have done, each that has done anything."""
+
     busy_s: float = 0.0
 
 
@@ -128,6 +131,9 @@ class _OverWaves(LifeCycle):
         sealed = seal(task, outlets.values(), anchors, self._ids, header.number)
         fitting = self._fitting(sealed.frames, bolt.errors)
         outcome, failures, resets = bolt.close_books()
+        counts = TaskCounts(component, task, inputs=outcome.inputs, fails=len(failures))
+        counts.acks = sum(int(np.count_nonzero(roots)) for roots in outcome.acked_roots)
+        self._count(counts, sealed)
         version = f"{header.number}.{header.attempt}.{self._worker.token}"
         result.states[task] = bolt.state(version)
         self._worker.live.put(header.run, task, bolt)
@@ -139,7 +145,7 @@ class _OverWaves(LifeCycle):
         result.waiting.extend(left)
         result.undone += sum(map(len, left))
         _count(result.executed, component, bolt.executed)
-        self._send(task, component, fitting)
+        self._send(task, fitting)
 
     def _fitting(self, frames: list[Frame], errors: Errors) -> list[Frame]:
         """Return what can travel of a task's frames; the messages of the rest fail.
@@ -169,7 +175,8 @@ class _OverWaves(LifeCycle):
         opened, sealed = read_log(spout, read, outlets, self._ids, self._header.number)
         self._result.opened.append(opened)
         errors = Errors(component, read.task)
-        self._send(read.task, component, self._fitting(sealed.frames, errors))
+        self._count(TaskCounts(component, read.task), sealed)
+        self._send(read.task, self._fitting(sealed.frames, errors))
         self._result.errors.extend(errors.notes.values())
 
     def _take(self, task: int, state: TaskState | None) -> BoltTask | None:
@@ -190,8 +197,12 @@ class _OverWaves(LifeCycle):
             return None
         return bolt
 
-    def _send(self, task: int, component: str, frames: list[Frame]) -> None:
-        _count(self._result.emitted, component, sum(map(len, frames)))
+    def _count(self, counts: TaskCounts, sealed: Sealed) -> None:
+        counts.sent(sealed.emitted, sealed.transferred)
+        if not counts.is_empty:
+            self._result.counts.append(counts)
+
+    def _send(self, task: int, frames: list[Frame]) -> None:
         self._result.waiting.extend(self._shard.send(task, frames))
 
 

@@ -42,6 +42,8 @@ class Message(NamedTuple):
     stream: str
     target: int | None = None
     """The task it was sent to directly."""
+    born: float = 0.0
+    """When it was emitted; of one in a log, when the wave began that has read it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +68,9 @@ class Emission:
     suspects: list[int] = field(default_factory=list)
     """The roots of messages that have killed their worker before."""
 
+    counts: tuple[dict[str, int], dict[str, int]] = field(default_factory=lambda: ({}, {}))
+    """By stream: tuples emitted, and copies sent."""
+
 
 @dataclass(frozen=True, slots=True)
 class TaskSettings:
@@ -77,6 +82,7 @@ class TaskSettings:
     report: Callable[[BaseException], None]
     failing: FailureCounts = field(default_factory=FailureCounts)
     """One for all tasks of a spout."""
+    clock: Callable[[], float] = time.monotonic
 
 
 class SpoutTask(ABC):
@@ -101,7 +107,9 @@ class SpoutTask(ABC):
         """How often the spout was told that a message failed."""
         self._turn = 0
         self._spout: Any = None
-        self._collector = SpoutCollector(self._port(), None if self._tracked else self._ack_now)
+        self._clock = settings.clock
+        at_once = None if self._tracked else self._ack_now
+        self._collector = SpoutCollector(self._port(), at_once, self._clock)
 
     @property
     def pending(self) -> int:
@@ -133,7 +141,8 @@ class SpoutTask(ABC):
         else:
             outlet, fitting = port.directed(task, letter.values or (), letter.stream)
             targets = (task,)
-        collector.messages.append((ReplayId(letter), fitting, letter.stream, task))
+        message = (ReplayId(letter), fitting, letter.stream, task, self._clock())
+        collector.messages.append(message)
         outlet.send(targets, fitting, len(collector.messages) - 1 if self._tracked else UNANCHORED)
         collector.emitted += 1
 
@@ -156,7 +165,8 @@ class SpoutTask(ABC):
                 suspects = [root for root, m in begun.items() if deadly((self.task, m.id))]
         values = first_values(roots, sealed)
         fitting, unfit = weeded(sealed.frames)
-        return Emission(fitting, roots, values, unfit, suspects)
+        counts = (sealed.emitted, sealed.transferred)
+        return Emission(fitting, roots, values, unfit, suspects, counts)
 
     def _new_roots(self, ids: np.random.Generator, count: int) -> Ids:
         roots = draw(ids, count)
@@ -174,6 +184,11 @@ class SpoutTask(ABC):
         for message in messages:
             self._failing.forget((self.task, message.id))
         return [message.id.letter for message in messages]
+
+    def waited_s(self, roots: Iterable[int], now: float) -> float:
+        """Return how long ago the messages of these trees were emitted, added up."""
+        found = map(self._pending.get, roots)
+        return sum([now - message.born for message in found if message is not None])
 
     def is_replay(self, root: int) -> bool:
         """Whether a tree belongs to a dead letter that is replayed."""
