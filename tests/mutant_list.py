@@ -1895,6 +1895,27 @@ MUTANTS = (
         ("tests/coordination/test_query_listener.py",),
     ),
     Mutant(
+        "traces: a replay is a trace of its own",
+        "metrics/_traces.py",
+        "if attempt.txid not in self._batches:",
+        "if True:",
+        ("tests/metrics/test_traces.py",),
+    ),
+    Mutant(
+        "traces: a write begins with the commit",
+        "metrics/_traces.py",
+        "            _add(made, step, before, found.rows)\n        before = step.timestamp",
+        "            _add(made, step, before, found.rows)\n        before = before or step.timestamp",
+        ("tests/metrics/test_traces.py",),
+    ),
+    Mutant(
+        "traces: a batch is the child of what the thread does",
+        "metrics/_traces.py",
+        "context = Context() if parent is None else",
+        "context = None if parent is None else",
+        ("tests/metrics/test_traces.py",),
+    ),
+    Mutant(
         "metrics: an outage is counted at each try",
         "metrics/_tally.py",
         "more=service not in self._away)",

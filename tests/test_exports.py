@@ -102,7 +102,7 @@ SURFACE = {
             RateSpout
         """,
         "waterspout.metrics": """
-            JsonFormatter RunStats show_progress stats_of
+            JsonFormatter RunStats show_progress stats_of trace
         """,
         "waterspout.sinks": """
             adopt exactly_once

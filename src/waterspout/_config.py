@@ -331,6 +331,11 @@ class Config(SaysInstead):
         "Names by which callers reach that server, beside its own; others are refused.",
         unit="hosts",
     )
+    traces: bool = _option(
+        False,
+        _SWITCH,
+        "Send a trace of each batch by OpenTelemetry, to where its environment variables say.",
+    )
     connect_timeout_secs: float = _option(
         10.0,
         _DURATION,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from waterspout._config import Config, Options, as_config
@@ -46,22 +47,30 @@ def submit(
         for run in runs():
             if run.name == topology.name:
                 run.stop()
-    if conf.serve is None:
-        return start(topology, spark, conf)
-    from waterspout.serving import bound
+    attending: list[Callable[[Run], object]] = []
+    if conf.traces:
+        from waterspout.metrics._traces import tracing
 
-    server = bound(conf)  # before anything runs
-    started: Run | None = None
-    try:
+        attending.append(tracing())  # what is missing is found before anything runs
+    server = None
+    if conf.serve is not None:
+        from waterspout.serving import bound
+
+        server = bound(conf)
+        attending.append(partial(server.start, topology=topology))
         # The token is the server's alone: options travel to tasks and are shown.
-        started = start(topology, spark, conf.replace(serve_token=None))
-        server.start(started, topology)
+        conf = conf.replace(serve_token=None)
+
+    def attend(run: Run) -> None:
+        for each in attending:
+            each(run)
+
+    try:
+        return start(topology, spark, conf, attend)
     except BaseException:
-        if started is not None:
-            started.stop()
-        server.close()
+        if server is not None:
+            server.close()
         raise
-    return started
 
 
 def _require_topology(given: object) -> None:
