@@ -1904,8 +1904,8 @@ MUTANTS = (
     Mutant(
         "traces: a write begins with the commit",
         "metrics/_traces.py",
-        "            _add(made, step, before, found.rows)\n        before = step.timestamp",
-        "            _add(made, step, before, found.rows)\n        before = before or step.timestamp",
+        "        before = step.timestamp\n",
+        "        before = before or step.timestamp\n",
         ("tests/metrics/test_traces.py",),
     ),
     Mutant(

@@ -52,6 +52,7 @@ DEFAULTS = {
     "serve": ("waterspout.serve", None),
     "serve_token": ("waterspout.serve.token", None),
     "serve_hosts": ("waterspout.serve.hosts", ()),
+    "traces": ("waterspout.traces", False),
     "connect_timeout_secs": ("waterspout.connect.timeout.secs", 10.0),
     "zookeeper_servers": ("transactional.zookeeper.servers", None),
     "zookeeper_port": ("transactional.zookeeper.port", 2181),
@@ -98,6 +99,7 @@ GOOD = {
     "drpc_request_timeout_secs": [0.1, 600],
     "home": [None, "/tmp/x", "relative"],
     "strict": [True, False],
+    "traces": [True, False],
     "state_partitions": [1, 200],
     "retire": [(), ("counts", "lines")],
     "commit_in": ["auto", "driver", "tasks"],
@@ -145,6 +147,7 @@ BAD = {
     "drpc_request_timeout_secs": [0, "30"],
     "home": ["", 1, b"/tmp"],
     "strict": [None, 1, "no"],
+    "traces": [None, 1, "yes"],
     "state_partitions": [0, True],
     "retire": ["counts", ("",), (1,)],
     "commit_in": ["Driver", "", None, ["auto"]],
@@ -187,7 +190,7 @@ def test_every_quantity_has_a_unit():
     without = {row.name for row in Config.describe() if not row.unit}
 
     switches = {"enable_message_timeouts", "strict", "commit_in", "bolt_errors", "on_error"}
-    switches |= {"zookeeper_tls"}
+    switches |= {"traces", "zookeeper_tls"}
     assert without == switches
 
 
