@@ -28,6 +28,7 @@ from waterspout.cli.run import run
 from waterspout.cli.running import activate, deactivate, kill, list_topologies, rebalance, show
 from waterspout.cli.screen import harmless
 from waterspout.cli.state import state
+from waterspout.cli.ui import ui
 
 __all__ = ["main"]
 
@@ -39,7 +40,7 @@ app = typer.Typer(
 for command in (demo, init, run, check, doctor, bench):
     app.command()(command)
 app.command("list")(list_topologies)
-for asking in (show, kill, activate, deactivate, rebalance):
+for asking in (ui, show, kill, activate, deactivate, rebalance):
     app.command()(asking)
 app.add_typer(state)
 app.add_typer(batch)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from waterspout.trident._topology import TridentTopology
 
-__all__ = ["RunServer", "bound"]
+__all__ = ["RunServer", "bound", "listen"]
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +39,8 @@ def bound(conf: Config, limits: Limits | None = None) -> RunServer:
     token = None if conf.serve_token is None else resolved(conf.serve_token)
     host, _, port = conf.serve.rpartition(":")
     host = host.strip("[]")
-    listening = _listen(host, int(port), conf.serve, has_token=token is not None)
+    said = f"'serve' is {conf.serve!r}"
+    listening = listen(host, int(port), said, has_token=token is not None)
     return RunServer(host, listening, conf, token, limits or Limits())
 
 
@@ -143,7 +144,11 @@ class RunServer:
             log.exception("the server of %s has ended", self._run and self._run.name)
 
 
-def _listen(host: str, port: int, written: str, *, has_token: bool) -> socket.socket:
+def listen(host: str, port: int, said: str, *, has_token: bool) -> socket.socket:
+    """Return a socket that listens; beyond loopback only for who has a token.
+
+    `said` is what was asked for, as the beginning of an error.
+    """
     from waterspout.serving._door import is_loopback
 
     try:
@@ -151,12 +156,10 @@ def _listen(host: str, port: int, written: str, *, has_token: bool) -> socket.so
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
     except OSError as error:
-        raise ConfigError(
-            f"'serve' is {written!r}: {host} is no host that can be found ({error})"
-        ) from error
+        raise ConfigError(f"{said}: {host} is no host that can be found ({error})") from error
     if not is_loopback(str(address[0])) and not has_token:
         raise ConfigError(
-            f"'serve' is {written!r}, which other machines reach: give 'serve_token' as well, such "
+            f"{said}, which other machines reach: give 'serve_token' as well, such "
             "as ${WATERSPOUT_TOKEN} of the environment, or listen on 127.0.0.1"
         )
     listening = socket.socket(family, kind, protocol)
@@ -167,7 +170,7 @@ def _listen(host: str, port: int, written: str, *, has_token: bool) -> socket.so
     except OSError as error:
         listening.close()
         raise OutsideError(
-            f"'serve' is {written!r}: that address cannot be listened on: "
+            f"{said}: that address cannot be listened on: "
             f"{error.strerror or error}. Take another port, or port 0 for any that is free"
         ) from error
     listening.setblocking(False)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from waterspout._causes import told
@@ -81,6 +81,7 @@ class Directory:
         self._lock = asyncio.Lock()
         self._looked: tuple[float, dict[str, Sight], Listing] | None = None
         self._sources: dict[str, FactSource] = {}
+        self._names: dict[str, str] = {}  # by server: whom it has served
 
     @property
     def where(self) -> str:
@@ -133,10 +134,10 @@ class Directory:
         async with self._lock:  # whoever comes meanwhile has what is found now
             if self._looked is None or self._clock() >= self._looked[0] + _FRESH_S:
                 sights, problem = await asyncio.to_thread(self._look_around)
-                rows = [listed(sight, time.time()) for sight in sights.values()]
-                rows += await self._served(known=frozenset(row.url for row in rows if row.url))
-                listing = Listing(tuple(sorted(rows, key=lambda row: row.name)), problem)
-                self._looked = self._clock(), sights, listing
+                rows = {name: listed(sight, time.time()) for name, sight in sights.items()}
+                await self._add_served(rows)
+                found = sorted(rows.values(), key=lambda row: row.name)
+                self._looked = self._clock(), sights, Listing(tuple(found), problem)
             return self._looked[1:]
 
     def _look_around(self) -> tuple[dict[str, Sight], str]:
@@ -145,17 +146,24 @@ class Directory:
         except (WaterspoutError, OSError) as error:
             return {}, told(error)
 
-    async def _served(self, known: frozenset[str]) -> list[Listed]:
-        rows = []
+    async def _add_served(self, rows: dict[str, Listed]) -> None:
+        """Add the runs that were named by their servers to the lines of the home."""
+        known = {row.url for row in rows.values()}
         for url in self._servers:
             if url in known:
                 continue
             server = self._sources.setdefault(f"server {url}", self._live(url, url, self._token))
             try:
-                rows.append(_answered(url, await server.get("topology"), time.time()))
+                row = _answered(url, await server.get("topology"))
             except NotAnswered as error:
-                rows.append(Listed(url, "unreachable", error=str(error)))
-        return rows
+                # A driver that is gone is told of by what it has left in the home.
+                if self._names.get(url) not in rows:
+                    name = self._names.get(url, url)
+                    rows[name] = Listed(name, "unreachable", url, error=str(error))
+                continue
+            self._names[url] = row.name
+            home = rows.get(row.name)
+            rows[row.name] = row if home is None else replace(home, url=url, status=row.status)
 
 
 def listed(sight: Sight, now: float) -> Listed:
@@ -178,7 +186,7 @@ def listed(sight: Sight, now: float) -> Listed:
     )
 
 
-def _answered(url: str, topology: Mapping[str, Any], now: float) -> Listed:
+def _answered(url: str, topology: Mapping[str, Any]) -> Listed:
     """Return the line of a run that was named by its address."""
     uptime = topology.get("uptime_s")
     driver = topology.get("driver")
