@@ -27,6 +27,7 @@ from waterspout.cli.options import (
 )
 from waterspout.cli.stopping import StopSignals
 from waterspout.cli.telling import ForPeople, ForPrograms, Teller
+from waterspout.cli.ui import PageBeside, require_page
 from waterspout.cli.watching import start_waiting
 from waterspout.coordination.events import CommandObeyed, Event
 from waterspout.coordination.factory import make_way
@@ -35,6 +36,7 @@ from waterspout.errors import ConfigError
 __all__ = ["run"]
 
 _LOOK_EVERY_S = 0.2
+_LOOPBACK = "127.0.0.1:0"
 
 
 def run(
@@ -55,6 +57,9 @@ def run(
         LogFormat,
         typer.Option(help="How is logged: lines for people, or JSON with txid and attempt."),
     ] = LogFormat.TEXT,
+    page: Annotated[
+        bool, typer.Option("--ui", help="Show it on a page in a browser; it is served for that.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Run a topology, on an embedded Spark unless another is named.
@@ -67,6 +72,9 @@ def run(
     if master is not None and remote is not None:
         raise ConfigError("--master and --remote exclude each other; give one of them")
     conf = read_config(config, setting, retire)
+    if page:
+        require_page()
+        conf = conf.replace(serve=conf.serve or _LOOPBACK)
     topology = load_topology(target)
     make_way(topology.name, conf)
     explained(topology, conf)  # before a JVM is started
@@ -91,12 +99,18 @@ def run(
                 return
             stop.be_patient()
             tell.begun(topology, running)
-            _watch(running, tell, stop, until_idle=until_idle)
+            with _page(running, tell, config, setting) if page else contextlib.nullcontext():
+                _watch(running, tell, stop, until_idle=until_idle)
         finally:
             stop.be_patient()
             if session is not None:
                 with contextlib.suppress(Exception):  # its JVM may be gone
                     session.stop()
+
+
+def _page(running: Run, tell: Teller, config: Path | None, setting: list[str] | None) -> PageBeside:
+    assert running.server_url is not None
+    return PageBeside(running.server_url, config, setting, tell.page, tell.warn)
 
 
 def _new_log_file(name: str) -> Path:

@@ -58,6 +58,10 @@ class Teller(ABC):
         """Tell what is new; called a few times a second, and once at the end."""
 
     @abstractmethod
+    def page(self, url: str) -> None:
+        """Say where the page of the run is; called in any thread."""
+
+    @abstractmethod
     def warn(self, text: str) -> None:
         """Tell what was logged as a warning; called in any thread."""
 
@@ -102,6 +106,9 @@ class ForPeople(Teller):
             self._screen.say(line, "yellow")
         if not last:
             self._screen.show(f"{self._run.name}: {self._run.status}, {self._watcher.now()}")
+
+    def page(self, url: str) -> None:
+        self._screen.say(f"the page is at {url}")
 
     def warn(self, text: str) -> None:
         self._screen.warn(text)
@@ -149,6 +156,9 @@ class ForPrograms(Teller):
         skipped, self._skipped = self._skipped, 0
         if skipped:
             _print_line("Skipped", lines=skipped)
+
+    def page(self, url: str) -> None:
+        self._add({"event": "Page", "timestamp": time.time(), "url": url})
 
     def warn(self, text: str) -> None:
         self._add({"event": "Warning", "timestamp": time.time(), "text": text})

@@ -78,11 +78,12 @@ class PageBeside:
         url: str,
         config: Path | None,
         settings: Sequence[str] | None,
-        tell: Callable[[str], None],
+        told: Callable[[str], None],
+        warn: Callable[[str], None],
     ) -> None:
         options = [] if config is None else ["--config", str(config)]
         options += [part for text in settings or () for part in ("-c", text)]
-        self._tell = tell
+        self._told, self._warn = told, warn
         self._child = subprocess.Popen(
             [sys.executable, "-m", "waterspout.cli", "ui", "--json", "--until-eof", "--port", "0",
              "--server", url, *options],
@@ -94,7 +95,10 @@ class PageBeside:
         )  # fmt: skip
         threading.Thread(target=self._read, name="waterspout-page", daemon=True).start()
 
-    def close(self) -> None:
+    def __enter__(self) -> PageBeside:
+        return self
+
+    def __exit__(self, *error: object) -> None:
         """End the page."""
         assert self._child.stdin is not None
         self._child.stdin.close()
@@ -109,8 +113,8 @@ class PageBeside:
         assert self._child.stderr is not None
         line = self._child.stdout.readline()
         if line:
-            self._tell(f"the page is at {json.loads(line)['url']}")
+            self._told(json.loads(line)["url"])
             self._child.stderr.read()  # so that it never waits for us
         else:
             said = self._child.stderr.read().strip().splitlines()
-            self._tell(f"there is no page: {said[-1] if said else 'its process has ended'}")
+            self._warn(f"there is no page: {said[-1] if said else 'its process has ended'}")

@@ -129,14 +129,14 @@ def empty(icon: str, title: str, text: str, commands: Iterable[tuple[str, str]] 
 
 def command(what: str, line: str) -> None:
     """Show a command that can be copied."""
-    with ui.column().classes("gap-0 max-w-full"):
+    with ui.column().classes("gap-0 w-full max-w-full"):
         ui.label(what).classes("text-sm opacity-80")
         with ui.row().classes(
-            "items-center no-wrap gap-2 rounded-borders px-3 py-1 max-w-full "
-            "bg-grey-3 dark:bg-grey-9"
+            "w-full items-center no-wrap gap-2 rounded px-3 py-1 max-w-full "
+            "bg-slate-200 dark:bg-slate-700"
         ):
             ui.label(line).classes("font-mono text-sm overflow-auto whitespace-pre min-w-0")
             ui.space()
             ui.button(icon="content_copy", on_click=lambda: ui.clipboard.write(line)).props(
-                'flat round dense size=sm aria-label="Copy"'
+                'flat round dense size=sm color=cyan-7 aria-label="Copy"'
             )

@@ -34,6 +34,7 @@ def page_application(directory: Directory, door: Door) -> ASGIApp:
         app,
         title="waterspout",
         dark=None,
+        language="en-US",
         reconnect_timeout=10.0,
         show_welcome_message=False,
         gzip_middleware_factory=None,
