@@ -22,7 +22,7 @@ MODULES = sorted(ROOT.rglob("*.py"))
 
 # A part of the library may import itself and what stands before it.
 ORDER = (
-    *("errors", "_safe_repr", "_causes", "_habits", "_signatures", "_tuples", "_schema"),
+    *("errors", "_safe_repr", "_causes", "_plain", "_habits", "_signatures", "_tuples", "_schema"),
     *("_fitting", "_arrow", "_backoff", "_storm_keys", "_config", "_log_context"),
     *("_serde", "_letters", "faults", "_addresses", "_tls", "_own_files", "_connections"),
     *("topology", "acking", "waves"),

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+import tomllib
 from importlib.metadata import version
+from pathlib import Path
 
 import pytest
 
 from tests.cli.conftest import listing
 from waterspout._causes import one_line, told
+from waterspout.cli.doctor import _EXTRAS
 from waterspout.cli.failures import exit_code, paragraph
 from waterspout.errors import (
     JavaError,
@@ -84,6 +88,19 @@ def test_doctor_says_what_becomes_of_a_lost_shuffle(cli, place, monkeypatch, lin
     assert outcome.code == 0
     assert said in " ".join(outcome.out.split("\n")) or said in outcome.out
     assert ("warning  Spark" in outcome.out) == ("computed anew" in outcome.out)
+
+
+def test_doctor_looks_at_every_extra():
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    extras = {
+        name: {re.split(r"[\[<>=]", each)[0] for each in needs}
+        for name, needs in project["optional-dependencies"].items()
+        if name not in ("all", "dev")
+    }
+
+    assert _EXTRAS.keys() == extras.keys()
+    for extra, package in _EXTRAS.items():
+        assert package in extras[extra] or extra in ("connect", "otel"), extra
 
 
 def test_doctor_fails_without_java_and_says_what_to_do(cli, monkeypatch):

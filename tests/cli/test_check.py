@@ -296,10 +296,10 @@ def test_a_check_for_programs_has_the_verdict_of_each_state(cli, write, place):
     assert (exact["topology"], exact["kind"], exact["graph"]) == ("words", "trident", "g.mmd")
     assert exact["explain"] == cli("check", "words.py").out.rpartition("\nchecked: ")[0]
     (state,) = exact["states"]
-    assert (state["kind"], state["exactly_once"]) == ("opaque", True)
+    assert (state["kind"], state["guarantee"]) == ("opaque", "exactly-once")
     assert state["store"].endswith("counts.db#word_counts")
     assert "\nflowchart TB\n" in (place / "g.mmd").read_text()
-    assert [each["exactly_once"] for each in wrong["states"]] == [False]
+    assert [each["guarantee"] for each in wrong["states"]] == ["not exactly-once"]
 
 
 def test_a_state_that_has_all_batches_is_not_filled_and_no_spark_is_started(cli, write, place):

@@ -12,20 +12,18 @@ Nobody is asked anything: what asks needs `--yes`.
 from __future__ import annotations
 
 import json
-import math
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, is_dataclass
 from typing import Annotated, Any
 
 import typer
 
-from waterspout._causes import told
+from waterspout._plain import plain
 from waterspout.cli.failures import INTERRUPTED, exit_code, paragraph
 from waterspout.errors import ConfigError
 
-__all__ = ["AsJson", "confirm", "plain", "print_error", "print_json", "wants_json"]
+__all__ = ["AsJson", "confirm", "print_error", "print_json", "wants_json"]
 
 _OPTION = "--json"
 
@@ -70,24 +68,3 @@ def confirm(question: str, *, yes: bool, as_json: bool) -> None:
     if as_json:
         raise ConfigError(f"{question} With --json nobody is asked: add --yes to do it")
     typer.confirm(question, abort=True)
-
-
-def plain(value: Any) -> Any:
-    """Return a value in the words of JSON; dates, numbers that are none and the like are texts.
-
-    >>> plain({"key": ("a", 1), 7: float("nan"), "why": ValueError("no")})
-    {'key': ['a', 1], '7': 'nan', 'why': 'ValueError: no'}
-    """
-    if value is None or isinstance(value, bool | int | str):
-        return value
-    if isinstance(value, float):
-        return value if math.isfinite(value) else str(value)
-    if isinstance(value, BaseException):
-        return told(value)
-    if isinstance(value, Mapping):
-        return {str(key): plain(each) for key, each in value.items()}
-    if is_dataclass(value) and not isinstance(value, type):
-        return {each.name: plain(getattr(value, each.name)) for each in fields(value)}
-    if isinstance(value, list | tuple | set | frozenset):
-        return [plain(each) for each in value]
-    return str(value)

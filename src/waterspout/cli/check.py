@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from contextlib import closing
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -15,19 +15,15 @@ from waterspout.cli.loading import load_topology
 from waterspout.cli.options import ConfigFile, Retired, Settings, Target, read_config
 from waterspout.coordination.graph_changes import NOTHING_CHANGED, Comparison, compare
 from waterspout.coordination.transactions import explain as explain_transactions
-from waterspout.coordination.transactions import (
-    prepare_batches,
-    state_verdicts,
-    stored_batches_graph,
-)
+from waterspout.coordination.transactions import prepare_batches, stored_batches_graph
 from waterspout.errors import ConfigError, TopologyError
-from waterspout.state._base import StateFactory
+from waterspout.serving._describing import kind_of, states
 from waterspout.topology._graph import Topology
 from waterspout.transactional._builder import TransactionalTopology
 from waterspout.transactional._ledger import Ledger
 from waterspout.trident._topology import TridentTopology
 from waterspout.trident.plan.explain import explain_as
-from waterspout.trident.plan.verdicts import Verdict, kind_name, verdict_of
+from waterspout.trident.plan.plan import Plan
 from waterspout.waves.explain import explain as explain_waves
 
 __all__ = ["check", "explained"]
@@ -74,8 +70,8 @@ def check(
         print_json(
             {
                 "topology": topology.name,
-                "kind": _kind(topology),
-                "states": _judged(topology, conf),
+                "kind": kind_of(topology),
+                "states": states(_described(topology, conf)),
                 "explain": text,
                 "graph": graph,
             }
@@ -117,33 +113,8 @@ def explained(topology: Topology | TridentTopology, conf: Config, form: str = "t
     return changes.added_to(explain_waves(topology, conf, workers))
 
 
-def _kind(topology: Topology | TridentTopology) -> str:
-    if isinstance(topology, TridentTopology):
-        return "trident"
-    return "transactional" if isinstance(topology, TransactionalTopology) else "core"
-
-
-def _judged(topology: Topology | TridentTopology, conf: Config) -> list[dict[str, Any]]:
-    """Return the states that are updated, and whether each is exactly-once."""
-    judged: dict[str, tuple[StateFactory, Verdict]] = {}
-    if isinstance(topology, TridentTopology):
-        plan = topology.plan(conf)
-        for name, update in plan.updates.items():
-            judged[name] = plan.states[name].factory, verdict_of(plan, update)
-    elif isinstance(topology, TransactionalTopology):
-        for name, verdict in state_verdicts(topology).items():
-            judged[name] = topology.states[name].factory, verdict
-    return [
-        {
-            "name": name,
-            "store": factory.location() or type(factory).__name__,
-            "kind": kind_name(factory.kind),
-            "exactly_once": verdict.exact,
-            "why": verdict.why,
-            "weakness": factory.weakness,
-        }
-        for name, (factory, verdict) in judged.items()
-    ]
+def _described(topology: Topology | TridentTopology, conf: Config) -> Topology | Plan:
+    return topology.plan(conf) if isinstance(topology, TridentTopology) else topology
 
 
 def _tell_changes(topology: Topology | TridentTopology, conf: Config, *, as_json: bool) -> None:

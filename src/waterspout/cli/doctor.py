@@ -35,9 +35,13 @@ _EXTRAS = {
     "cassandra": "cassandra-driver",
     "connect": "grpcio",
     "memcached": "pymemcache",
+    "otel": "opentelemetry-sdk",
     "postgres": "psycopg",
     "rabbitmq": "pika",
     "redis": "redis",
+    "serve": "uvicorn",
+    "sketches": "datasketches",
+    "ui": "nicegui",
     "zookeeper": "kazoo",
 }
 _MEMORY_MIN_GB = 3.0

@@ -11,8 +11,9 @@ from types import TracebackType
 from typing import Any
 
 from waterspout._letters import DeadLetter
+from waterspout._plain import plain
 from waterspout._run import Run
-from waterspout.cli.answers import plain, print_json
+from waterspout.cli.answers import print_json
 from waterspout.cli.screen import Screen
 from waterspout.cli.watching import Watcher, watch
 from waterspout.coordination.events import CommandObeyed, Event

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, is_dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from starlette.responses import Response
+
+from waterspout._plain import plain
 
 __all__ = ["HEADERS", "JSONAnswer", "Refusal", "plain"]
 
@@ -23,8 +24,6 @@ HEADERS = {
     "cross-origin-opener-policy": "same-origin",
     "cache-control": "no-store",
 }
-
-_DEPTH_MAX = 50
 
 
 class JSONAnswer(Response):
@@ -54,27 +53,3 @@ class Refusal(Exception):
         """Return it as an answer."""
         error = {"kind": self.kind, "message": self.message, **self.facts}
         return JSONAnswer({"error": error}, self.status, dict(self.headers))
-
-
-def plain(value: Any, depth: int = 0) -> Any:
-    """Return a value as JSON can hold it; what JSON has no word for becomes text.
-
-    >>> plain({1: (2, float("nan")), "b": b"x", "big": 2**60})
-    {'1': [2, 'nan'], 'b': "b'x'", 'big': 1152921504606846976}
-    """
-    if value is None or isinstance(value, bool | str):
-        return value
-    if isinstance(value, int):
-        # Python refuses to write an integer of thousands of digits.
-        return value if value.bit_length() < 4000 else hex(value)
-    if isinstance(value, float):
-        return value if math.isfinite(value) else str(value)
-    if depth > _DEPTH_MAX:
-        return "..."
-    if is_dataclass(value) and not isinstance(value, type):
-        value = asdict(value)
-    if isinstance(value, Mapping):
-        return {str(key): plain(each, depth + 1) for key, each in value.items()}
-    if isinstance(value, list | tuple | set | frozenset):
-        return [plain(each, depth + 1) for each in value]
-    return str(value)
