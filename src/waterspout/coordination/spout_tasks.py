@@ -341,6 +341,20 @@ class SpoutTasks:
         acker, self._acker = self._acker, AckerCounts()
         return [*sent.values(), *acker.counts()]
 
+    def take_back(self, frames: Iterable[Frame]) -> list[Frame]:
+        """Give the spouts what was sent back to them; return the frames that are for bolts.
+
+        Called before acks and fails of the same wave are told.
+        """
+        others: list[Frame] = []
+        for frame in frames:
+            each = self._tasks.get(frame.target)
+            if isinstance(each, PulledSpout):
+                self._guarded(each, each.returned, frame)
+            else:
+                others.append(frame)
+        return others
+
     def finish_wave(self, results: Sequence[ShardResult], began: float | None = None) -> None:
         """Apply what a wave has done to the trees, and tell the spouts of those that ended.
 

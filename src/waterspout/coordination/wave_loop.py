@@ -294,7 +294,7 @@ class WaveLoop(DrivenLoop):
         faults.point("wave.done", wave=wave.header.number)
         for result in ended.results:
             self._memories.take_in(result.states, result.missed, result.worker)
-            self._waiting += result.waiting
+            self._waiting += self.spouts.take_back(result.waiting)
             self._report(result.errors)
         self.spouts.finish_wave(ended.results, self._began)
         if guilty is not None:

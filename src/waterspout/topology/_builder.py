@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from waterspout._config import Config
@@ -19,7 +20,7 @@ from waterspout.topology._component import (
     LogSpout,
     Spout,
 )
-from waterspout.topology._graph import ComponentSpec, Subscription, Topology
+from waterspout.topology._graph import RETURN_STREAM, ComponentSpec, Subscription, Topology
 from waterspout.topology._grouping import Grouping, GroupingKind, TaskChooser
 from waterspout.topology._pickling import require_picklable
 
@@ -218,7 +219,7 @@ class TopologyBuilder(SaysInstead):
 
     def create_topology(self, name: str = "topology") -> Topology:
         """Return the checked, frozen topology; its name is where positions are kept."""
-        specs = {id: declarer.spec() for id, declarer in self._declared.items()}
+        specs = _with_returns({id: declarer.spec() for id, declarer in self._declared.items()})
         topology = Topology(name, specs)
         for spec in specs.values():
             require_picklable(spec.component, spec.title)
@@ -245,6 +246,20 @@ def declare(
     refuse_misfit_methods(component, f"{kind.noun} {id!r}")
     declarer = declared[id] = kind(id, component, tasks)
     return declarer
+
+
+def _with_returns(specs: Mapping[str, ComponentSpec]) -> dict[str, ComponentSpec]:
+    """Let the spouts that something is returned to take it from all bolts that return something."""
+    bolts = [spec for spec in specs.values() if RETURN_STREAM in spec.streams]
+    takers = [spec for spec in specs.values() if spec.is_spout and spec.component._takes_returns]
+    if bolts and not takers:
+        raise TopologyError(
+            f"{bolts[0].title} returns results, but there is no spout whose requests they answer; "
+            "add one: set_spout(id, DRPCSpout(function))"
+        )
+    direct = Grouping(GroupingKind.DIRECT)
+    inputs = tuple(Subscription(spec.id, RETURN_STREAM, direct) for spec in bolts)
+    return {**specs, **{spec.id: replace(spec, inputs=inputs) for spec in takers}}
 
 
 def _positive(n: object, what: str) -> int:

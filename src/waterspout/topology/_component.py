@@ -65,6 +65,9 @@ class Component:
     read_on_executors: ClassVar[bool] = False
     """Whether this is a spout whose tuples are emitted on the executors."""
 
+    _takes_returns: ClassVar[bool] = False
+    """Whether this is a spout that bolts of the topology send something back to."""
+
     def declared_streams(self) -> dict[str, StreamSchema]:
         """Return the schema of each output stream; an error says what does not fit."""
         for method in ("declareOutputFields", "declare_output_fields"):
@@ -115,6 +118,9 @@ class Spout(Component, ABC):
     There is one object for each task: the first task is the object given, others are copies.
     """
 
+    _is_final: ClassVar[bool] = False
+    """Whether a message that fails is over: nobody emits it again, and it is no dead letter."""
+
     def open(
         self, conf: Mapping[str, Any], context: TopologyContext, collector: SpoutCollector
     ) -> None:
@@ -145,6 +151,13 @@ class Spout(Component, ABC):
 
     def fail(self, msg_id: Any) -> None:
         """The tree failed or timed out: emit the message again, if it is to be processed."""
+
+    def _fail_because(self, msg_id: Any, component: str, why: str) -> None:
+        """What is called in place of `fail`, for a spout that tells somebody."""
+        self.fail(msg_id)
+
+    def _returned(self, values: Sequence[Any]) -> None:
+        """A bolt has sent this back to the task. Called when its wave is over, before acks."""
 
     def activate(self) -> None:
         """`next_tuple` will be called again. Not called at the start."""

@@ -15,12 +15,23 @@ from waterspout.topology._component import StreamSchema
 from waterspout.topology._context import TopologyContext
 from waterspout.topology._grouping import Grouping, GroupingKind
 
-__all__ = ["SYSTEM", "SYSTEM_TASK", "TICK_STREAM", "ComponentSpec", "Subscription", "Topology"]
+__all__ = [
+    "RETURN_STREAM",
+    "SYSTEM",
+    "SYSTEM_TASK",
+    "TICK_STREAM",
+    "ComponentSpec",
+    "Subscription",
+    "Topology",
+]
 
 SYSTEM = "__system"
 """The component that ticks come from; its one task is -1."""
 
 TICK_STREAM = "__tick"
+
+RETURN_STREAM = "__return"
+"""The direct stream on which bolts send something back to spout tasks in the driver."""
 
 SYSTEM_TASK = -1
 

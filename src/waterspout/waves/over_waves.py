@@ -61,7 +61,7 @@ class ShardResult:
     states: dict[int, TaskState] = field(default_factory=dict)
     waiting: list[Frame] = field(default_factory=list)
     """Tuples for the next wave: sent back along a cycle, not reached in time, or of a task whose
-    memory was not here."""
+    memory was not here. And what bolts have sent back to spouts."""
 
     missed: list[int] = field(default_factory=list)
     """Tasks whose memory was not here: neither alive, nor all of it given."""

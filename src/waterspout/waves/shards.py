@@ -164,12 +164,13 @@ class Shard:
         yield Row(FAILED, 0, 0, why.encode("utf-8", "backslashreplace"))
 
     def send(self, task: int, frames: Iterable[Frame]) -> list[Frame]:
-        """Pass on what a task has emitted; return what only a later wave can deliver."""
+        """Pass on what a task has emitted; return what a later wave, or the driver, delivers."""
         source = self.shape.slots[task]
         behind: list[Frame] = []
         for frame in frames:
-            target = self.shape.slots[frame.target]
-            if not self.shape.is_ahead(source, target):
+            target = self.shape.slots.get(frame.target)
+            # A spout in the driver has no slot: what goes back to it leaves with the wave.
+            if target is None or not self.shape.is_ahead(source, target):
                 behind.append(frame)
             elif target.stage == self.stage:
                 self._inbox.setdefault(frame.target, []).append(frame)

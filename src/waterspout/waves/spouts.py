@@ -355,6 +355,20 @@ class PulledSpout(SpoutTask):
                 break
         return True
 
+    def failed(self, failure: Failure) -> DeadLetter | None:
+        if not self._spout._is_final:
+            return super().failed(failure)
+        message = self._pending.pop(failure.root, None)
+        if message is not None:
+            self._call("_fail_because", message.id, failure.component, failure.error)
+            self.told += 1
+        return None
+
+    def returned(self, frame: Frame) -> None:
+        """Give the spout what a bolt has sent back to this task."""
+        for values in frame.values:
+            self._call("_returned", values)
+
     def lag(self) -> int | None:
         """Ask the spout how many messages wait at its source."""
         waiting = self._call("lag")
