@@ -151,8 +151,8 @@ def test_a_button_does_nothing_before_it_was_asked_and_shows_the_outcome():
         await user.should_see("Arguments", retries=40)
         user.find(marker="args").type("cat dog")
         user.find(marker="call").click()
-        await user.should_see("send the token")
-        assert api.done[-1] == ("/drpc/words", {"args": "cat dog"}, None)
+        await user.should_see('["cat", 3]')
+        assert api.done[-1] == ("/drpc/words", {"args": "cat dog"}, "Bearer sesame")
 
     seen(act, kill={"outcome": "done", "text": "killed after batch 4"})
 

@@ -84,9 +84,9 @@ BUTTONS = (
     ),
     _Button(
         "rollback", "Roll back", "undo",
-        "The last committed batch is taken back in all states together, and emitted again. Only "
-        "where all states are opaque.",
-        danger=True,
+        "The run ends. Then the last committed batch is taken back in all states together; the "
+        "next run emits it again. Only where all states are opaque.",
+        danger=True, form=_wait_form,
     ),
 )  # fmt: skip
 

@@ -73,7 +73,8 @@ def _build(page: Page) -> Refresh:
         txid = found.get("txid") if isinstance(found, Mapping) else None
         seen = f", with all batches up to {txid}" if txid is not None else ""
         lines = result_lines(found)
-        about.text = f"{len(lines)} tuples in {took:,.0f} ms{seen}"
+        tuples = "1 tuple" if len(lines) == 1 else f"{len(lines):,} tuples"
+        about.text = f"{tuples} in {took:,.0f} ms{seen}"
         with result:
             for line in lines:
                 ui.label(line).classes("break-all")

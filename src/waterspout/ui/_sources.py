@@ -24,6 +24,8 @@ __all__ = ["FactSource", "LiveSource", "NotAnswered", "Why"]
 Why = Literal["unreachable", "refused", "absent", "failed"]
 
 _TIMEOUT_S = 5.0
+_DONE_S = 30.0
+"""A command may wait for what is in flight."""
 _TEXT_MAX = 2_000
 
 
@@ -97,7 +99,7 @@ class LiveSource:
         self, path: str, body: Mapping[str, Any] | None = None, *, token: str | None = None
     ) -> Any:
         # Never with the token that pages read by: what is changed, its reader has to answer for.
-        return await self._ask("POST", path, token, json=dict(body or {}))
+        return await self._ask("POST", path, token, json=dict(body or {}), timeout=_DONE_S)
 
     async def close(self) -> None:
         await self._client.aclose()
@@ -110,9 +112,9 @@ class LiveSource:
                 method, quote(full, safe="/%:@"), headers=headers, **how
             )
         except httpx.TimeoutException as error:
-            raise NotAnswered(
-                "unreachable", f"{self.url} has not answered within {_TIMEOUT_S:g} s"
-            ) from error
+            waited = how.get("timeout", _TIMEOUT_S)
+            text = f"{self.url} has not answered within {waited:g} s"
+            raise NotAnswered("unreachable", text) from error
         except httpx.HTTPError as error:
             text = masked(str(error)) or type(error).__name__
             raise NotAnswered("unreachable", f"{self.url} cannot be reached: {text}") from error

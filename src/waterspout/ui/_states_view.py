@@ -14,7 +14,7 @@ from waterspout.ui._views import Page, Refresh, View
 
 __all__ = ["STATES", "flight_lines", "key_of", "told_lines"]
 
-_FIRST = ("state", "key", "value", "txid", "attempt", "committed", "before", "head", "from")
+_FIRST = ("value", "key", "state", "txid", "attempt", "committed", "before", "head", "from")
 
 
 def key_of(text: str) -> str:
@@ -37,9 +37,14 @@ def told_lines(answer: Any) -> list[tuple[str, str]]:
 
     >>> told_lines({"txid": 7, "value": 3, "before": None})
     [('value', '3'), ('txid', '7'), ('before', '(none)')]
+    >>> told_lines({"value": 3, "written": {"txid": 7, "committed": True}})
+    [('value', '3'), ('txid', '7'), ('committed', 'true')]
     """
     if not isinstance(answer, Mapping):
         return [("value", _text(answer))]
+    written = answer.get("written")
+    if isinstance(written, Mapping):  # which batch wrote it, and what from
+        answer = {**{key: v for key, v in answer.items() if key != "written"}, **written}
     keys = [key for key in _FIRST if key in answer]
     keys += [key for key in answer if key not in keys]
     return [(str(key).replace("_", " "), _text(answer[key])) for key in keys]

@@ -11,11 +11,13 @@ from urllib.parse import quote, urlencode
 from waterspout._causes import told
 from waterspout.ui._directory import Directory, Listed
 from waterspout.ui._frame import badge, empty, keys, notice
-from waterspout.ui._library import ui
+from waterspout.ui._library import nicegui_app, ui
 from waterspout.ui._sources import FactSource, NotAnswered
 from waterspout.ui._views import WINDOWS, Refresh, View
 
 __all__ = ["TopologyPage", "address", "instead_of_view", "lost", "unserved"]
+
+TOKEN_KEPT = "waterspout_token"  # noqa: S105 - a key of the memory of a tab
 
 
 def address(name: str, view: str = "", **query: str) -> str:
@@ -40,9 +42,9 @@ class TopologyPage:
         if self.window not in WINDOWS:
             self.window = "600"
         self.facts: Mapping[str, Any] = {}
-        self.token: str | None = None
         self._directory = directory
         self._view = view
+        self._tabs: dict[str, tuple[View, ui.element]] = {}
         self._source: FactSource | None = None
         self._answered_at: float | None = None
         self._refresh: Refresh | None = None
@@ -53,6 +55,15 @@ class TopologyPage:
         if self._source is None:
             raise NotAnswered("absent", f"nobody was asked about {self.name} yet")
         return self._source
+
+    @property
+    def token(self) -> str | None:
+        """The token that was given last in this tab of the browser. It stays in this process."""
+        return nicegui_app.storage.tab.get(TOKEN_KEPT)
+
+    @token.setter
+    def token(self, given: str | None) -> None:
+        nicegui_app.storage.tab[TOKEN_KEPT] = given
 
     def link(self, view: str, **query: str) -> str:
         """Return the address of another view of this topology, with the same window."""
@@ -89,6 +100,7 @@ class TopologyPage:
                     tab.props["label"] = view.label
                     tab.props["icon"] = view.icon
                     tab.props["href"] = self.link(view.path)
+                    self._tabs[view.path] = view, tab
             if self._view.has_windows:
                 ui.toggle(WINDOWS, value=self.window, on_change=self._take_window).props(
                     'dense no-caps unelevated padding="4px 10px" toggle-color=primary'
@@ -111,6 +123,7 @@ class TopologyPage:
             self._source = await self._directory.source(self.name)
             self.facts = await self._source.get("topology")
             self._show_status(str(self.facts.get("status") or ""))
+            self._show_tabs(str(self.facts.get("kind") or ""))
             self._say(listed, self._source)
             await self._refresh()
         except NotAnswered as error:
@@ -118,6 +131,11 @@ class TopologyPage:
         else:
             self._answered_at = time.time()
             self._show_whole()
+
+    def _show_tabs(self, kind: str) -> None:
+        """Leave out views that mean nothing to a topology of this kind."""
+        for view, tab in self._tabs.values():
+            tab.set_visibility(not kind or kind in view.kinds or view is self._view)
 
     def _show_status(self, status: str) -> None:
         self._status.clear()
