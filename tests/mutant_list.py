@@ -1916,6 +1916,20 @@ MUTANTS = (
         ("tests/metrics/test_traces.py",),
     ),
     Mutant(
+        "metrics: a message that a spout's tree acked is a tuple that a bolt acked",
+        "metrics/_prometheus.py",
+        '(_DONE, ever["bolts"])):',
+        '(_DONE[1:], ever["spouts"]), (_DONE, ever["bolts"])):',
+        ("tests/metrics/test_prometheus.py",),
+    ),
+    Mutant(
+        "metrics: milliseconds are shown as seconds",
+        "metrics/_prometheus.py",
+        '"execute_ms", 1000)',
+        '"execute_ms", 1)',
+        ("tests/metrics/test_prometheus.py",),
+    ),
+    Mutant(
         "metrics: an outage is counted at each try",
         "metrics/_tally.py",
         "more=service not in self._away)",

@@ -10,17 +10,21 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.metrics.running import counting, running
-from waterspout import faults
+from tests.waves.driving import Driven, Fails, Pass, forget_all
+from waterspout import TopologyBuilder, faults
 from waterspout.coordination.events import ServiceAway, TreesDecided, WaveFinished
 from waterspout.coordination.progress import Outage, RunSnapshot, WaveProgress, WaveTotals
 from waterspout.errors import MissingDependencyError
 from waterspout.faults import Fault, FaultPlan
+from waterspout.metrics import stats_of
 from waterspout.metrics._catalog import CATALOG
 from waterspout.metrics._prometheus import Exposition
+from waterspout.testing import FeederSpout
 
 
 @pytest.fixture(autouse=True)
-def _no_faults():
+def _fresh():
+    forget_all()
     yield
     faults.install(None)
 
@@ -75,14 +79,18 @@ class Seen:
     """A run that only tells what a test says."""
 
     def __init__(self, name="core", **more):
-        self.name, self.dead_letter_count = name, 2
+        self.name, self.dead_letter_count, self.listeners = name, 2, []
         self.now = dict(
             name=name, status="running", timestamp=0.0, in_flight=(), totals=WaveTotals(),
             last_progress=None, pausing_spouts=(), errors=(), **more,
         )  # fmt: skip
 
     def subscribe(self, listener):
-        self.publish = listener
+        self.listeners.append(listener)
+
+    def publish(self, event):
+        for listener in self.listeners:
+            listener(event)
 
     def snapshot(self):
         return RunSnapshot(**self.now)
@@ -118,6 +126,37 @@ def test_a_core_topology_has_waves_lag_and_the_service_that_is_away():
     assert found["waterspout_run_status", "waiting"] == 1
     run.now |= {"waiting_for": (), "status": "running"}
     assert parsed(exposition)["waterspout_service_away", "redis"] == 0
+
+
+def test_components_have_the_counters_of_storms_page():
+    spout, builder = FeederSpout("n", replay=True), TopologyBuilder()
+    builder.set_spout("numbers", spout)
+    builder.set_bolt("pass", Pass("n"), 2).shuffle_grouping("numbers")
+    builder.set_bolt("last", Fails("last", {1: 1})).all_grouping("pass")
+    driven = Driven(builder.create_topology("core"))
+    run = Seen()
+    exposition = Exposition([run])
+    driven.loop.events.subscribe(run.publish)
+    for n in range(4):
+        spout.feed([n], msg_id=n)
+    driven.until_idle()
+
+    found = parsed(exposition)
+
+    def of(count):
+        name = f"waterspout_component_{count}_tuples_total"
+        return {key[1]: n for key, n in found.items() if key[0] == name and key[1] != "__acker"}
+
+    assert of("emitted") == {"numbers": 5, "pass": 5, "last": 0}  # one of them comes again
+    assert of("executed") == {"pass": 5, "last": 5}
+    assert of("acked") == {"pass": 5, "last": 4}
+    assert of("failed") == {"pass": 0, "last": 1}
+    assert found["waterspout_component_executed_tuples_total", "__acker"] == 15
+    assert found["waterspout_messages_acked_total", "numbers"] == 4
+    tables = stats_of(run).components(600)
+    (last,) = (row for row in tables["bolts"] if row["id"] == "last")
+    shown = found["waterspout_component_execute_latency_seconds", "last"]
+    assert shown == pytest.approx(last["execute_ms"] / 1000)
 
 
 def test_a_run_that_has_the_name_of_an_earlier_one_takes_its_place():

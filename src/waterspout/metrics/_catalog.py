@@ -9,7 +9,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["CATALOG", "LAG_UNITS", "OF_BATCHES", "OF_RUNS", "OF_WAVES", "SECONDS", "Metric"]
+__all__ = [
+    "CATALOG",
+    "LAG_UNITS",
+    "OF_BATCHES",
+    "OF_COMPONENTS",
+    "OF_RUNS",
+    "OF_WAVES",
+    "SECONDS",
+    "Metric",
+]
 
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 """The upper bounds of the buckets of every histogram."""
@@ -72,6 +81,40 @@ OF_RUNS = (
     ),
 )
 
+OF_COMPONENTS = (
+    Metric("component_emitted_tuples", "counter", "Tuples emitted.", ("component",)),
+    Metric(
+        "component_transferred_tuples", "counter", "Tuples sent to tasks of bolts.", ("component",)
+    ),
+    Metric("component_executed_tuples", "counter", "Tuples executed by a bolt.", ("component",)),
+    Metric("component_acked_tuples", "counter", "Tuples acked by a bolt.", ("component",)),
+    Metric("component_failed_tuples", "counter", "Tuples failed by a bolt.", ("component",)),
+    Metric(
+        "component_execute_latency_seconds",
+        "gauge",
+        "Mean time in execute, over the last ten minutes.",
+        ("component",),
+    ),
+    Metric(
+        "component_process_latency_seconds",
+        "gauge",
+        "Mean time from a tuple's arrival to its ack, over the last ten minutes.",
+        ("component",),
+    ),
+    Metric(
+        "component_capacity_ratio",
+        "gauge",
+        "Share of the last ten minutes that a bolt's busiest task was busy; 1 is a bottleneck.",
+        ("component",),
+    ),
+    Metric(
+        "spout_complete_latency_seconds",
+        "gauge",
+        "Mean time from a message's emission to its ack, over the last ten minutes.",
+        ("spout",),
+    ),
+)
+
 OF_BATCHES = (
     Metric("batches_committed", "counter", "Batches committed."),
     Metric("batch_attempts", "counter", "Attempts at batches that were emitted."),
@@ -109,4 +152,4 @@ OF_WAVES = (
     Metric("bolt_state_bytes", "gauge", "The size of what bolts keep between two waves."),
 )
 
-CATALOG: tuple[Metric, ...] = (*OF_RUNS, *OF_BATCHES, *OF_WAVES)
+CATALOG: tuple[Metric, ...] = (*OF_RUNS, *OF_COMPONENTS, *OF_BATCHES, *OF_WAVES)

@@ -13,6 +13,7 @@ from waterspout.coordination.progress import BatchTotals, RunSnapshot, WaveProgr
 from waterspout.coordination.run import Run
 from waterspout.errors import MissingDependencyError
 from waterspout.metrics._catalog import CATALOG, LAG_UNITS, OF_BATCHES, OF_RUNS, OF_WAVES
+from waterspout.metrics._stats import RunStats, stats_of
 from waterspout.metrics._tally import Histogram, Labels, RunTally
 
 __all__ = ["Exposition"]
@@ -22,12 +23,21 @@ log = logging.getLogger(__name__)
 _STATUSES = ("running", "idle", "inactive", "waiting", "stopped", "failed")
 _PHASES = ("processing", "processed", "committing", "failed")
 
+_LATELY = 600
+_SENT, _DONE = ("emitted", "transferred"), ("executed", "acked", "failed")
+_OF_BOLTS = (
+    ("component_execute_latency_seconds", "execute_ms", 1000),
+    ("component_process_latency_seconds", "process_ms", 1000),
+    ("component_capacity_ratio", "capacity", 1),
+)
+
 Samples = Iterator[tuple[str, Labels, float]]
 
 
 @dataclass(frozen=True, slots=True)
 class _Watched:
     run: Run
+    stats: RunStats
     tally: RunTally = field(default_factory=RunTally)
     since: float = field(default_factory=time.time)
 
@@ -57,7 +67,7 @@ class Exposition:
 
     def watch(self, run: Run) -> None:
         """Show the metrics of a run too."""
-        watched = _Watched(run)
+        watched = _Watched(run, stats_of(run))
         run.subscribe(watched.tally)
         # Replaced as a whole: a scrape goes through it in another thread.
         self._watched = {**self._watched, run.name: watched}
@@ -89,7 +99,12 @@ class Exposition:
             letters = _letters(watched.run)
             if letters is not None:
                 families["dead_letters"].add_metric((name,), letters)
-            for metric, labels, value in (*_counted(counters, snapshot), *_seen(snapshot)):
+            found = (
+                *_counted(counters, snapshot),
+                *_of_components(watched.stats),
+                *_seen(snapshot),
+            )
+            for metric, labels, value in found:
                 families[metric].add_metric((name, *labels), value)
             for service, *_ in counters.get("service_outages", ()):
                 away = any(outage.service == service for outage in snapshot.waiting_for)
@@ -128,6 +143,22 @@ def _observed(
     for metric in _own(snapshot):
         if metric.kind == "histogram":
             yield metric.name, histograms.get(metric.name) or Histogram()
+
+
+def _of_components(stats: RunStats) -> Samples:
+    """Yield the counters of spouts and bolts, and their latencies as Storm's page has them."""
+    ever, lately = stats.components("all"), stats.components(_LATELY)
+    for counts, rows in ((_SENT, ever["spouts"]), (_SENT, ever["bolts"]), (_DONE, ever["bolts"])):
+        for row in rows:
+            for count in counts:
+                yield f"component_{count}_tuples", (row["id"],), row[count]
+    for row in lately["bolts"]:
+        for name, key, unit in _OF_BOLTS:
+            if row[key] is not None:
+                yield name, (row["id"],), row[key] / unit
+    for row in lately["spouts"]:
+        if row["complete_ms"] is not None:
+            yield "spout_complete_latency_seconds", (row["id"],), row["complete_ms"] / 1000
 
 
 def _seen(snapshot: RunSnapshot) -> Samples:
