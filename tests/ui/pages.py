@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import parse_qs
@@ -69,13 +70,14 @@ def served(name: str, url: str = URL, **snapshot: Any) -> Sight:
     )
 
 
-def reading(act: Callable[..., Any], directory: Directory) -> None:
+def reading(act: Callable[..., Any], directory: Directory, *, narrow: bool = False) -> None:
     """Run `act(user)` as somebody who reads the pages of a directory."""
     from nicegui.testing.user_simulation import user_simulation
 
     async def simulated() -> None:
         async with user_simulation() as user:
             add_pages(directory, every_s=0.02)
+            user.javascript_rules[re.compile(r"window\.innerWidth")] = lambda match: narrow
             await act(user)
 
     asyncio.run(simulated())

@@ -114,3 +114,34 @@ def test_a_run_without_errors_says_so():
         await user.should_see("No error")
 
     reading(act, directory(Api(quiet)))
+
+
+def test_on_a_phone_the_graph_goes_down():
+    async def act(user):
+        await user.open("/t/words")
+        await user.should_see("process 4242 on box")
+        (graph,) = user.find(marker="graph").elements
+        assert graph.content.startswith("flowchart TB\n")
+
+    reading(act, directory(Api(CORE)), narrow=True)
+
+
+def test_a_view_that_a_kind_of_topology_does_not_have_is_not_offered():
+    async def act(user):
+        await user.open("/t/words")
+        await user.should_see("process 4242 on box")
+        await user.should_see(marker="view-dead-letters")
+        await user.should_not_see(marker="view-batches")
+
+    reading(act, directory(Api(CORE)))
+
+
+def test_a_bug_in_a_view_is_shown_and_logged(caplog):
+    broken = {**CORE, "config": ["not", "options"]}
+
+    async def act(user):
+        await user.open("/t/words/config")
+        await user.should_see("this is a bug", retries=20)
+
+    reading(act, directory(Api(broken)))
+    assert "Configuration" in caplog.text

@@ -43,12 +43,15 @@ _CLASSES = {
 _SHAPES = {"spout": ("([", "])"), "state": ("[(", ")]")}
 
 
-def diagram(graph: Facts, stats: Facts) -> tuple[str, list[str]]:
-    """Return the diagram, and the ids of its nodes by their numbers in it."""
+def diagram(graph: Facts, stats: Facts, *, down: bool = False) -> tuple[str, list[str]]:
+    """Return the diagram, and the ids of its nodes by their numbers in it.
+
+    It goes from left to right, or `down` where there is no room for that.
+    """
     nodes = list(graph.get("nodes") or ())
     numbers = {node["id"]: position for position, node in enumerate(nodes)}
     counted = _counted(stats)
-    lines = ["flowchart LR"]
+    lines = [f"flowchart {'TB' if down else 'LR'}"]
     for node in nodes:
         row = _row_of(node, counted)
         begin, end = _SHAPES.get(node["kind"], ("[", "]"))

@@ -17,6 +17,7 @@ from waterspout.ui._words import number
 __all__ = ["OVERVIEW"]
 
 _ALL_WINDOWS_EVERY = 5
+_NARROW_PX = 700
 
 
 class _Overview:
@@ -24,6 +25,7 @@ class _Overview:
         self._page = page
         self._ids: list[str] = []
         self._turns = 0
+        self._down: bool | None = None
         self._totals: dict[str, Mapping[str, Any]] = {}
         self._facts = ui.row().classes("w-full gap-x-8 gap-y-2 items-start").mark("facts")
         self._uncounted = ui.label().classes("opacity-80").mark("uncounted")
@@ -52,7 +54,9 @@ class _Overview:
         facts = self._page.facts
         self._show_facts(facts)
         stats = await self._counted()
-        text, self._ids = diagram(facts.get("graph") or {}, stats)
+        if self._down is None:
+            self._down = await _is_narrow()
+        text, self._ids = diagram(facts.get("graph") or {}, stats, down=self._down)
         self._drawing.set_visibility(bool(self._ids))
         self._graph.content = text
         in_batches = facts.get("kind") in ("trident", "transactional")
@@ -126,6 +130,14 @@ class _Overview:
         position = event.node_id.rpartition("n")[2].partition("-")[0]
         if position.isdecimal() and int(position) < len(self._ids):
             ui.navigate.to(self._page.link("component", id=self._ids[int(position)]))
+
+
+async def _is_narrow() -> bool:
+    """Ask the browser whether the page is as narrow as a phone."""
+    try:
+        return bool(await ui.run_javascript(f"window.innerWidth < {_NARROW_PX}", timeout=2.0))
+    except TimeoutError:
+        return False
 
 
 def _fill(table: ui.table, rows: list[dict[str, Any]]) -> None:

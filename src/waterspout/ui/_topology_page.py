@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -14,6 +15,8 @@ from waterspout.ui._frame import badge, empty, keys, notice
 from waterspout.ui._library import nicegui_app, ui
 from waterspout.ui._sources import FactSource, NotAnswered
 from waterspout.ui._views import WINDOWS, Refresh, View
+
+log = logging.getLogger(__name__)
 
 __all__ = ["TopologyPage", "address", "instead_of_view", "lost", "unserved"]
 
@@ -128,6 +131,9 @@ class TopologyPage:
             await self._refresh()
         except NotAnswered as error:
             self._show_problem(error, listed)
+        except Exception as error:
+            log.exception("the view %r of %s", self._view.label, self.name)
+            self._show_problem(NotAnswered("failed", f"this is a bug: {told(error)}"), listed)
         else:
             self._answered_at = time.time()
             self._show_whole()
@@ -207,4 +213,4 @@ def instead_of_view(error: NotAnswered, name: str, listed: Listed | None) -> Non
     elif error.why == "unreachable":
         empty("link_off", "The driver does not answer", str(error))
     else:
-        empty("error_outline", "That went wrong", told(error))
+        empty("error_outline", "That went wrong", str(error))
