@@ -11,6 +11,7 @@ from waterspout.errors import ConfigError
 from waterspout.state._head import Claim
 from waterspout.transactional._attempt import TransactionAttempt
 from waterspout.transactional._ledger import Metadata
+from waterspout.waves.counting import TaskCounts
 
 __all__ = ["BatchEngine", "Committed", "Ended", "Failed", "Processed", "Report", "Wrote"]
 
@@ -35,6 +36,8 @@ class Committed:
     written: Mapping[str, int] = field(default_factory=dict)
     """How many rows went into each state, by its name."""
     committed_tuples: int = 0
+    counts: tuple[TaskCounts, ...] = ()
+    """What the tasks of bolts have done, in both phases."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,6 +54,7 @@ from waterspout.coordination.events import (
     Listener,
     SpoutPaused,
     StateWritten,
+    TuplesCounted,
 )
 from waterspout.coordination.outages import LEDGER, STATES, outage_of
 from waterspout.coordination.progress import BatchProgress
@@ -425,6 +426,8 @@ class BatchLoop(DrivenLoop):
         committed = self._committed or Committed(attempt)
         for state, rows in committed.written.items():
             self.events.publish(StateWritten(self.name, attempt, state, rows))
+        if committed.counts:
+            self.events.publish(TuplesCounted(self.name, committed.counts))
         took = max(processed.processing_s + committed.commit_s, 1e-6)
         progress = BatchProgress(
             name=self.name,

@@ -47,6 +47,11 @@ class AttemptLog:
         records = list(self._records.values())[-limit:] if limit > 0 else []
         return [{**each, "states": _copied(each["states"])} for each in records]
 
+    def written(self, attempt: TransactionAttempt) -> list[str]:
+        """Return the states that an attempt has written."""
+        states = self._records.get(attempt, {}).get("states", {})
+        return [name for name, steps in states.items() if steps["written"] is not None]
+
     def note(self, event: Event) -> None:
         """Take in an event; one that is not about an attempt changes nothing."""
         match event:

@@ -36,12 +36,15 @@ from waterspout.metrics._tables import (
     component_tables,
     is_system,
     mean_ms,
+    parts_of,
 )
 from waterspout.metrics._windows import SPANS, RollingCounts
 from waterspout.waves.counting import TaskCounts
 
 if TYPE_CHECKING:
     from waterspout.coordination.run import Run
+    from waterspout.topology._graph import Topology
+    from waterspout.trident.plan.plan import Plan
 
 __all__ = ["RunStats", "Window", "stats_of"]
 
@@ -52,12 +55,18 @@ _of_runs: WeakKeyDictionary[Run, RunStats] = WeakKeyDictionary()
 _lock = threading.Lock()
 
 
-def stats_of(run: Run) -> RunStats:
-    """Return the statistics of a run: the same object for everyone who asks."""
+def stats_of(run: Run, described: Topology | Plan | None = None) -> RunStats:
+    """Return the statistics of a run: the same object for everyone who asks.
+
+    With what it runs, tables also have the components that have done nothing yet.
+    """
     with _lock:
         if run not in _of_runs:
             _of_runs[run] = RunStats(run)
-        return _of_runs[run]
+        stats = _of_runs[run]
+    if described is not None:
+        stats.know(parts_of(described))
+    return stats
 
 
 class RunStats:
@@ -93,6 +102,10 @@ class RunStats:
         with self._lock:
             self._attempts.note(event)
             self._note(event)
+
+    def know(self, parts: Parts) -> None:
+        """Take in which components there are."""
+        self._parts = parts
 
     def totals(self, window: Window = "all") -> dict[str, Any]:
         """Return what the whole topology has done in a window.
@@ -137,8 +150,8 @@ class RunStats:
         component and stream: system, executed, execute_ms, process_ms, acked, failed), outputs,
         by_task (task, executed, execute_ms, capacity).
 
-        A state has id, rows (written), batches, per_s. An edge has source, target, stream, tuples,
-        per_s.
+        A state has id, rows (written; None for those of bolts, which do not tell), batches, per_s.
+        An edge has source, target, stream, tuples, per_s.
         """
         counted, covers_s = self._counted(window)
         recent, recent_s = self._counted(SPANS[0])
@@ -229,8 +242,10 @@ class RunStats:
             case BatchCancelled():
                 self._add({("attempts_cancelled",): 1})
             case StateWritten(state=state, rows=rows):
-                self._add({("rows", state): rows, ("writes", state): 1})
+                self._add({("rows", state): rows, ("told", state): 1})
             case BatchCommitted(attempt=attempt, progress=progress):
+                for state in self._attempts.written(attempt):
+                    self._add({("writes", state): 1})
                 since = self._emitted_at.pop(attempt.txid, event.timestamp)
                 self._add(
                     {

@@ -10,6 +10,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from waterspout.topology._graph import Topology
+from waterspout.trident.plan.plan import Plan
+
 __all__ = [
     "BY_INPUT",
     "Counted",
@@ -18,6 +21,7 @@ __all__ = [
     "component_tables",
     "is_system",
     "mean_ms",
+    "parts_of",
 ]
 
 Key = tuple[str, ...]
@@ -34,6 +38,20 @@ class Parts:
     spouts: Mapping[str, int | None] = field(default_factory=dict)
     bolts: Mapping[str, int | None] = field(default_factory=dict)
     states: tuple[str, ...] = ()
+
+
+def parts_of(described: Topology | Plan) -> Parts:
+    """Return the components of a topology of bolts, or of a Trident plan, without hidden ones."""
+    if isinstance(described, Plan):
+        spouts = [name for name, source in described.sources.items() if not source.hidden]
+        shown = [name for name in described.updates if not described.states[name].hidden]
+        return Parts(dict.fromkeys(spouts), {}, tuple(shown))
+    sizes = {spec.id: spec.num_tasks for spec in described.components.values()}
+    return Parts(
+        {spec.id: sizes[spec.id] for spec in described.spouts},
+        {spec.id: sizes[spec.id] for spec in described.bolts},
+        tuple(getattr(described, "states", ())),
+    )
 
 
 class Counted:
@@ -92,7 +110,7 @@ def component_tables(
     """
     spouts = _all(parts.spouts, counted.next("spout"))
     bolts = [b for b in _all(parts.bolts, counted.next("bolt")) if b not in spouts]
-    states = _all(parts.states, counted.next("rows"))
+    states = _all(parts.states, counted.next("writes"))
     return {
         "spouts": [_spout(counted, id, parts, errors, covers_s) for id in spouts],
         "bolts": [_bolt(counted, recent, id, parts, errors, covers_s, recent_s) for id in bolts],
@@ -221,12 +239,12 @@ def _task(counted: Counted, recent: Counted, id: str, task: str, recent_s: float
 
 
 def _state(counted: Counted, id: str, covers_s: float) -> dict[str, Any]:
-    rows = counted.of("rows", id)
+    rows = counted.of("rows", id) if counted.has("told", id) else None
     return {
         "id": id,
-        "rows": int(rows),
+        "rows": None if rows is None else int(rows),
         "batches": int(counted.of("writes", id)),
-        "per_s": _rate(rows, covers_s),
+        "per_s": None if rows is None else _rate(rows, covers_s),
     }
 
 

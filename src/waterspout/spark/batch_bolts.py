@@ -27,6 +27,8 @@ from waterspout.transactional._ledger import Metadata
 from waterspout.transactional._runtime import (
     PhasePlan,
     Phases,
+    commit_stages,
+    counted,
     executed,
     first_rows,
     raise_failed,
@@ -34,7 +36,7 @@ from waterspout.transactional._runtime import (
 )
 from waterspout.waves.bolts import Worker
 from waterspout.waves.shape import check_widths
-from waterspout.waves.shards import DRIVER, FAILED, Row
+from waterspout.waves.shards import COUNTED, DRIVER, FAILED, Row
 
 __all__ = ["BatchBoltEngine"]
 
@@ -83,6 +85,10 @@ class BatchBoltEngine(PhaseEngine):
         rows = first_rows(phase.shape, phase.header.spout_id, taken)
         frame = self._runtime.spark.createDataFrame(table_of(rows))
         frame = self._through(frame, phase, phase.shape.stages[0].shards)
+        if not commit_stages(phase.shape, phase.header.late):
+            # Nothing is left for the commit phase, so that all of it can come here.
+            rows = list(rows_of(frame.toArrow().to_batches()))
+            return self._processed(attempt, work, phase, None, rows, began)
         observed = Observation()
         counted = frame.observe(
             observed,
@@ -95,10 +101,25 @@ class BatchBoltEngine(PhaseEngine):
         # Spark Connect does not observe a checkpoint; looking at its blocks is quick.
         unseen = "failed" not in seen
         rows = _rows_for_driver(kept) if unseen or seen["failed"] else []
+        count = None if unseen else int(seen["executed"] or 0)
+        return self._processed(attempt, work, phase, kept, rows, began, count)
+
+    def _processed(
+        self,
+        attempt: TransactionAttempt,
+        work: Work,
+        phase: PhasePlan,
+        kept: DataFrame | None,
+        rows: list[Row],
+        began: float,
+        count: int | None = None,
+    ) -> Processed:
+        """Remember what a processing phase has left, where it has not failed."""
         raise_failed(rows)
-        count = executed(rows) if unseen else int(seen["executed"] or 0)
+        count = executed(rows) if count is None else count
         self._phases.processed(count)
         work.results["staged"] = (kept, phase)
+        work.results["rows"] = rows
         took = time.monotonic() - began
         return Processed(attempt, processing_s=took, executed_tuples=count)
 
@@ -113,7 +134,7 @@ class BatchBoltEngine(PhaseEngine):
         phase = self._phases.commit(processing, claim.resolved, claim.writer)
         rows: list[Row] = []
         if phase.stages:
-            frame = staged.where(F.col("stage") >= 0)
+            frame = staged.where((F.col("stage") >= 0) | (F.col("stage") == COUNTED))
             if not self._in_driver:
                 frame = self._through(frame, phase, phase.shape.stages[-1].shards)
             rows = list(rows_of(frame.toArrow().to_batches()))
@@ -124,7 +145,12 @@ class BatchBoltEngine(PhaseEngine):
         for state in self._topology.states:
             self.report(Wrote(claim.attempt, state))
         took = time.monotonic() - began
-        return Committed(claim.attempt, commit_s=took, committed_tuples=executed(rows))
+        return Committed(
+            claim.attempt,
+            commit_s=took,
+            committed_tuples=executed(rows),
+            counts=counted(rows or work.results["rows"]),
+        )
 
     def _through(self, frame: DataFrame, phase: PhasePlan, partitions: int) -> DataFrame:
         """Lead rows through the stages of a phase; at first they are in so many partitions."""

@@ -21,9 +21,16 @@ from waterspout.testing._stepping import SteppedEngine, Steps
 from waterspout.transactional._attempt import TransactionAttempt
 from waterspout.transactional._builder import TransactionalTopology
 from waterspout.transactional._ledger import Metadata
-from waterspout.transactional._runtime import PhasePlan, Phases, executed, first_rows, raise_failed
+from waterspout.transactional._runtime import (
+    PhasePlan,
+    Phases,
+    counted,
+    executed,
+    first_rows,
+    raise_failed,
+)
 from waterspout.waves.bolts import Worker
-from waterspout.waves.shards import Row, run_stage
+from waterspout.waves.shards import COUNTED, Row, run_stage
 
 __all__ = ["InProcessBatchBolts", "LocalBatches", "LostWorker"]
 
@@ -74,7 +81,10 @@ class InProcessBatchBolts(SteppedEngine[tuple[PhasePlan, list[Row]]]):
         )
         count = executed(rows)
         self._phases.processed(count)
-        self._work[attempt] = (phase, [row for row in rows if row.stage >= 0])
+        self._work[attempt] = (
+            phase,
+            [row for row in rows if row.stage >= 0 or row.stage == COUNTED],
+        )
         yield
         return Processed(attempt, executed_tuples=count)
 
@@ -93,7 +103,7 @@ class InProcessBatchBolts(SteppedEngine[tuple[PhasePlan, list[Row]]]):
         for state in self._topology.states:
             self.report(Wrote(claim.attempt, state))
         yield
-        return Committed(claim.attempt, committed_tuples=executed(rows))
+        return Committed(claim.attempt, committed_tuples=executed(rows), counts=counted(rows))
 
     def _through(self, phase: PhasePlan, rows: list[Row]) -> Generator[None, None, list[Row]]:
         """Lead rows through the stages of a phase, with a stop before each shard."""

@@ -9,6 +9,7 @@ and the driver, which replays the batch.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -36,12 +37,14 @@ from waterspout.transactional._spouts import (
 )
 from waterspout.transactional._states import BoltStateSpec, TaskStates, begin_commit
 from waterspout.waves.bolts import Worker
+from waterspout.waves.counting import TaskCounts, input_of
 from waterspout.waves.frames import Frame, pack, unpack
 from waterspout.waves.intake import Intake
 from waterspout.waves.memory import TaskState
 from waterspout.waves.outlets import Anchors, seal
 from waterspout.waves.shape import WaveShape, collapsed, spread
 from waterspout.waves.shards import (
+    COUNTED,
     DRIVER,
     FAILED,
     LifeCycle,
@@ -57,6 +60,7 @@ __all__ = [
     "PhasePlan",
     "Phases",
     "commit_stages",
+    "counted",
     "emit_partition",
     "executed",
     "first_rows",
@@ -199,6 +203,12 @@ def written(rows: Iterable[Row]) -> Iterator[tuple[str, Any]]:
             yield from unpack(row.data)
 
 
+def counted(rows: Iterable[Row]) -> tuple[TaskCounts, ...]:
+    """Return what the tasks have done, of the processing phase as well if its rows are here."""
+    packed = [row.data for row in rows if row.stage == COUNTED]
+    return tuple(counts for each in packed for counts in unpack(each))
+
+
 def raise_failed(rows: Iterable[Row]) -> None:
     """Raise what a shard gave as the reason to replay the batch, if one did."""
     for row in rows:
@@ -217,6 +227,7 @@ class _PerAttempt(LifeCycle):
         self._turn = attempt.transaction_id + attempt.attempt_id
         self._half_done: dict[int, TaskState] = {}
         self._executed = 0
+        self._counts: list[TaskCounts] = []
         self._written: list[tuple[str, Any]] = []
 
     def run_task(self, task: int, frames: list[Frame], given: ShardInput) -> None:
@@ -243,6 +254,9 @@ class _PerAttempt(LifeCycle):
             # Also without a half-done bolt: in the commit phase every shard must be visited.
             yield ShardInput(states=self._half_done).row(shard.stage, shard.number)
         yield Row(DRIVER, 0, self._executed, pack(self._written) if self._written else b"")
+        told = [counts for counts in self._counts if not counts.is_empty]
+        if told:
+            yield Row(COUNTED, 0, 0, pack(told))
 
     def _visits(self) -> Iterator[Row]:
         """Return this shard's share of the rows by which later shards run though nothing comes."""
@@ -271,7 +285,7 @@ class _PerAttempt(LifeCycle):
                 if pinned is not None:
                     given = taken.get(partition)
                     emit_partition(spout, emitter, attempt, partition, pinned, given, collector)
-        self._send(task, collector.port)
+        self._send(collector.port, TaskCounts(component, task))
 
     def _run_bolt(
         self, task: int, component: str, frames: Sequence[Frame], half_done: TaskState | None
@@ -289,12 +303,15 @@ class _PerAttempt(LifeCycle):
         )
         with closing(states):
             bolt = self._bolt(component, collector, context, states, half_done)
-            self._execute(bolt, frames, collector)
+            counts = TaskCounts(component, task)
+            self._execute(bolt, frames, collector, counts)
             if finishes:
+                began = time.monotonic()
                 self._finish(bolt, component, states)
+                counts.finished, counts.finish_s = 1, time.monotonic() - began
             else:
                 self._half_done[task] = self._pickled(bolt, component, states)
-        self._send(task, collector.port)
+        self._send(collector.port, counts)
 
     def _bolt(
         self,
@@ -350,26 +367,36 @@ class _PerAttempt(LifeCycle):
         specs = header.states.get(component, ())
         return TaskStates(specs, index, opened if header.commit else None)
 
-    def _execute(self, bolt: Any, frames: Sequence[Frame], collector: BatchCollector) -> None:
+    def _execute(
+        self, bolt: Any, frames: Sequence[Frame], collector: BatchCollector, counts: TaskCounts
+    ) -> None:
         intake = Intake(frames)
         basic = isinstance(bolt, BasicBolt)
         execute = bolt.execute
         for frame in frames:
             origin = self._shard.origin(frame, intake)
+            began = time.monotonic()
             for index, values in enumerate(frame.values):
                 if basic:
                     execute(Tuple(values, origin, index), collector)
                 else:
                     execute(Tuple(values, origin, index))
             self._executed += len(frame)
+            each = input_of(counts.inputs, origin.component, origin.stream)
+            each.executed += len(frame)
+            each.execute_s += time.monotonic() - began
+            # Counted when the batch has committed: its tuples are acked then, all of them.
+            each.acked, each.process_s = each.executed, each.execute_s
 
     def _collector(self, task: int, component: str) -> BatchCollector:
         port = Port(component, self._shard.outlets(task, self._turn))
         return BatchCollector(port, self._header.attempt)
 
-    def _send(self, task: int, port: Port) -> None:
-        frames = seal(task, port.outlets.values(), Anchors(None), _NO_IDS).frames
-        behind = self._shard.send(task, frames)
+    def _send(self, port: Port, counts: TaskCounts) -> None:
+        sealed = seal(counts.task, port.outlets.values(), Anchors(None), _NO_IDS)
+        counts.sent(sealed.emitted, sealed.transferred)
+        self._counts.append(counts)
+        behind = self._shard.send(counts.task, sealed.frames)
         assert not behind, "a batch has no way back"
 
 

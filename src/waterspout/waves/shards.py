@@ -28,6 +28,7 @@ from waterspout.waves.outlets import make_outlets
 from waterspout.waves.shape import WaveShape
 
 __all__ = [
+    "COUNTED",
     "DRIVER",
     "FAILED",
     "LifeCycle",
@@ -43,6 +44,10 @@ DRIVER = -1
 
 FAILED = -2
 """The stage of a row that tells the driver that all of this is given up, and why."""
+
+
+COUNTED = -3
+"""The stage of what a batch's tasks have counted: it goes with the batch until it is committed."""
 
 
 @dataclass(frozen=True, slots=True)
