@@ -4,37 +4,24 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
-from dataclasses import asdict, dataclass
-from datetime import date, datetime
-from decimal import Decimal
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from waterspout._config import Config
-from waterspout._schema import Schema
 from waterspout.cli.answers import AsJson, confirm, print_json
 from waterspout.cli.batch import told
 from waterspout.cli.failures import FAILED
 from waterspout.cli.loading import load_stateful
 from waterspout.cli.options import ConfigFile, Settings, Target, read_config
-from waterspout.coordination.batch_clock import CLOCK
-from waterspout.coordination.preflight import Prepared, prepare
-from waterspout.coordination.store import CoordinationStore
-from waterspout.coordination.transactions import PreparedBatches, prepare_batches
+from waterspout.coordination.preflight import prepare
+from waterspout.coordination.state_lookup import StateLookup, described_of, prepared_for
 from waterspout.errors import ConfigError
-from waterspout.state._base import StateKind
-from waterspout.state._batched import BatchedMap
-from waterspout.state._kinds import OpaqueValue
 from waterspout.transactional._builder import TransactionalTopology
-from waterspout.transactional._ledger import SKIPPED
-from waterspout.transactional._states import BoltStateSpec
 from waterspout.trident._topology import TridentTopology
-from waterspout.trident.plan.nodes import Update
-from waterspout.trident.plan.plan import Plan, StateSpec
 
 __all__ = ["state"]
 
@@ -70,11 +57,11 @@ def get(
 ) -> None:
     """Print the committed value of a key."""
     topology, conf = load_stateful(target), read_config(config, setting)
-    states = _States.of(topology.plan(conf) if isinstance(topology, TridentTopology) else topology)
+    described = topology.plan(conf) if isinstance(topology, TridentTopology) else topology
+    states = StateLookup.of(described)
     chosen = states.choose(name)
-    wanted = _parse_key(chosen, states.keys[chosen], key)
-    with states.opened(chosen, conf) as found:
-        (value,) = found.multi_get([wanted])
+    wanted = states.key(chosen, key)
+    value = states.value(chosen, wanted, conf)
     if as_json:
         named = {"topology": topology.name, "state": chosen, "key": wanted}
         print_json({**named, "found": value is not None, "value": value})
@@ -97,44 +84,14 @@ def explain(
 ) -> None:
     """Say what a key holds, which batch and attempt wrote it, and from which source ranges."""
     conf = read_config(config, setting)
-    with closing(_prepared(load_stateful(target), conf)) as prepared:
-        states = _States.of(_described(prepared))
+    with closing(prepared_for(load_stateful(target), conf)) as prepared:
+        states = StateLookup.of(described_of(prepared))
         chosen = states.choose(name)
-        wanted = _parse_key(chosen, states.keys[chosen], key)
-        with states.opened(chosen, conf) as found:
-            head = found.read_head()
-            (value,) = found.multi_get([wanted])
-            (record,) = found.records([wanted])
-        known: dict[str, Any] = {
-            "topology": states.topology,
-            "state": chosen,
-            "store": states.specs[chosen].factory.location(),
-            "key": list(wanted),
-            "value": value,
-            "written": None,
-            "head": None if head is None else {"at": str(head.stamp), "committed": head.committed},
-        }
-        if record is not None and getattr(record, "txid", None):
-            known["written"] = _writing(prepared.store, record)
+        known = states.explained(chosen, states.key(chosen, key), conf, prepared.store)
     if as_json:
         print_json(known)
     else:
         _print_explained(known)
-
-
-def _writing(store: CoordinationStore, record: Any) -> dict[str, Any]:
-    """Return which batch wrote a record, from what, and what was decided about that batch."""
-    ledger = store.peek()
-    done = ledger is not None and record.txid < ledger.current
-    written = {"txid": record.txid, "attempt": record.attempt, "committed": done}
-    if isinstance(record, OpaqueValue):
-        written["before"] = record.prev
-    batch = store.batch(record.txid) if done else None
-    ranges = {} if batch is None else batch[1]
-    written["from"] = batch and {k: v for k, v in ranges.items() if k not in (CLOCK, SKIPPED)}
-    decisions = () if ledger is None or batch is None else ledger.decisions
-    written["decided"] = [dict(each) for each in decisions if each["txid"] == record.txid]
-    return written
 
 
 def _print_explained(known: Mapping[str, Any]) -> None:
@@ -175,10 +132,10 @@ def rollback(
     from waterspout.coordination.rollback import roll_back
 
     conf = read_config(config, setting)
-    with closing(_prepared(load_stateful(target), conf, taking_back=True)) as prepared:
-        described = _described(prepared)
+    with closing(prepared_for(load_stateful(target), conf, taking_back=True)) as prepared:
+        described = described_of(prepared)
         name, graph = described.name, described.fingerprint()
-        updated = _States.of(described, hidden=True).kinds
+        updated = StateLookup.of(described, hidden=True).kinds
         ledger = prepared.store.peek()
         last = 0 if ledger is None else ledger.current - 1
         confirm(f"Take batch {last} of {name} back?", yes=yes, as_json=as_json)
@@ -203,7 +160,7 @@ def audit(
     from waterspout.spark.starting import open_session
 
     topology, conf = load_stateful(target), read_config(config, setting)
-    with closing(_prepared(topology, conf)) as prepared:  # before a JVM is started
+    with closing(prepared_for(topology, conf)) as prepared:  # before a JVM is started
         ledger = prepared.store.peek()
     decisions = [] if ledger is None else [dict(each) for each in ledger.decisions]
     if isinstance(topology, TransactionalTopology):
@@ -292,125 +249,6 @@ def backfill(
         typer.echo(f"{topology.name}: every state has all batches")
     for name, keys in filled.items():
         typer.echo(f"{name}: {keys:,} keys filled")
-
-
-@dataclass(frozen=True)
-class _States:
-    """The states of a topology of either kind, and the fields of their keys (None: any JSON)."""
-
-    topology: str
-    specs: Mapping[str, StateSpec | BoltStateSpec]
-    keys: Mapping[str, Schema | None]
-    on_their_own: Sequence[str] = ()
-
-    @classmethod
-    def of(cls, described: Plan | TransactionalTopology, *, hidden: bool = False) -> _States:
-        if isinstance(described, TransactionalTopology):
-            specs = described.states
-            keys = {name: spec.keys for name, spec in specs.items()}
-            return cls(described.name, specs, keys, described.on_their_own)
-        updated = {
-            name: spec
-            for name, spec in described.states.items()
-            if not spec.static and (hidden or not spec.hidden)
-        }
-        fields = {name: _key_fields(described.updates[name]) for name in updated}
-        return cls(described.name, updated, fields)
-
-    @property
-    def kinds(self) -> dict[str, StateKind | None]:
-        """The kind of everything that is written; None of what is the user's own affair."""
-        kinds = {name: spec.factory.kind for name, spec in self.specs.items()}
-        return kinds | {f"what committer {id!r} writes": None for id in self.on_their_own}
-
-    def choose(self, name: str | None) -> str:
-        """Return the state that is meant: by name, by location, or the only one."""
-        locations = {n: str(spec.factory.location()) for n, spec in self.specs.items()}
-        if name is None and len(locations) == 1:
-            return next(iter(locations))
-        matching = [n for n, at in locations.items() if name in (n, at) or at.endswith(f"#{name}")]
-        if len(matching) == 1:
-            return matching[0]
-        listed = "; ".join(f"{n} ({location})" for n, location in locations.items())
-        what = "has several states" if name is None else f"has no single state {name!r}"
-        raise ConfigError(f"topology {self.topology!r} {what}; choose one with --state: {listed}")
-
-    @contextmanager
-    def opened(self, name: str, conf: Config) -> Iterator[BatchedMap[Any, Any]]:
-        """Open a state to look into it."""
-        spec = self.specs[name]
-        with closing(spec.factory.make_state(conf, 0, spec.partitions)) as found:
-            if not isinstance(found, BatchedMap):
-                raise ConfigError(
-                    f"{name} is not one of waterspout's maps; it cannot be asked by key"
-                )
-            yield found
-
-
-def _prepared(
-    topology: TridentTopology | TransactionalTopology, conf: Config, *, taking_back: bool = False
-) -> Prepared | PreparedBatches:
-    if isinstance(topology, TransactionalTopology):
-        return prepare_batches(topology, conf, taking_back=taking_back)
-    return prepare(topology, conf, taking_back=taking_back)
-
-
-def _described(prepared: Prepared | PreparedBatches) -> Plan | TransactionalTopology:
-    return prepared.topology if isinstance(prepared, PreparedBatches) else prepared.plan
-
-
-def _key_fields(update: Update) -> Schema:
-    names: tuple[str, ...] = getattr(update.updating, "keys", ())
-    return Schema(tuple((name, update.schema.type_of(name)) for name in names))
-
-
-def _parse_key(name: str, fields: Schema | None, text: str | None) -> tuple[Any, ...]:
-    if fields is None:
-        return _any_key(text)
-    names, types = fields.names, fields.types
-    if not names:
-        if text is not None:
-            raise ConfigError(f"{name} is a global state; it has no keys")
-        return ()
-    wanted = ", ".join(f"{n} {t}" for n, t in zip(names, types, strict=True))
-    if text is None:
-        raise ConfigError(f"give the key: {wanted}")
-    values: list[Any] = [text]
-    if len(names) > 1 or text.lstrip().startswith("["):
-        try:
-            values = json.loads(text)
-        except json.JSONDecodeError:
-            values = [text]
-    if not isinstance(values, list) or len(values) != len(names):
-        raise ConfigError(f"{text!r} is not a key of {wanted}; give a JSON list of its values")
-    return tuple(_typed(value, kind, text) for value, kind in zip(values, types, strict=True))
-
-
-def _any_key(text: str | None) -> tuple[Any, ...]:
-    """Return a key of a state that does not say of what fields its keys are."""
-    if text is None:
-        return ()
-    try:
-        given = json.loads(text)
-    except json.JSONDecodeError:
-        given = text
-    return tuple(given) if isinstance(given, list) else (given,)
-
-
-def _typed(value: Any, kind: str | None, text: str) -> Any:
-    if value is None or kind is None:
-        return value
-    readers: dict[str, Any] = {
-        "string": str, "bigint": int, "int": int, "smallint": int, "tinyint": int,
-        "double": float, "float": float, "date": date.fromisoformat,
-        "timestamp": datetime.fromisoformat, "timestamp_ntz": datetime.fromisoformat,
-        "boolean": lambda v: v if isinstance(v, bool) else {"true": True, "false": False}[v],
-    }  # fmt: skip
-    read = Decimal if kind.startswith("decimal") else readers.get(kind, lambda v: v)
-    try:
-        return read(value)
-    except (ValueError, TypeError, KeyError, ArithmeticError) as error:
-        raise ConfigError(f"{value!r} in the key {text!r} is not a {kind}") from error
 
 
 def _shown(value: Any) -> str:

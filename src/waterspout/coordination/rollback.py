@@ -30,7 +30,7 @@ from waterspout.state._head import Writer
 from waterspout.transactional._attempt import TransactionAttempt
 from waterspout.transactional._ledger import Ledger
 
-__all__ = ["roll_back"]
+__all__ = ["refuse_states_without_past", "roll_back"]
 
 
 def roll_back(
@@ -45,7 +45,7 @@ def roll_back(
     `kinds` has the kind of every state that the topology updates, by name. All must be opaque:
     other states do not keep the value from before a batch.
     """
-    _refuse_states_without_past(kinds, states)
+    refuse_states_without_past(kinds, states)
     ledger = store.peek()
     if ledger is None:
         raise ConfigError(f"topology {topology!r} has never run here: there is nothing to undo")
@@ -84,9 +84,10 @@ def _is_rolled_back(ledger: Ledger) -> bool:
     return batch is not None and not batch.metadata
 
 
-def _refuse_states_without_past(
+def refuse_states_without_past(
     kinds: Mapping[str, StateKind | None], states: Mapping[str, BatchedMap[Any, Any]]
 ) -> None:
+    """Refuse a topology of which a state, by its kind or as it is opened, has no value before."""
     for name, kind in kinds.items():
         if kind is not StateKind.OPAQUE:
             what = "a state of your own" if kind is None else f"a {kind.value} state"

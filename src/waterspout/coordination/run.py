@@ -16,6 +16,7 @@ from waterspout._habits import SaysInstead
 from waterspout._letters import DeadLetter
 from waterspout._log_context import about
 from waterspout.coordination.commands.desk import CommandDesk
+from waterspout.coordination.commands.messages import Change, Reply, Verb
 from waterspout.coordination.driven import DrivenLoop
 from waterspout.coordination.events import Listener, RunEnded, RunIdle
 from waterspout.coordination.notebook import html_of
@@ -89,14 +90,8 @@ class Run(SaysInstead):
         self._rounds = 0
         # Up to this round the loop looks at the sources without a pause: somebody waits for it.
         self._hurry_until = 1
-        channel = store.channel
-        self._desk = (
-            None
-            if channel is None
-            else CommandDesk(loop, store, channel, config, lambda: self.snapshot())
-        )
-        if self._desk is not None:
-            self._desk.begin()
+        self._desk = CommandDesk(loop, store, config, lambda: self.snapshot())
+        self._desk.begin()
         self._thread = threading.Thread(target=self._drive, name=f"waterspout-{name}", daemon=True)
         self._keeper = threading.Thread(
             target=self._keep_lease, name=f"waterspout-lease-{name}", daemon=True
@@ -165,8 +160,27 @@ class Run(SaysInstead):
     def served_at(self, url: str | None) -> None:
         """Take note of where this run is served; other terminals are told as well."""
         self._server_url = url
-        if self._desk is not None:
-            self._desk.tell(server_url=url)
+        self._desk.tell(server_url=url)
+
+    @property
+    def store(self) -> CoordinationStore:
+        """Where its ledger is kept; to look at, from any thread."""
+        return self._store
+
+    def ask(
+        self,
+        verb: Verb,
+        by: str,
+        *,
+        wait_s: float | None = None,
+        change: Change | None = None,
+        timeout_s: float = 60.0,
+    ) -> Reply:
+        """Give a command as another terminal would, and wait for what becomes of it.
+
+        The reply may be that it was accepted, if it is not done within `timeout_s`.
+        """
+        return self._desk.ask(verb, by, wait_s, change or Change(), timeout_s)
 
     def exception(self) -> BaseException | None:
         """Return what stopped the run, if it stopped by itself."""
@@ -256,7 +270,7 @@ class Run(SaysInstead):
                 idle, told_idle = self._loop.is_idle, idle
                 if idle and not told_idle:
                     self._loop.events.publish(RunIdle(self.name))
-                if self._desk is not None and self._desk.turn():
+                if self._desk.turn():
                     self._stopping.set()
                 with self._changed:
                     self._rounds += 1
@@ -274,9 +288,8 @@ class Run(SaysInstead):
 
     def _shut_down(self) -> None:
         try:
-            if self._desk is not None:
-                failed = self._failure is not None
-                self._desk.end("failed" if failed else "stopped", self._failure)
+            failed = self._failure is not None
+            self._desk.end("failed" if failed else "stopped", self._failure)
         except Exception:
             log.exception("telling the end of run %s", self.name)
         try:

@@ -115,9 +115,9 @@ class CoordinationStore(ABC):
         """Return what commands have left for this run and later ones."""
         return Wanted()
 
+    @abstractmethod
     def want(self, wanted: Wanted) -> None:
         """Store that durably; LeaseLostError if the epoch has moved."""
-        raise NotImplementedError  # a store without a channel is never asked to
 
     @contextmanager
     def visiting(self) -> Iterator[None]:
@@ -211,6 +211,7 @@ class SharedMemory:
     document: str | None = None
     epoch: int = 0
     held: bool = False
+    wanted: Wanted = field(default_factory=Wanted)
     kept: dict[str, object] = field(default_factory=dict)
 
 
@@ -225,6 +226,12 @@ class MemoryCoordinationStore(CoordinationStore):
     @property
     def kept(self) -> MutableMapping[str, object]:
         return self._shared.kept
+
+    def wanted(self) -> Wanted:
+        return self._shared.wanted
+
+    def want(self, wanted: Wanted) -> None:
+        self._shared.wanted = wanted
 
     def peek(self) -> Ledger | None:
         text = self._shared.document

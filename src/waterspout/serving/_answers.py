@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from pydantic import BaseModel, ConfigDict
 from starlette.responses import Response
 
 from waterspout._plain import plain
 
-__all__ = ["HEADERS", "JSONAnswer", "Refusal", "plain"]
+__all__ = ["ERRORS", "HEADERS", "ErrorAnswer", "ErrorFacts", "JSONAnswer", "Refusal"]
 
 # Nothing that is answered here is a page with parts, but for /docs, which has no scripts either.
 HEADERS = {
@@ -26,16 +27,58 @@ HEADERS = {
 }
 
 
+class ErrorFacts(BaseModel):
+    """A word for programs and a text for people; what else is known stands beside them."""
+
+    model_config = ConfigDict(extra="allow")
+
+    kind: str
+    message: str
+
+
+class ErrorAnswer(BaseModel):
+    """What every answer with a status of 400 or more has."""
+
+    error: ErrorFacts
+
+
+ERRORS: dict[int | str, dict[str, Any]] = {
+    status: {"model": ErrorAnswer, "description": text}
+    for status, text in {
+        400: "The request is not one, or what it asks for cannot be.",
+        401: "The token is missing or wrong.",
+        403: "Called by a foreign name or page, or a command where no token was configured.",
+        404: "There is no such thing.",
+        408: "The body did not come in time.",
+        409: "The run does not do it; the text says why.",
+        413: "The body is too large.",
+        422: "A part of the request has not the form that it must have.",
+        431: "The head is too large.",
+        503: "Too many requests at once, or a store is away; Retry-After says when to come again.",
+    }.items()
+}
+
+
 class JSONAnswer(Response):
     """A JSON body of whatever `plain` can make JSON of."""
 
     media_type = "application/json"
 
+    def __init__(
+        self,
+        content: Any,
+        status_code: int = 200,
+        headers: Mapping[str, str] | None = None,
+        *,
+        hide: Callable[[str], str] = str,
+    ) -> None:
+        self._hide = hide
+        super().__init__(content, status_code, headers)
+
     def render(self, content: Any) -> bytes:
         """Return the body."""
-        return json.dumps(plain(content), ensure_ascii=False, allow_nan=False).encode(
-            "utf-8", "backslashreplace"
-        )
+        text = json.dumps(plain(content, self._hide), ensure_ascii=False, allow_nan=False)
+        return text.encode("utf-8", "backslashreplace")
 
 
 @dataclass(eq=False)

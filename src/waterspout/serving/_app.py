@@ -15,9 +15,11 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
-from waterspout.errors import BuildError, OutsideError, WaterspoutError
-from waterspout.serving import _questions
+from waterspout._addresses import masked
+from waterspout.errors import BuildError, CommandError, OutsideError, WaterspoutError
+from waterspout.serving import _actions, _questions
 from waterspout.serving._answers import JSONAnswer, Refusal
+from waterspout.serving._documentation import documentation
 from waterspout.serving._door import Door
 from waterspout.serving._guard import Guard
 from waterspout.serving._limits import Limits
@@ -25,7 +27,12 @@ from waterspout.serving._served import Served
 
 __all__ = ["ROUTERS", "application", "refusal_of"]
 
-ROUTERS: tuple[Callable[[Served], APIRouter], ...] = (_questions.router,)
+ROUTERS: tuple[Callable[[Served], APIRouter], ...] = (
+    _questions.health,
+    _questions.metrics,
+    _questions.api,
+    _actions.router,
+)
 """Makes what is served of a run."""
 
 _KINDS = {404: "not_found", 405: "method_not_allowed"}
@@ -43,6 +50,7 @@ def application(served: Served, door: Door, limits: Limits) -> ASGIApp:
     )
     for router in ROUTERS:
         app.include_router(router(served))
+    app.include_router(documentation(app.openapi))
     app.add_exception_handler(HTTPException, _http_error)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(WaterspoutError, _our_error)
@@ -76,11 +84,9 @@ async def _refused(request: Request, error: Exception) -> Response:
 
 def refusal_of(error: Exception) -> Refusal:
     """Return what an error of ours is to a caller."""
-    from waterspout._addresses import masked
-
     text = masked(str(error))
     if isinstance(error, BuildError):
         return Refusal(400, "refused", text)
-    if isinstance(error, OutsideError):
+    if isinstance(error, OutsideError) and not isinstance(error, CommandError):
         return Refusal(503, "unavailable", text, {"retry-after": "1"})
-    return Refusal(409, "failed", text)
+    return Refusal(409, "refused", text)

@@ -37,7 +37,7 @@ class Guard:
         """Answer a request."""
         if scope["type"] != "http":
             return  # there is no websocket here, and nothing to start or stop
-        answering = _Answering(send, self._limits.write_secs)
+        answering = _Answering(send)
         counted = scope["path"] not in _NOT_COUNTED
         self._in_flight += counted
         try:
@@ -49,8 +49,6 @@ class Guard:
                 await refusal.answer()(scope, receive, answering)
         except Refusal as refusal:
             await self._refuse(refusal, scope, receive, answering)
-        except TimeoutError:
-            raise  # the caller does not take its answer: the connection is cut
         except Exception as error:
             log.exception("%s %s failed", scope["method"], masked(scope["path"]))
             problem = Refusal(
@@ -151,19 +149,17 @@ class _Reread:
 
 
 class _Answering:
-    """Sends an answer with the headers that all have, to a caller who takes it in time."""
+    """Sends an answer with the headers that all have."""
 
-    def __init__(self, send: Send, write_secs: float) -> None:
+    def __init__(self, send: Send) -> None:
         self._send = send
-        self._write_secs = write_secs
         self.has_begun = False
 
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.has_begun = True
             message = {**message, "headers": _with_headers(message.get("headers", ()))}
-        async with asyncio.timeout(self._write_secs):
-            await self._send(message)
+        await self._send(message)
 
 
 def _with_headers(given: Any) -> list[tuple[bytes, bytes]]:

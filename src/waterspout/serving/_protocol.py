@@ -28,6 +28,7 @@ class LimitedProtocol(H11Protocol):
 
     limits = Limits()
     _timer: asyncio.TimerHandle | None = None
+    _unread: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for the first request."""
@@ -40,6 +41,8 @@ class LimitedProtocol(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """End waiting."""
         self._go_on()
+        if self._unread is not None:
+            self._unread.cancel()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -60,6 +63,22 @@ class LimitedProtocol(H11Protocol):
         super().on_response_complete()
         if self.transport.is_closing():
             self._cut_after(self.limits.write_secs)
+
+    def timeout_keep_alive_handler(self) -> None:
+        """Close an idle connection, whether what was sent is taken or not."""
+        super().timeout_keep_alive_handler()
+        self._cut_after(self.limits.write_secs)
+
+    def pause_writing(self) -> None:
+        """Wait for a caller who does not take the answer, but not for ever."""
+        super().pause_writing()
+        self._unread = self.loop.call_later(self.limits.write_secs, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """Go on: the answer is being taken."""
+        if self._unread is not None:
+            self._unread.cancel()
+        super().resume_writing()
 
     def send_400_response(self, msg: str) -> None:
         """Refuse what is no request, or begins with more than a head may have."""

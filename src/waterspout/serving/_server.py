@@ -13,6 +13,7 @@ from waterspout.coordination.events import Event, RunEnded
 from waterspout.coordination.run import Run
 from waterspout.errors import ConfigError, OutsideError
 from waterspout.serving._limits import Limits
+from waterspout.serving._log_tail import LogTail
 from waterspout.state._store import require_package
 from waterspout.topology._graph import Topology
 
@@ -64,6 +65,7 @@ class RunServer:
         self._thread: threading.Thread | None = None
         self._run: Run | None = None
         self._lock = threading.Lock()
+        self._log = LogTail()
 
     @property
     def address(self) -> tuple[str, int]:
@@ -94,7 +96,8 @@ class RunServer:
         door = Door.of(
             self._host, names if beyond else self._conf.serve_hosts, self._token, beyond=beyond
         )
-        served = Served(run, topology, self._conf)
+        served = Served(run, topology, self._conf, self._token, self._log)
+        self._log.open()
         config = uvicorn.Config(
             application(served, door, self._limits),
             http=protocol_within(self._limits),
@@ -131,6 +134,7 @@ class RunServer:
                 self._server.should_exit = True
                 self._thread.join(self._limits.close_secs + _START_S)
             self._socket.close()
+            self._log.close()
 
     def _heard(self, event: Event) -> None:
         if isinstance(event, RunEnded):

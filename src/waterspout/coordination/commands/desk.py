@@ -12,6 +12,7 @@ import logging
 import queue
 import threading
 import time
+import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from typing import Any
@@ -19,8 +20,7 @@ from typing import Any
 from waterspout._addresses import masked
 from waterspout._config import Config
 from waterspout._safe_repr import described
-from waterspout.coordination.commands.channel import CommandChannel
-from waterspout.coordination.commands.messages import Reply, Request, to_json
+from waterspout.coordination.commands.messages import Change, Reply, Request, Verb, to_json
 from waterspout.coordination.commands.obedience import (
     Alter,
     End,
@@ -35,7 +35,13 @@ from waterspout.coordination.events import CommandObeyed
 from waterspout.coordination.lease import Process, this_process
 from waterspout.coordination.progress import RunSnapshot
 from waterspout.coordination.store import CoordinationStore
-from waterspout.errors import LeaseLostError, OutsideError, WaterspoutError
+from waterspout.errors import (
+    CommandError,
+    ConfigError,
+    LeaseLostError,
+    OutsideError,
+    WaterspoutError,
+)
 
 __all__ = ["CommandDesk", "who_asks"]
 
@@ -56,17 +62,16 @@ class CommandDesk:
         self,
         loop: DrivenLoop,
         store: CoordinationStore,
-        channel: CommandChannel,
         config: Config,
         snapshot: Callable[[], RunSnapshot],
     ) -> None:
         self._loop = loop
         self._store = store
-        self._channel = channel
+        self._channel = store.channel  # None: only this process gives commands
         self._snapshot = snapshot
         holder = store.holder()
-        assert holder is not None, "the lease is taken before"
-        self._epoch = holder.epoch
+        assert holder is not None or self._channel is None, "the lease is taken before"
+        self._epoch = 0 if holder is None else holder.epoch
         wait_s = config.message_timeout_secs
         self._obedience = Obedience(self._epoch, store.wanted(), wait_s=wait_s)
         self._about = _about(self._epoch)
@@ -74,8 +79,9 @@ class CommandDesk:
         self._outbox: queue.SimpleQueue[Reply] = queue.SimpleQueue()
         self._published: tuple[float, dict[str, Any]] = (float("-inf"), {})
         self._stir = threading.Event()
-        self._stopping = False
+        self._stopping = self._ended = False
         self._told = ""
+        self._here: dict[str, _Asked] = {}
         self._thread = threading.Thread(
             target=self._attend, name=f"waterspout-commands-{loop.name}", daemon=True
         )
@@ -99,7 +105,8 @@ class CommandDesk:
                 "%s",
                 *(name, since, name),
             )
-        self._thread.start()
+        if self._channel is not None:
+            self._thread.start()
 
     def tell(self, **about: Any) -> None:
         """Tell other terminals this as well, from now on."""
@@ -114,20 +121,59 @@ class CommandDesk:
             now, standing = time.monotonic(), self._loop.standing()
             ends = self._carry_out(obedience.turn(now, time.time(), standing))
         while not ends and not self._inbox.empty():
-            ends = self._carry_out(self._hear(self._inbox.get()))
+            request = self._inbox.get()
+            asked = self._here.get(request.id)
+            if asked is None or asked.take():
+                ends = self._carry_out(self._hear(request))
         return ends
+
+    def ask(
+        self, verb: Verb, by: str, wait_s: float | None, change: Change, timeout_s: float
+    ) -> Reply:
+        """Give a command from this process; return its last reply within `timeout_s`.
+
+        CommandError if it is refused, or was not looked at in that time: then it is taken back.
+        """
+        request = Request(uuid.uuid4().hex, verb, self._epoch, by, time.time(), wait_s, change)
+        try:
+            request.check()
+        except ValueError as error:
+            raise ConfigError(str(error)) from error
+        asked = self._here[request.id] = _Asked()
+        try:
+            self._inbox.put(request)
+            self._loop.wake()
+            if self._ended:
+                asked.told(_too_late(request.id))
+            reply = asked.wait(timeout_s)
+        finally:
+            del self._here[request.id]
+        if reply is None:
+            raise CommandError(
+                f"the run has not looked at the command for {timeout_s:g} s; it was taken back. It "
+                "may wait for a store or a source: its status says for which"
+            )
+        if reply.outcome == "refused":
+            raise CommandError(reply.text)
+        return reply
 
     def end(self, status: str, error: BaseException | None) -> None:
         """Reply what is left and tell how the run has ended; before the lease is given up."""
         self._stopping = True
         self._stir.set()
-        self._thread.join(_JOIN_S)
-        if isinstance(error, LeaseLostError) or self._thread.is_alive():
-            return  # another driver tells now; or nobody can be told anything
+        if self._channel is not None:
+            self._thread.join(_JOIN_S)
+        # Else another driver tells now; or nobody can be told anything.
+        reachable = not (isinstance(error, LeaseLostError) or self._thread.is_alive())
         self.tell(server_url=None)  # it ends with the run
-        why = None if error is None else described(error, _TEXT_MAX)
-        self._carry_out(self._obedience.ended(why, time.time(), self._loop.standing()))
-        self._reach(lambda: self._talk(replace(self._snapshot(), status=status), at_once=True))
+        if reachable and self._obedience.is_waiting:
+            why = None if error is None else described(error, _TEXT_MAX)
+            self._carry_out(self._obedience.ended(why, time.time(), self._loop.standing()))
+        self._ended = True
+        for id, asked in list(self._here.items()):
+            asked.told(_too_late(id))
+        if reachable:
+            self._reach(lambda: self._talk(replace(self._snapshot(), status=status), at_once=True))
 
     def _hear(self, request: Request) -> list[Step]:
         if request.verb == "rebalance" and request.epoch == self._epoch:
@@ -173,10 +219,15 @@ class CommandDesk:
         self._loop.events.publish(
             CommandObeyed(name, request.verb, request.by, answer.outcome, masked_text)
         )
-        self._outbox.put(replace(answer, text=masked_text))
-        self._stir.set()
+        asked = self._here.get(request.id)
+        if asked is not None:
+            asked.told(replace(answer, text=masked_text))
+        elif self._channel is not None:
+            self._outbox.put(replace(answer, text=masked_text))
+            self._stir.set()
 
     def _attend(self) -> None:
+        assert self._channel is not None
         self._reach(self._channel.forget_answers)
         while not self._stopping:
             self._reach(lambda: self._talk(self._snapshot()))
@@ -185,6 +236,8 @@ class CommandDesk:
 
     def _talk(self, snapshot: RunSnapshot, *, at_once: bool = False) -> None:
         """Take what is asked, deliver what is answered, and tell how the run stands, if due."""
+        if self._channel is None:
+            return
         while not self._outbox.empty():
             answer = self._outbox.get()
             try:
@@ -208,6 +261,7 @@ class CommandDesk:
         same = {**told, "timestamp": 0} == {**before, "timestamp": 0}
         if at_once or not same or now >= at + _PUBLISH_AT_LEAST_S:
             wanted = to_json(self._obedience.wanted)
+            assert self._channel is not None
             self._channel.publish({**self._about, "wanted": wanted, "snapshot": told})
             self._published = now, told
 
@@ -221,6 +275,43 @@ class CommandDesk:
             if text != self._told:
                 self._told = text
                 log.warning("commands do not reach %s at the moment: %s", self._loop.name, text)
+
+
+class _Asked:
+    """A command of this process: asked, then taken by the run or back, and what it was told."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._is_taken = self._is_back = False
+        self._reply: Reply | None = None
+
+    def take(self) -> bool:
+        """Let the run have it; False if it was taken back."""
+        with self._changed:
+            self._is_taken = not self._is_back
+            return self._is_taken
+
+    def told(self, reply: Reply) -> None:
+        """Note what has become of it; what is final stays."""
+        with self._changed:
+            if self._reply is None or not self._reply.is_final:
+                self._reply = reply
+                self._changed.notify_all()
+
+    def wait(self, timeout_s: float) -> Reply | None:
+        """Return the final reply, or the last one in that time; None: it was taken back."""
+        with self._changed:
+            self._changed.wait_for(
+                lambda: self._reply is not None and self._reply.is_final, timeout_s
+            )
+            if self._reply is None and self._is_taken:
+                return Reply("", "accepted", "the run has taken it", time.time())
+            self._is_back = self._reply is None
+            return self._reply
+
+
+def _too_late(id: str) -> Reply:
+    return Reply(id, "refused", "the run has ended", time.time())
 
 
 def who_asks(process: Process | None = None) -> str:
