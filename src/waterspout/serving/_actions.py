@@ -21,7 +21,7 @@ from waterspout.topology._graph import Topology
 from waterspout.transactional._builder import TransactionalTopology
 from waterspout.trident._topology import TridentTopology
 
-__all__ = ["router"]
+__all__ = ["Rebalancing", "Replaying", "Waiting", "router"]
 
 # A caller is told after so long what is under way, and asks again how it stands.
 _ANSWER_S = 20.0
