@@ -135,7 +135,7 @@ INTERNAL_PACKAGES = (
     *("acking", "cli", "coordination", "spark", "waves"),
     *("testing/conformance", "topology/windowing"),
     *("trident/isolation", "trident/operations", "trident/plan", "trident/runtime"),
-    *("trident/deduplication", "trident/windowing"),
+    *("trident/deduplication", "trident/drpc", "trident/windowing"),
 )
 
 # Parameters that may be of any type, by name.

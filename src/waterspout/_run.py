@@ -47,7 +47,7 @@ def submit(
         for run in runs():
             if run.name == topology.name:
                 run.stop()
-    attending: list[Callable[[Run], object]] = []
+    attending: list[Callable[[Run], object]] = [_with_functions]
     if conf.traces:
         from waterspout.metrics._traces import tracing
 
@@ -71,6 +71,13 @@ def submit(
         if server is not None:
             server.close()
         raise
+
+
+def _with_functions(run: Run) -> None:
+    """Give a run what answers the calls of its DRPC streams; whoever serves them comes after."""
+    from waterspout.drpc._functions import trident_functions
+
+    run._functions.update(trident_functions(run))
 
 
 def _require_topology(given: object) -> None:

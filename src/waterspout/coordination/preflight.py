@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from waterspout.errors import TopologyError
 from waterspout.state._batched import BatchedMap
 from waterspout.topology._pickling import require_picklable
 from waterspout.trident._topology import TridentTopology
+from waterspout.trident.drpc.streams import why_spark
 from waterspout.trident.isolation.rewriting import letters_location, with_letters
 from waterspout.trident.operations.coercion import is_expression
 from waterspout.trident.plan.explain import refuse_weak
@@ -142,7 +144,8 @@ def checked_plan(plan: Plan, conf: Config) -> Plan:
 
 def check_pickling(plan: Plan) -> None:
     """Check that whatever Spark's workers need can travel to them."""
-    for node in plan.nodes:
+    on_spark = [call.nodes for call in plan.calls if why_spark(call, plan.hints) is not None]
+    for node in (*plan.nodes, *chain.from_iterable(on_spark)):
         for operation in [*node.operations, getattr(node, "grouping", None)]:
             if operation is not None and not is_expression(operation):
                 require_picklable(operation, node.title)

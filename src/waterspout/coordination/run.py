@@ -6,9 +6,9 @@ import logging
 import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from waterspout._causes import in_full, told
 from waterspout._config import Config
@@ -31,6 +31,7 @@ from waterspout.coordination.query_listener import QueryListener, listener_of
 from waterspout.coordination.recording import Recorder
 from waterspout.coordination.store import CoordinationStore
 from waterspout.errors import LeaseLostError, OutageError, RunFailedError
+from waterspout.trident.drpc.running import RequestRunner
 
 __all__ = ["Run", "runs"]
 
@@ -71,6 +72,7 @@ class Run(SaysInstead):
         letters: Callable[[], list[DeadLetter]] = list,
         letter_count: Callable[[], int] = int,
         attend: Callable[[Run], object] | None = None,
+        runners: Sequence[RequestRunner] = (),
     ) -> None:
         self.name = name = loop.name
         self._id = uuid.uuid4().hex
@@ -82,6 +84,9 @@ class Run(SaysInstead):
         self._close = close
         self._letters = letters
         self._letter_count = letter_count
+        # What answers requests (a DrpcFunction of waterspout.drpc), by name; for the server.
+        self._runners = runners
+        self._functions: dict[str, Any] = {}
         self._stopping = threading.Event()
         self._changed = threading.Condition()
         self._ended = self._end_is_told = False

@@ -34,7 +34,15 @@ __all__ = ["Compiler"]
 class Compiler:
     """Builds the DataFrames of one plan. Holds no state of any batch."""
 
-    def __init__(self, runtime: SparkRuntime, plan: Plan, conf: Config) -> None:
+    def __init__(
+        self,
+        runtime: SparkRuntime,
+        plan: Plan,
+        conf: Config,
+        args: tuple[str, ...] = (),
+        patience_s: float | None = None,
+    ) -> None:
+        self._requests = args, patience_s
         self._runtime = runtime
         self._spark = runtime.spark
         self._plan = plan
@@ -87,7 +95,14 @@ class Compiler:
         has_letters = any(source.hidden for source in self._plan.sources.values())
         nothing = self.no_requests if has_letters else None
         return Building(
-            self._spark, self._plan, self._conf, attempt, exchanges, nothing, self._casts
+            self._spark,
+            self._plan,
+            self._conf,
+            attempt,
+            exchanges,
+            nothing,
+            self._casts,
+            *self._requests,
         )
 
     def behind(self, frame: DataFrame, exchanges: tuple[Exchange, ...]) -> DataFrame:

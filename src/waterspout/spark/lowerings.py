@@ -82,6 +82,12 @@ class Building:
     casts: dict[Node, tuple[str, ...]] = field(default_factory=dict)
     """Which columns of an expression have another type than the stream says; filled once."""
 
+    args: tuple[str, ...] = ()
+    """The requests, on a DRPC stream."""
+
+    patience_s: float | None = None
+    """How long a reader waits for a batch that is being committed; None: it does not."""
+
     @property
     def exchange(self) -> Exchange | None:
         """How rows move on their way into the node; None: they stay where they are."""
@@ -319,10 +325,11 @@ def _joined(node: Join, parents: Sequence[DataFrame], building: Building) -> Dat
         made = made.drop(*(f"_r{i}" for i in keys))
         must = must or wanted
     assert made is not None
-    names = [] if node.preserve else [f"_k{i}" for i in range(len(node.keys[0]))]
+    first = node.once if node.preserve else len(node.keys[0])
+    names = [f"_k{i}" for i in range(first)]
     for number, parent in enumerate(node.parents):
         for column, name in enumerate(parent.schema.names):
-            if node.preserve or name not in node.keys[number]:
+            if name not in node.keys[number][:first]:
                 names.append(_own(number, column))
     pairs = zip(names, node.schema.names, strict=True)
     return made.select(*(F.col(made_name).alias(name) for made_name, name in pairs))
@@ -382,7 +389,9 @@ def asked_by_tasks(
 
     With a claim, the state is seen as that batch finds it.
     """
-    run = partial(ask, node.alone(), building.plan.states[node.state], claim)
+    spec = building.plan.states[node.state]
+    waits = None if spec.static else building.patience_s
+    run = partial(ask, node.alone(), spec, claim, patience_s=waits)
     return parent.mapInArrow(PartitionTask(building.setting(node), run), node.schema.ddl())
 
 

@@ -6,7 +6,7 @@ The three kinds of topologies differ in what is checked, in their engine, and in
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from functools import partial
@@ -34,6 +34,7 @@ from waterspout.errors import ConfigError, TopologyError
 from waterspout.spark.batch_bolts import BatchBoltEngine
 from waterspout.spark.dry_run import dry_compile
 from waterspout.spark.engine import SparkEngine
+from waterspout.spark.requests import request_runners
 from waterspout.spark.session import SparkRuntime, is_connect
 from waterspout.spark.starting import embedded_session
 from waterspout.spark.supersteps import SparkWaves
@@ -42,6 +43,7 @@ from waterspout.spouts._emitters import EmittedSpout
 from waterspout.topology._graph import Topology
 from waterspout.transactional._builder import TransactionalTopology
 from waterspout.trident._topology import TridentTopology
+from waterspout.trident.drpc.running import RequestRunner
 from waterspout.trident.isolation.rewriting import count_letters_of, letters_of
 from waterspout.trident.plan.explain import explain as explain_plan
 from waterspout.trident.plan.explain import refuse_weak
@@ -101,6 +103,7 @@ def _launch(
     attend: Attend | None,
     letters: Callable[[], list[DeadLetter]] = list,
     letter_count: Callable[[], int] = int,
+    runners: Sequence[RequestRunner] = (),
 ) -> Run:
     """Start a loop, and the run that drives it and closes what was opened for it."""
     totals = WaveTotals() if isinstance(loop, WaveLoop) else BatchTotals()
@@ -118,6 +121,7 @@ def _launch(
         letters=letters,
         letter_count=letter_count,
         attend=attend,
+        runners=runners,
     )
 
 
@@ -213,6 +217,7 @@ def _trident(
     if conf.strict:
         refuse_weak(plan)  # only now it is known on which session
     dry_compile(plan, conf, runtime)
+    runners = request_runners(plan, conf, runtime)
     engine = SparkEngine(runtime, plan, conf)
     opened.callback(engine.close)
     setup = BatchSetup(
@@ -231,4 +236,4 @@ def _trident(
         return prepared.changes.added_to(explain_plan(engine.plan, engine.conf))
 
     letters, count = partial(letters_of, plan), partial(count_letters_of, plan)
-    return _launch(loop, setup, opened, explain, attend, letters, count)
+    return _launch(loop, setup, opened, explain, attend, letters, count, runners)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -20,6 +21,7 @@ from waterspout.errors import FailedException
 from waterspout.spark.carried import carrying_outages
 from waterspout.spark.tries import one_try
 from waterspout.state._head import Claim
+from waterspout.trident.drpc.running import pausing
 from waterspout.trident.operations.contracts import OperationContext
 from waterspout.trident.plan.nodes import Query, Update, UpdateWith
 from waterspout.trident.plan.plan import StateSpec
@@ -132,10 +134,16 @@ def ask(
     batches: Iterable[pa.RecordBatch],
     conf: Config,
     context: OperationContext,
+    *,
+    patience_s: float | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Answer the queries of a partition, whole, from a state that executors reach."""
+    """Answer the queries of a partition, whole, from a state that executors reach.
+
+    With patience, a reader waits so long for a batch that is being committed, if it must.
+    """
     partition = context.partition_index % spec.partitions
-    with closing(open_state(spec, conf, partition, None)) as state:
+    pause = None if patience_s is None else pausing(time.monotonic() + patience_s)
+    with closing(open_state(spec, conf, partition, None, pause)) as state:
         for batch in _whole(batches):
             yield run_query(node, spec, state, batch, claim, conf, partition)
 

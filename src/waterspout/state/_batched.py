@@ -148,6 +148,7 @@ class BatchedMap(MapState[V], Generic[V, R]):
         types: Layout | None = None,
     ) -> None:
         self._backing = backing
+        self._pause: Callable[[str], None] | None = None
         self._name = name
         self._partition = partition
         self._types = types
@@ -225,6 +226,7 @@ class BatchedMap(MapState[V], Generic[V, R]):
         if self._batch is None:
             self._check_keys(keys)
             head, records = self._judged(lambda: self._backing.uncached.multi_get(keys))
+            self._await_commit(head, records)
             return [self._whole(self._read(record, head)) for record in records]
         return [entry.value for entry in self._load(keys)]
 
@@ -375,8 +377,19 @@ class BatchedMap(MapState[V], Generic[V, R]):
             lambda: list(below.scan(shard, shards)) if self.read_head() is None else None
         )
         for chunk in below.scan(shard, shards) if chunks is None else chunks:
+            self._await_commit(head, [record for _, record in chunk])
             values = [(key, self._whole(self._read(record, head))) for key, record in chunk]
             yield [(key, value) for key, value in values if value is not None]
+
+    def wait_for_commits(self, pause: Callable[[str], None]) -> None:
+        """Let readers outside of a batch see committed values only, if they have to wait for it.
+
+        `pause` is told what is waited for; it returns after a while, or raises.
+        """
+        self._pause = pause
+
+    def _await_commit(self, head: Head | None, records: Sequence[R | None]) -> None:
+        """Wait until what was read has committed, where no older value could be shown instead."""
 
     def records(self, keys: Keys) -> list[R | None]:
         """Return what the store holds under these keys: value, batch, attempt, value before."""

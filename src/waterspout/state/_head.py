@@ -120,6 +120,10 @@ class Head:
             return self.committed and attempt == self.stamp.attempt
         return txid < self.stamp.txid and self.resolved.get(txid, attempt) == attempt
 
+    def has(self, txid: int) -> bool:
+        """Whether a batch has committed, by whichever attempt."""
+        return txid < self.stamp.txid or (txid == self.stamp.txid and self.committed)
+
     def to_text(self) -> str:
         """Return the head as JSON text."""
         return encode_value(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
@@ -113,7 +113,7 @@ class TransactionalMap(BatchedMap[V, TransactionalValue[V]]):
     """Exactly-once over transactional spouts: a key that already has the batch is skipped.
 
     Readers outside a batch may see the batch that is being committed: there is no older value
-    to show instead.
+    to show instead. Told to `wait_for_commits`, they wait until it has committed.
     """
 
     kind: ClassVar[StateKind] = StateKind.TRANSACTIONAL
@@ -140,6 +140,17 @@ class TransactionalMap(BatchedMap[V, TransactionalValue[V]]):
 
     def _read(self, record: TransactionalValue[V] | None, head: Head | None) -> Any:
         return None if record is None else record.value
+
+    def _await_commit(
+        self, head: Head | None, records: Sequence[TransactionalValue[V] | None]
+    ) -> None:
+        if self._pause is None or head is None:
+            return
+        # What was read stays what the batch gives, whichever attempt commits it.
+        newest = max((record.txid for record in records if record is not None), default=0)
+        while not head.has(newest):
+            self._pause(f"batch {newest} is being committed to {self._name}")
+            head = self.read_head() or head
 
 
 class NonTransactionalMap(BatchedMap[V, Any]):

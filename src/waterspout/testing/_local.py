@@ -19,7 +19,9 @@ from waterspout.coordination.progress import ErrorSummary, WaveTotals
 from waterspout.coordination.recording import Recorder
 from waterspout.coordination.store import CoordinationStore, MemoryCoordinationStore
 from waterspout.coordination.wave_loop import WaveLoop, WaveSetup
-from waterspout.errors import TopologyError
+from waterspout.drpc._calls import DrpcRequest
+from waterspout.drpc._functions import Commits, functions_of
+from waterspout.errors import TopologyError, UserCodeError
 from waterspout.testing._batch_bolts import LocalBatches
 from waterspout.testing._capture import CapturedRun
 from waterspout.testing._engine import InProcessEngine
@@ -27,6 +29,8 @@ from waterspout.testing._waves import InProcessWaves
 from waterspout.topology._graph import Topology
 from waterspout.transactional._builder import TransactionalTopology
 from waterspout.trident._topology import TridentTopology
+from waterspout.trident.drpc.rewriting import by_request
+from waterspout.trident.drpc.running import InDriver
 from waterspout.trident.isolation.rewriting import letters_location, with_letters
 from waterspout.trident.isolation.store import LettersLocation
 from waterspout.trident.plan.plan import Plan
@@ -85,6 +89,30 @@ class LocalRun:
         )
         self.loop = BatchLoop(setup, clock, listener)
         self.loop.start()
+        runners = [
+            InDriver(by_request(call, self.plan), conf, _without_waiting)
+            for call in self.plan.calls
+        ]
+        commits = Commits(lambda: self.loop.ledger, any_stream=bool(self.plan.sources))
+        self.functions = functions_of(runners, commits, lambda: False)
+
+    def execute(self, function: str, args: str = "", *, min_txid: int | None = None) -> list[Any]:
+        """Call a DRPC function; return the tuples of its answer, as a client gets them.
+
+        May be called between any two steps, and after `close`. It sees the batches that have
+        committed by then: one that `min_txid` asks for and that is not there is an error.
+        """
+        if function not in self.functions:
+            known = ", ".join(sorted(self.functions)) or "none"
+            raise TopologyError(
+                f"{self.plan.name!r} has no DRPC function {function!r}; it has {known}"
+            )
+        deadline = None if min_txid is None else time.monotonic()
+        (answer,) = self.functions[function].answer([DrpcRequest("1", args, min_txid, deadline)])
+        if answer.error is not None:
+            where = f" in {answer.error.operation}" if answer.error.operation else ""
+            raise UserCodeError(f"{function}({args!r}) failed{where}: {answer.error.message}")
+        return [list(row) for row in answer.tuples or ()]
 
     @property
     def letters(self) -> list[DeadLetter]:
@@ -207,6 +235,15 @@ class LocalWaves(CapturedRun):
             self._kept = self._letters.all()
             self.loop.close()
             self._release_bolt()
+
+
+def _without_waiting(deadline: float) -> Callable[[str], None]:
+    """Return what takes the place of a wait: nobody drives the run meanwhile."""
+
+    def refuse(why: str) -> None:
+        raise TimeoutError(why)
+
+    return refuse
 
 
 def _other_kind(topology: Any) -> TopologyError:

@@ -71,7 +71,6 @@ TOPOLOGY = {
     "build": "submit(topology) takes it as it is",
     "submit": "submit(topology) runs it",
     "start": "submit(topology) runs it",
-    "new_drpc_stream": "there is no DRPC; TridentState.get and `waterspout state` read states",
     "set_spout": "new_stream(id, spout) begins a stream; TopologyBuilder is for spouts and bolts",
     "set_bolt": "streams have operations; TopologyBuilder is for spouts and bolts",
 }

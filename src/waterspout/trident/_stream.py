@@ -20,6 +20,7 @@ from waterspout.trident._static_joins import add_static_join
 from waterspout.trident._tridentstate import TridentState
 from waterspout.trident._windowed import Windowed
 from waterspout.trident.deduplication.build import add_deduplication
+from waterspout.trident.drpc.streams import refuse_to_keep
 from waterspout.trident.operations.accepted import (
     AggregateArgument,
     AggregateOperation,
@@ -327,6 +328,7 @@ class Stream(SaysInstead, Windowed):
         The keys are kept in an opaque `store`, or in the topology's own. Of several rows of a key
         in one batch the least passes. What follows runs in the commit phase.
         """
+        refuse_to_keep(self._node, "deduplicate, which remembers keys,")
         return add_deduplication(self, keys, store, within)
 
     def join_static(
@@ -368,6 +370,7 @@ class Stream(SaysInstead, Windowed):
         `out` is what the updater emits, if it does: the fields of `new_values_stream()`. Of a map,
         one task owns a key: an updater that declares its `keys` may run on several partitions.
         """
+        refuse_to_keep(self._node, "partition_persist")
         require_factory(factory, "partition_persist")
         fields, operation, names = arguments("partition_persist", args, out, needs_out=False)
         where = f"partition_persist({describe(operation)})"
@@ -510,6 +513,7 @@ class Stream(SaysInstead, Windowed):
         out: FieldNames | None,
     ) -> TridentState:
         method = "persistent_aggregate"
+        refuse_to_keep(self._node, method)
         require_factory(factory, method)
         aggregation = make_aggregation(self.schema, method, args, out)
         aggregator = aggregation.aggregator

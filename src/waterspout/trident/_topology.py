@@ -17,6 +17,9 @@ from waterspout.trident._habits import TOPOLOGY
 from waterspout.trident._joins import join_streams, merge_streams, multi_reduce_streams
 from waterspout.trident._stream import Stream
 from waterspout.trident._tridentstate import TridentState
+from waterspout.trident.drpc.nodes import ARGS, DrpcSource
+from waterspout.trident.drpc.rewriting import by_request
+from waterspout.trident.drpc.streams import drpc_source, refuse_mixed, split
 from waterspout.trident.isolation.rewriting import letters_location, with_letters
 from waterspout.trident.operations.accepted import ReduceOperation
 from waterspout.trident.operations.contracts import CombinerAggregator
@@ -59,6 +62,17 @@ class TridentTopology(SaysInstead):
         source = source_of(spout, topology=self.name, spout_id=spout_id, out=out)
         name = f"spout {spout_id}"
         return self.add(Source, name, source.schema, spout_id=spout_id, spout=source)
+
+    def new_drpc_stream(self, function: str) -> Stream:
+        """Return the stream of the calls of a function: one tuple for each, with the field `args`.
+
+        Whoever calls the function gets the tuples of the operation that was added to it last, as a
+        JSON list. Each call is answered by itself: an aggregate sees the tuples of one call.
+        """
+        check_topology_id(function)
+        if any(isinstance(n, DrpcSource) and n.function == function for n in self._nodes):
+            raise TopologyError(f"there is already a DRPC function {function!r}; use another name")
+        return self.add(DrpcSource, f"drpc {function}", ARGS, function=function)
 
     def new_static_state(
         self,
@@ -130,7 +144,7 @@ class TridentTopology(SaysInstead):
         What the topology keeps for itself, such as windows without a store, is in its folder; or
         in memory, if told so or if every other state ends with the process, too.
         """
-        if not any(isinstance(node, Source) for node in self._nodes):
+        if not any(isinstance(node, Source | DrpcSource) for node in self._nodes):
             raise TopologyError(f"topology {self.name!r} has no stream; begin with new_stream()")
         conf = config or Config()
         default = conf.state_partitions
@@ -146,9 +160,12 @@ class TridentTopology(SaysInstead):
                 partitions=self._partitions_of(spec, default),
                 factory=spec.factory if at is None else at(folder),
             )
-        made = Plan(self.name, tuple(self._nodes), states, dict(self._hints))
+        nodes, calls = split(self._nodes)
+        made = Plan(self.name, nodes, states, dict(self._hints), calls=calls)
         made.require_order()
         made.require_partitions()
+        for call in calls:
+            by_request(call, made).plan.require_partitions()
         return made
 
     def _partitions_of(self, spec: StateSpec, default: int) -> int:
@@ -179,6 +196,13 @@ class TridentTopology(SaysInstead):
         """Add a node of some kind and return its stream; only an update may give no field."""
         if not len(schema) and kind is not Update:
             raise TopologyError(f"{name} gives no field; a stream has at least one")
+        refuse_mixed(parents, name)
+        source = next(filter(None, map(drpc_source, parents)), None)
+        if source is not None and fields.get("on_error") == "dead_letter":
+            raise TopologyError(
+                f"{name} cannot put rows aside: on the DRPC stream {source.function!r} a row that "
+                "fails is the error of its request, and the answer says so"
+            )
         number = len(self._nodes) + 1
         node = kind(number=number, schema=schema, parents=tuple(parents), name=name, **fields)
         self._nodes.append(node)

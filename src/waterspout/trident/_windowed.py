@@ -10,6 +10,7 @@ from waterspout._schema import FieldNames
 from waterspout.errors import TopologyError
 from waterspout.state._base import StateFactory
 from waterspout.topology.windowing.settings import Seconds
+from waterspout.trident.drpc.streams import refuse_to_keep
 from waterspout.trident.operations.accepted import WindowArgument
 from waterspout.trident.windowing.build import add_window
 from waterspout.trident.windowing.config import SessionGap, WindowConfig, sliding, tumbling
@@ -112,6 +113,7 @@ class Windowed:
     ) -> Stream:
         keys = getattr(self, "group_fields", None)
         stream: Any = self
+        refuse_to_keep(stream.to_stream().node, "a window, which spans batches,")
         if events is not None:
             return add_event_window(
                 stream.to_stream(), keys or (), config, events, store, args, out

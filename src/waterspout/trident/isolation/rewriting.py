@@ -140,7 +140,8 @@ class _Rewriting:
         self._location = location
         self._chain_of = {node: chain for chain in chains for node in chain}
         self._addresses = _addresses(plan, conf)
-        self._next = max((node.number for node in plan.nodes), default=0) + 1
+        taken = [*plan.nodes, *(node for call in plan.calls for node in call.nodes)]
+        self._next = max((node.number for node in taken), default=0) + 1
         self._new: dict[Node, Node] = {}
         self._nodes: list[Node] = []
         self._hints = dict(plan.hints)

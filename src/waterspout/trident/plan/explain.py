@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from waterspout._config import Config
 from waterspout.errors import TopologyError
+from waterspout.trident.drpc.explaining import drpc_lines
 from waterspout.trident.plan.costs import Cost, case_name, cases, cost_of
 from waterspout.trident.plan.drawing import to_dot, to_mermaid
 from waterspout.trident.plan.graph import printable
@@ -39,10 +40,13 @@ def explain(plan: Plan, conf: Config) -> str:
             lines.append(f"{phase.value} phase ({_phase_note(phase, conf)})")
             for node in nodes:
                 lines += _node_lines(notes[node])
-    lines += _cost_lines(plan, conf)
+    if plan.nodes:
+        lines += _cost_lines(plan, conf)
     if any(isinstance(node, Update) for node in plan.nodes):
         lines.append("guarantees")
         lines += [f"  {line}" for line in guarantees(plan)]
+    for call in plan.calls:
+        lines += drpc_lines(call, plan)
     return "\n".join(lines)
 
 

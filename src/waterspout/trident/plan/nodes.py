@@ -473,6 +473,8 @@ class Join(Node):
     keys: tuple[tuple[str, ...], ...]
     optional: tuple[bool, ...]
     preserve: bool
+    once: int = 0
+    """How many fields of the key come out once, in front, where all others are preserved."""
 
     @property
     def broadcasts(self) -> int:

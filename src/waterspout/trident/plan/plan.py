@@ -11,6 +11,7 @@ from typing import Any
 from waterspout._schema import Schema
 from waterspout.errors import TopologyError
 from waterspout.state._base import Risk, StateFactory
+from waterspout.trident.drpc.streams import DrpcStream
 from waterspout.trident.operations.contracts import CombinerAggregator
 from waterspout.trident.plan.nodes import (
     Aggregate,
@@ -84,6 +85,9 @@ class Plan:
     hints: Mapping[int, int]
     recomputes: bool = False
     """Whether the engine may compute a part of a batch anew within an attempt, unnoticed."""
+
+    calls: tuple[DrpcStream, ...] = ()
+    """What answers requests, beside the batches; its nodes are not among `nodes`."""
 
     @cached_property
     def sources(self) -> dict[str, Source]:

@@ -162,9 +162,10 @@ def join_tables(node: Join, tables: Sequence[pa.Table]) -> pa.Table:
 def _joined(
     node: Join, key: tuple[Any, ...], choice: Sequence[tuple[Any, ...] | None]
 ) -> tuple[Any, ...]:
-    values: list[Any] = [] if node.preserve else list(key)
+    first = node.once if node.preserve else len(key)
+    values: list[Any] = list(key[:first])
     for parent, names, row in zip(node.parents, node.keys, choice, strict=True):
         for column, name in enumerate(parent.schema.names):
-            if node.preserve or name not in names:
+            if name not in names[:first]:
                 values.append(None if row is None else row[column])
     return tuple(values)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,11 +49,23 @@ __all__ = [
 ]
 
 
-def open_state(spec: StateSpec, conf: Config, partition: int, writer: Writer | None) -> State:
-    """Make the live state of one partition."""
+def open_state(
+    spec: StateSpec,
+    conf: Config,
+    partition: int,
+    writer: Writer | None,
+    pause: Callable[[str], None] | None = None,
+) -> State:
+    """Make the live state of one partition.
+
+    `pause`: a reader outside of the batches waits for one that is being committed, if it must.
+    """
     state = spec.factory.make_state(conf, partition, spec.partitions)
-    if writer is not None and isinstance(state, BatchedMap):
-        state.enroll(writer)
+    if isinstance(state, BatchedMap):
+        if writer is not None:
+            state.enroll(writer)
+        if pause is not None:
+            state.wait_for_commits(pause)
     return state
 
 
