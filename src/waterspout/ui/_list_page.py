@@ -39,6 +39,24 @@ _STATUS = """
     style="white-space: normal; max-width: 28em">{{ props.row.remark }}</div>
 </q-td>
 """
+# On a phone each topology is a card.
+_CARD = """
+<div class="w-full py-1">
+  <q-card flat bordered class="p-3">
+    <div class="flex items-center justify-between gap-2">
+      <a :href="props.row.link"
+        class="text-lg font-medium underline text-cyan-800 dark:text-cyan-300">
+        {{ props.row.name }}</a>
+      <q-badge :color="props.row.colour" class="q-pa-xs">{{ props.row.status }}</q-badge>
+    </div>
+    <div v-if="props.row.remark" class="text-sm opacity-80">{{ props.row.remark }}</div>
+    <div v-for="col in props.cols.filter(c => !['name', 'status'].includes(c.name) && c.value)"
+      :key="col.name" class="text-sm mt-1" style="overflow-wrap: anywhere">
+      <span class="opacity-70">{{ col.label }}:</span> {{ col.value }}
+    </div>
+  </q-card>
+</div>
+"""
 _WRAPPED = """
 <q-td :props="props" style="white-space: normal; min-width: 14em">{{ props.value }}</q-td>
 """
@@ -62,6 +80,7 @@ def build_list(directory: Directory) -> Refresh:
     table.props("flat bordered dense :grid=Quasar.Screen.lt.md")
     table.add_slot("body-cell-name", _NAME)
     table.add_slot("body-cell-status", _STATUS)
+    table.add_slot("item", _CARD)
     for key in ("restart", "error"):
         table.add_slot(f"body-cell-{key}", _WRAPPED)
     with ui.column().classes("w-full") as nothing:
