@@ -194,7 +194,8 @@ def unserved(listed: Listed) -> str:
             "--serve, or with --ui, to see more."
         )
     said = {
-        "dead": f"Its driver ({listed.driver}) is dead: its process is gone, or its lease has expired.",
+        "dead": f"Its driver ({listed.driver}) is dead: "
+        "its process is gone, or its lease has expired.",
         "failed": "Its run has failed." + (f" {listed.error}" if listed.error else ""),
         "damaged": f"What is stored is damaged: {listed.remark}",
     }
