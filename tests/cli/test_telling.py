@@ -38,6 +38,7 @@ def bus() -> EventBus:
 def a_run(bus) -> Any:
     return SimpleNamespace(
         name="words",
+        server_url=None,
         subscribe=bus.subscribe,
         snapshot=lambda: SimpleNamespace(totals=BatchTotals(committed=7, last_txid=7)),
         dead_letters=lambda: ["a letter"],

@@ -10,6 +10,7 @@ import pytest
 from tests.coordination.commanded import until
 from tests.serving.served import serving
 from waterspout import Config
+from waterspout.cli import main
 from waterspout.coordination.commands.outside import open_topology, seen
 from waterspout.errors import ConfigError, OutsideError
 from waterspout.serving import bound
@@ -99,6 +100,39 @@ def test_a_port_that_is_taken_is_an_error_before_anything_runs():
             OutsideError, match=rf"127.0.0.1:{port}.* cannot be listened on: .*in use"
         ):
             bound(Config(serve=f"127.0.0.1:{port}"))
+
+
+def test_the_command_line_serves_where_it_is_told_or_says_why_not(tmp_path, capsys):
+    file = tmp_path / "topology.py"
+    file.write_text(
+        "from waterspout.testing import FixedBatchSpout\n"
+        "from waterspout.trident import TridentTopology, Debug\n"
+        "topology = TridentTopology('words')\n"
+        "topology.new_stream('in', FixedBatchSpout('w string', 1, [['a']])).peek(print)\n"
+    )
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+
+        code = main(["run", str(file), "--serve", "-c", f"serve={address}"])
+
+    assert code != 0
+    assert f"'serve' is '{address}': that address cannot be listened on" in capsys.readouterr().err
+
+
+def test_address_and_token_come_from_a_file_and_the_token_from_the_environment(
+    tmp_path, monkeypatch
+):
+    file = tmp_path / "options.yaml"
+    file.write_text("serve: 0.0.0.0:0\nserve_token: ${CANARY_TOKEN}\n")
+    conf = Config.from_yaml(file)
+    with pytest.raises(ConfigError, match="CANARY_TOKEN, which is not set"):
+        bound(conf)
+    monkeypatch.setenv("CANARY_TOKEN", "from-the-environment")
+
+    server = bound(conf)
+
+    assert server.url.startswith("http://127.0.0.1:")
+    server.close()
 
 
 @pytest.mark.parametrize("address", ["0.0.0.0:0", "[::]:0"])

@@ -32,6 +32,7 @@ from waterspout.cli.watching import start_waiting
 from waterspout.coordination.events import CommandObeyed, Event
 from waterspout.coordination.factory import make_way
 from waterspout.errors import ConfigError
+from waterspout.serving import require_address
 
 __all__ = ["run"]
 
@@ -57,6 +58,12 @@ def run(
         LogFormat,
         typer.Option(help="How is logged: lines for people, or JSON with txid and attempt."),
     ] = LogFormat.TEXT,
+    serve: Annotated[
+        bool,
+        typer.Option(
+            "--serve", help="Answer questions about it over HTTP, on loopback unless -c serve says."
+        ),
+    ] = False,
     page: Annotated[
         bool, typer.Option("--ui", help="Show it on a page in a browser; it is served for that.")
     ] = False,
@@ -74,10 +81,13 @@ def run(
     conf = read_config(config, setting, retire)
     if page:
         require_page()
+    if page or serve:
         conf = conf.replace(serve=conf.serve or _LOOPBACK)
     topology = load_topology(target)
     make_way(topology.name, conf)
     explained(topology, conf)  # before a JVM is started
+    if conf.serve is not None:
+        require_address(conf)
     log = (log_file or _new_log_file(topology.name)).absolute()
     teller = ForPrograms() if as_json else ForPeople()
     in_json = log_format is LogFormat.JSON

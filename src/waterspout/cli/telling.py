@@ -97,6 +97,8 @@ class ForPeople(Teller):
 
     def begun(self, topology: Topology | TridentTopology, run: Run) -> None:
         self._run, self._watcher = run, watch(topology, run)
+        if run.server_url is not None:
+            self._screen.say(f"{run.name}: served at {run.server_url}")
         run.subscribe(self._hear)
 
     def look(self, *, last: bool = False) -> None:
@@ -148,7 +150,8 @@ class ForPrograms(Teller):
 
     def begun(self, topology: Topology | TridentTopology, run: Run) -> None:
         self._run = run
-        _print_line("Started", topology=run.name)
+        served = {} if run.server_url is None else {"server_url": run.server_url}
+        _print_line("Started", topology=run.name, **served)
         run.subscribe(self._hear)
 
     def look(self, *, last: bool = False) -> None:

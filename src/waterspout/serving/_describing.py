@@ -26,7 +26,7 @@ def kind_of(topology: Topology | TridentTopology) -> str:
 
 
 def graph(described: Topology | Plan, conf: Config) -> dict[str, Any]:
-    """Return nodes and edges, by the ids that statistics use as well."""
+    """Return nodes and edges; statistics are by the ids of nodes, or of Trident by their labels."""
     if isinstance(described, Plan):
         return _graph_of_plan(described, conf)
     nodes = [
@@ -67,7 +67,7 @@ def _graph_of_plan(plan: Plan, conf: Config) -> dict[str, Any]:
             {
                 "id": vertex.key,
                 "kind": kind,
-                "label": vertex.title,
+                "label": node.spout_id if isinstance(node, Source) else vertex.title,
                 "parallelism": parallelism,
                 "phase": vertex.phase.value,
                 "notes": list(vertex.lines),

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
+from anyio import to_thread
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from waterspout._addresses import masked
@@ -32,11 +33,15 @@ class Guard:
         self._door = door
         self._limits = limits
         self._in_flight = 0
+        self._has_threads = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
         if scope["type"] != "http":
             return  # there is no websocket here, and nothing to start or stop
+        if not self._has_threads:  # the number of threads is kept by the loop that runs by now
+            self._has_threads = True
+            to_thread.current_default_thread_limiter().total_tokens = self._limits.threads
         answering = _Answering(send)
         counted = scope["path"] not in _NOT_COUNTED
         self._in_flight += counted

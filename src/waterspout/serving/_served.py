@@ -44,8 +44,8 @@ class Served:
 
     @cached_property
     def stats(self) -> RunStats:
-        """The statistics of the run, from when they were asked for first."""
-        return stats_of(self.run)
+        """The statistics of the run, counted from when they were asked for first."""
+        return stats_of(self.run, self.described)
 
     def answer(self, content: Any, status: int = 200) -> JSONAnswer:
         """Return an answer none of whose texts has a secret in it."""

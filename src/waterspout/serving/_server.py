@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from waterspout.trident._topology import TridentTopology
 
-__all__ = ["RunServer", "bound", "listen"]
+__all__ = ["RunServer", "bound", "listen", "require_address"]
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +43,11 @@ def bound(conf: Config, limits: Limits | None = None) -> RunServer:
     said = f"'serve' is {conf.serve!r}"
     listening = listen(host, int(port), said, has_token=token is not None)
     return RunServer(host, listening, conf, token, limits or Limits())
+
+
+def require_address(conf: Config) -> None:
+    """Raise why a server could not listen as it is to; binds nothing for good."""
+    bound(conf).close()
 
 
 class RunServer:

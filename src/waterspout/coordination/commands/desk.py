@@ -125,6 +125,8 @@ class CommandDesk:
             asked = self._here.get(request.id)
             if asked is None or asked.take():
                 ends = self._carry_out(self._hear(request))
+            else:
+                del self._here[request.id]  # it was taken back
         return ends
 
     def ask(
@@ -139,15 +141,13 @@ class CommandDesk:
             request.check()
         except ValueError as error:
             raise ConfigError(str(error)) from error
+        # It stays there until the run has taken note that it was taken back, or has done it.
         asked = self._here[request.id] = _Asked()
-        try:
-            self._inbox.put(request)
-            self._loop.wake()
-            if self._ended:
-                asked.told(_too_late(request.id))
-            reply = asked.wait(timeout_s)
-        finally:
-            del self._here[request.id]
+        self._inbox.put(request)
+        self._loop.wake()
+        if self._ended:
+            asked.told(_too_late(request.id))
+        reply = asked.wait(timeout_s)
         if reply is None:
             raise CommandError(
                 f"the run has not looked at the command for {timeout_s:g} s; it was taken back. It "
@@ -222,6 +222,8 @@ class CommandDesk:
         asked = self._here.get(request.id)
         if asked is not None:
             asked.told(replace(answer, text=masked_text))
+            if answer.is_final:
+                del self._here[request.id]
         elif self._channel is not None:
             self._outbox.put(replace(answer, text=masked_text))
             self._stir.set()
