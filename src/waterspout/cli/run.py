@@ -39,6 +39,16 @@ __all__ = ["run"]
 _LOOK_EVERY_S = 0.2
 _LOOPBACK = "127.0.0.1:0"
 
+Serve = Annotated[
+    bool,
+    typer.Option(
+        "--serve", help="Answer questions about it over HTTP, on loopback unless -c serve says."
+    ),
+]
+WithPage = Annotated[
+    bool, typer.Option("--ui", help="Show it on a page in a browser; it is served for that.")
+]
+
 
 def run(
     target: Target,
@@ -58,15 +68,8 @@ def run(
         LogFormat,
         typer.Option(help="How is logged: lines for people, or JSON with txid and attempt."),
     ] = LogFormat.TEXT,
-    serve: Annotated[
-        bool,
-        typer.Option(
-            "--serve", help="Answer questions about it over HTTP, on loopback unless -c serve says."
-        ),
-    ] = False,
-    page: Annotated[
-        bool, typer.Option("--ui", help="Show it on a page in a browser; it is served for that.")
-    ] = False,
+    serve: Serve = False,
+    page: WithPage = False,
     as_json: AsJson = False,
 ) -> None:
     """Run a topology, on an embedded Spark unless another is named.
