@@ -154,8 +154,7 @@ class Run(SaysInstead):
 
     def _repr_html_(self) -> str:
         """Return how the run stands now, for notebooks."""
-        url = getattr(self, "server_url", None)
-        return html_of(self.snapshot(), self.recent_progress, url)
+        return html_of(self.snapshot(), self.recent_progress, self.server_url)
 
     @property
     def server_url(self) -> str | None:
