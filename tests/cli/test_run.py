@@ -133,7 +133,7 @@ def test_a_program_hears_every_event_as_a_line(shared_spark, cli, write, place):
     lines = [json.loads(line) for line in outcome.out.splitlines()]
     assert (outcome.code, outcome.err) == (0, "")
     assert [line["event"] for line in lines if "attempt" not in line] == [
-        *("Starting", "Started", "RunEnded", "Ended"),
+        *("Starting", "Started", "RunIdle", "RunEnded", "Ended"),
     ]  # fmt: skip
     assert lines[0]["log"] == str(place / "run.log")
     (committed,) = (line for line in lines if line["event"] == "BatchCommitted")
