@@ -48,12 +48,12 @@ def test_a_run_shows_metrics_and_traces_from_its_first_batch_on(spark, tmp_path,
     assert found["waterspout_batches_committed_total",] == 2
     assert found["waterspout_batch_processing_seconds_count",] == 2
     assert found["waterspout_batch_processing_seconds_sum",] > 0
-    assert found["waterspout_state_written_rows_total", "one"] == 3
+    assert found["waterspout_state_written_rows_total", "state1"] == 3
     spans = exporter.get_finished_spans()
     of_first = [s for s in spans if s.attributes.get("waterspout.txid") == 1]
     assert {span.name for span in of_first} == {
         *("batch 1", "attempt 1:0", "plan", "processing", "claim"),
-        *("write one", "write two", "mark", "settle"),
+        *("write state1", "write state2", "mark", "settle"),
     }
     assert len({span.context.trace_id for span in of_first}) == 1
     times = {span.name: (span.start_time, span.end_time) for span in of_first}
