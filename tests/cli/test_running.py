@@ -57,6 +57,18 @@ def test_show_tells_how_a_run_stands_and_where_a_restart_goes_on(cli, caught_up)
     assert facts["snapshot"]["totals"]["last_txid"] == 4
 
 
+def test_where_a_run_is_served_is_shown_until_it_ends(cli, caught_up):
+    run, _ = caught_up
+    assert told(cli, "show", "words")["server_url"] is None
+
+    run.served_at("http://127.0.0.1:4040")
+
+    until(lambda: told(cli, "show", "words")["server_url"] == "http://127.0.0.1:4040")
+    assert "served at       http://127.0.0.1:4040\n" in cli("show", "words").out
+    cli("kill", "words")
+    assert told(cli, "show", "words")["server_url"] is None
+
+
 def test_kill_ends_a_run_and_the_next_command_says_that_it_does_not_run(cli, caught_up):
     run, _ = caught_up
 

@@ -68,6 +68,8 @@ def lines(sight: Sight) -> Iterator[tuple[str, str]]:
     yield "status", f"{sight.status}{why(sight)}"
     if sight.driver:
         yield "driver", f"{sight.driver}{_since(sight)}"
+    if url := _server_url(sight):
+        yield "served at", url
     if snapshot:
         yield "told", f"{_ago(snapshot['timestamp'])}"
         yield "in this run", ", ".join(_totals(snapshot.get("totals") or {})) or "nothing yet"
@@ -97,6 +99,7 @@ def facts(sight: Sight) -> dict[str, Any]:
         "epoch": None if holder is None else holder.epoch,
         "driver": sight.published.get("driver") if sight.snapshot else None,
         "started": sight.published.get("started") if sight.snapshot else None,
+        "server_url": _server_url(sight),
         "snapshot": dict(sight.snapshot) or None,
         "wanted": asdict(sight.wanted),
         "resumes": None
@@ -108,6 +111,11 @@ def facts(sight: Sight) -> dict[str, Any]:
             "positions": dict(ledger.positions),
         },
     }
+
+
+def _server_url(sight: Sight) -> str | None:
+    url = sight.published.get("server_url") if runs(sight) else None
+    return url if isinstance(url, str) else None
 
 
 def runs(sight: Sight) -> bool:
