@@ -104,12 +104,16 @@ SURFACE = {
         "waterspout.metrics": """
             JsonFormatter RunStats show_progress stats_of trace
         """,
+        "waterspout.drpc": """
+            AsyncDRPCClient DRPCClient DRPCExecutionException DRPCResult DRPCSpout
+            LinearDRPCTopologyBuilder ReturnResults
+        """,
         "waterspout.sinks": """
             adopt exactly_once
         """,
         "waterspout.errors": """
             AckError BatchError BatchTimeoutError BoltCrash BuildError CommandError ConfigError
-            DamagedStoreError DataLossError
+            DRPCExecutionException DamagedStoreError DataLossError
             DeadLettersFullError EmitError FailedException FencedError ForeignStoreError
             JavaError LeaseHeldError LeaseLostError MalformedRowError
             MissingDependencyError NewerFormatError

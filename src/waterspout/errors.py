@@ -35,6 +35,7 @@
         ├── StateMismatchError       state and coordination store disagree
         ├── WorkerLostError          a process of Spark died under its work
         ├── CommandError             a run did not obey a command from another terminal
+        ├── DRPCExecutionException   a call of a function has no result; its kind says why
         ├── LeaseHeldError           another driver runs this topology
         └── LeaseLostError           another driver took this topology over
 
@@ -52,6 +53,7 @@ __all__ = [
     "BuildError",
     "CommandError",
     "ConfigError",
+    "DRPCExecutionException",
     "DamagedStoreError",
     "DataLossError",
     "DeadLettersFullError",
@@ -292,6 +294,30 @@ class WorkerLostError(OutsideError):
 
 class CommandError(OutsideError):
     """Raised when a command for a run elsewhere was not carried out; the text says why."""
+
+
+class DRPCExecutionException(OutsideError):
+    """Raised when a call of a DRPC function has no result.
+
+    `kind` is one of FAILED_REQUEST (the function failed on this call), SERVER_TIMEOUT,
+    SERVER_SHUTDOWN (the run ended) and INTERNAL_ERROR (it could not be asked). `operation` is where
+    it failed, where that is known; `status` that of HTTP, if the server answered.
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        message: str,
+        operation: str | None = None,
+        *,
+        status: int | None = None,
+    ) -> None:
+        where = f" in {operation}" if operation else ""
+        super().__init__(f"{kind}{where}: {message}")
+        self.kind = kind
+        self.message = message
+        self.operation = operation
+        self.status = status
 
 
 class LeaseHeldError(OutsideError):

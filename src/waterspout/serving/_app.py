@@ -17,7 +17,7 @@ from starlette.types import ASGIApp
 
 from waterspout._addresses import masked
 from waterspout.errors import BuildError, CommandError, OutsideError, WaterspoutError
-from waterspout.serving import _actions, _questions
+from waterspout.serving import _actions, _drpc, _questions
 from waterspout.serving._answers import JSONAnswer, Refusal
 from waterspout.serving._documentation import documentation
 from waterspout.serving._door import Door
@@ -32,6 +32,7 @@ ROUTERS: tuple[Callable[[Served], APIRouter], ...] = (
     _questions.metrics,
     _questions.api,
     _actions.router,
+    _drpc.router,
 )
 """Makes what is served of a run."""
 
