@@ -9,6 +9,7 @@ from typing import Any
 from waterspout.ui import _tables as tables
 from waterspout.ui._errors_view import ERRORS_COLUMNS, error_rows
 from waterspout.ui._library import ui
+from waterspout.ui._overview import in_order
 from waterspout.ui._sources import NotAnswered
 from waterspout.ui._views import WINDOWS, Page, Refresh, View
 
@@ -32,7 +33,7 @@ class _Component:
         )
         self._of_bolt = tables.table((_WINDOW, *tables.BOLTS[1:10]), "Bolt stats", key=_WINDOW.key)
         self._of_state = tables.table((_WINDOW, *tables.STATES[4:]), "State stats", key=_WINDOW.key)
-        self._inputs = tables.table(tables.INPUTS, "Input stats", key="component")
+        self._inputs = tables.table(tables.INPUTS, "Input stats", key="key")
         self._outputs = tables.table(tables.OUTPUTS, "Output stats", key="stream")
         self._by_task = tables.table(tables.BY_TASK, "Tasks", key="task")
         self._errors = tables.table(ERRORS_COLUMNS, "Errors", key="number")
@@ -54,7 +55,11 @@ class _Component:
         self._kind.text = _kind(node, kind)
         self._notes.text = "\n".join(node.get("notes") or ())
         self._notes.set_visibility(bool(self._notes.text))
-        rows = [{**row, "window_name": WINDOWS[key]} for key, (_, row) in found.items() if row]
+        rows = [
+            {**row, "window_name": WINDOWS[key]}
+            for key, (_, counted) in found.items()
+            for row in in_order([counted] if counted else [], [node] if node else [])
+        ]
         for table, of in ((self._of_spout, "spouts"), (self._of_bolt, "bolts"),
                           (self._of_state, "states")):  # fmt: skip
             _fill(table, tables.rows_with(rows) if kind == of else [])
@@ -81,7 +86,8 @@ def _row(
 
 
 def _kind(node: Mapping[str, Any], counted: str) -> str:
-    parts = [node.get("kind") or counted.removesuffix("s"), node.get("label")]
+    label = node.get("label") if node.get("label") != node.get("id") else None
+    parts = [node.get("kind") or counted.removesuffix("s"), label]
     if isinstance(node.get("parallelism"), int):
         tasks = node["parallelism"]
         parts.append("1 task" if tasks == 1 else f"{tasks} tasks")
@@ -91,7 +97,11 @@ def _kind(node: Mapping[str, Any], counted: str) -> str:
 
 
 def _numbered(row: Mapping[str, Any]) -> dict[str, Any]:
-    return {**row, "component": row["component"] or "-"}
+    return {
+        **row,
+        "component": row["component"] or "-",
+        "key": f"{row['component']} {row['stream']}",
+    }
 
 
 def _fill(table: ui.table, rows: list[dict[str, Any]]) -> None:

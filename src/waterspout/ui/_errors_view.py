@@ -25,7 +25,10 @@ _ROW = """
 <q-tr :props="props" @click="props.expand = !props.expand" class="cursor-pointer">
   <q-td v-for="col in props.cols" :key="col.name" :props="props"
     :style="col.name == 'last_error' ? 'white-space: normal; overflow-wrap: anywhere' : ''">
-    {{ col.value }}
+    <q-btn v-if="col.name == 'last_at'" flat round dense size="sm" class="mr-1"
+      :icon="props.expand ? 'expand_less' : 'expand_more'" aria-label="Traceback"
+      :aria-expanded="props.expand ? 'true' : 'false'"
+      @click.stop="props.expand = !props.expand" />{{ col.value }}
   </q-td>
 </q-tr>
 <q-tr v-show="props.expand" :props="props">

@@ -14,7 +14,7 @@ from waterspout.ui._sources import NotAnswered
 from waterspout.ui._views import WINDOWS, Page, Refresh, View
 from waterspout.ui._words import number
 
-__all__ = ["OVERVIEW"]
+__all__ = ["OVERVIEW", "in_order"]
 
 _ALL_WINDOWS_EVERY = 5
 _NARROW_PX = 700
@@ -88,20 +88,23 @@ class _Overview:
             self._uncounted.text = f"Nothing is counted here: {error}."
             return {}
         self._uncounted.set_visibility(False)
-        await self._count_windows(stats)
+        await self._count_windows()
         return stats
 
     def _linked(self, rows: Any) -> list[dict[str, Any]]:
-        return tables.rows_with(rows, link=lambda row: self._page.link("component", id=row["id"]))
+        ordered = in_order(rows, (self._page.facts.get("graph") or {}).get("nodes") or ())
+        return tables.rows_with(
+            ordered, link=lambda row: self._page.link("component", id=row["id"])
+        )
 
-    async def _count_windows(self, stats: Mapping[str, Any]) -> None:
-        """Take the totals of this window in, and now and then those of the others."""
-        page, others = self._page, [key for key in WINDOWS if key != self._page.window]
-        self._totals[page.window] = stats.get("totals") or {}
+    async def _count_windows(self) -> None:
+        """Now and then take the totals of all windows in, together: they are compared."""
         if self._turns % _ALL_WINDOWS_EVERY == 0:
-            found = await asyncio.gather(*(page.source.get("stats", window=w) for w in others))
-            for key, answer in zip(others, found, strict=True):
-                self._totals[key] = answer.get("totals") or {}
+            source = self._page.source
+            found = await asyncio.gather(*(source.get("stats", window=key) for key in WINDOWS))
+            self._totals = {
+                key: answer.get("totals") or {} for key, answer in zip(WINDOWS, found, strict=True)
+            }
         self._turns += 1
 
     def _show_facts(self, facts: Mapping[str, Any]) -> None:
@@ -143,6 +146,25 @@ async def _is_narrow() -> bool:
 def _fill(table: ui.table, rows: list[dict[str, Any]]) -> None:
     table.rows = rows
     table.set_visibility(bool(rows))
+
+
+def in_order(rows: Any, nodes: Any) -> list[dict[str, Any]]:
+    """Return rows as the graph has them, those of the system last; with the tasks of the graph.
+
+    >>> nodes = [{"id": "b", "parallelism": 2}, {"id": "a", "parallelism": 1}]
+    >>> rows = [{"id": "__acker"}, {"id": "a", "tasks": None}, {"id": "b", "tasks": None}]
+    >>> [(row["id"], row.get("tasks")) for row in in_order(rows, nodes)]
+    [('b', 2), ('a', 1), ('__acker', None)]
+    """
+    places = {node["id"]: place for place, node in enumerate(nodes)}
+    tasks = {node["id"]: node.get("parallelism") for node in nodes}
+    found = [
+        {**row, "tasks": tasks[row["id"]]}
+        if row.get("tasks") is None and row["id"] in tasks
+        else row
+        for row in rows
+    ]
+    return sorted(found, key=lambda row: (row["id"].startswith("__"), places.get(row["id"], 0)))
 
 
 def _states(known: Any, counted: Any) -> list[dict[str, Any]]:
