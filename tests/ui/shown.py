@@ -1,0 +1,99 @@
+"""Topologies that have something to show: two databases, a replay, dead letters, a killed worker."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from waterspout import BasicBolt, TopologyBuilder
+from waterspout.spouts.files import FileSpout
+from waterspout.spouts.lines import LinesSpout
+from waterspout.state.redis import RedisState
+from waterspout.state.sqlite import SQLiteState
+from waterspout.topology._graph import Topology
+from waterspout.trident import Count, Sum, TridentTopology
+
+CITIES = ("berlin", "lagos", "lima", "osaka")
+FILES = 8
+POISON = "the poison"
+
+
+def parse(text: str) -> int:
+    return int(text)
+
+
+class Stumble:
+    """Passes everything on; the first time that it sees Lima it fails the batch."""
+
+    def __init__(self, mark: Path) -> None:
+        self._mark = str(mark)
+
+    def __call__(self, city: str) -> str:
+        if city == "lima" and not os.path.exists(self._mark):
+            Path(self._mark).touch()
+            raise ConnectionError("the directory of cities did not answer")
+        return city.title()
+
+
+def orders(place: Path, redis_url: str) -> TridentTopology:
+    """Sums orders by city in SQLite, counts them in Redis; a line of every third file is bad."""
+    data = place / "orders"
+    data.mkdir(parents=True)
+    for n in range(FILES):
+        lines = [f"{city},{10 * n + i}" for i, city in enumerate(CITIES)]
+        lines += ["berlin,twelve"] if n % 3 == 1 else []
+        (data / f"{n}.csv").write_text("\n".join(lines) + "\n")
+    topology = TridentTopology("orders")
+    source = FileSpout(str(data), format="csv", schema="city string, text string", max_files=1)
+    named = (
+        topology.new_stream("in", source)
+        .each("text", parse, "amount bigint", on_error="dead_letter")
+        .name("parse")
+        .each("city", Stumble(place / "stumbled"), "name string")
+        .name("look up")
+    )
+    totals = SQLiteState.opaque(place / "totals.db", table="totals")
+    counts = RedisState.opaque(redis_url, prefix=f"shown-{os.getpid()}")
+    named.group_by("name").persistent_aggregate(totals, "amount", Sum(), out="total")
+    named.group_by("name").persistent_aggregate(counts, Count(), "orders")
+    return topology
+
+
+class Split(BasicBolt):
+    """Splits sentences; one of them kills its worker."""
+
+    output_fields = ("word",)
+
+    def execute(self, tuple, collector):
+        if tuple["line"] == POISON:
+            os._exit(9)
+        for word in tuple["line"].split():
+            collector.emit([word])
+
+
+class CountWords(BasicBolt):
+    output_fields = ("word", "count")
+
+    def prepare(self, conf, context):
+        self.counts: dict[str, int] = {}
+
+    def execute(self, tuple, collector):
+        word = tuple["word"]
+        if word == "unlucky":
+            raise ValueError(f"{word!r} is not a word that is counted")
+        self.counts[word] = self.counts.get(word, 0) + 1
+        collector.emit([word, self.counts[word]])
+
+
+def words(place: Path) -> Topology:
+    """Counts words; one sentence kills its worker, one word is refused."""
+    data = place / "sentences"
+    data.mkdir(parents=True)
+    lines = [f"sentence number {n} of many" for n in range(60)]
+    lines[20], lines[40] = POISON, "an unlucky one"
+    (data / "a.txt").write_text("\n".join(lines) + "\n")
+    builder = TopologyBuilder()
+    builder.set_spout("sentences", LinesSpout(str(data)))
+    builder.set_bolt("split", Split(), 2).shuffle_grouping("sentences")
+    builder.set_bolt("count", CountWords(), 2).fields_grouping("split", "word")
+    return builder.create_topology("words")
