@@ -1,4 +1,4 @@
-"""Topologies that have something to show: two databases, a replay, dead letters, a killed worker."""
+"""Topologies with something to show: two databases, a replay, dead letters, a killed worker."""
 
 from __future__ import annotations
 
