@@ -15,6 +15,8 @@ from waterspout.ui._views import Page, Refresh, View
 
 __all__ = ["DRPC", "function_names", "result_lines"]
 
+_WAIT_S = 4  # less than a source waits for an answer: then the run says what it waited for
+
 
 def function_names(answer: Any) -> list[str]:
     """Return the names of the functions that a run answers.
@@ -63,7 +65,7 @@ def _build(page: Page) -> Refresh:
         result.clear()
         path = f"/drpc/{quote(str(name.value or ''), safe='')}"
         try:
-            found = await page.source.post(path, {"args": args.value or ""}, token=page.token)
+            found = await page.source.get(path, args=args.value or "", timeout=_WAIT_S)
         except NotAnswered as error:
             about.text = ""
             with result:

@@ -17,19 +17,13 @@ __all__ = ["STATES", "flight_lines", "key_of", "told_lines"]
 _FIRST = ("value", "key", "state", "txid", "attempt", "committed", "before", "head", "from")
 
 
-def key_of(text: str) -> str:
-    """Return what was typed as the API takes keys: a JSON list.
+def key_of(text: str | None) -> str | None:
+    """Return what was typed as the API takes keys; None for the key of a global state.
 
-    >>> key_of("cat"), key_of('["paris", 7]'), key_of("7"), key_of(""), key_of('"7"')
-    ('["cat"]', '["paris", 7]', '[7]', '[]', '["7"]')
+    >>> key_of(" cat"), key_of('["paris", 7]'), key_of(""), key_of(None)
+    ('cat', '["paris", 7]', None, None)
     """
-    if not text.strip():
-        return "[]"  # the key of a global state
-    try:
-        given = json.loads(text)
-    except ValueError:
-        given = text.strip()
-    return json.dumps(given if isinstance(given, list) else [given], ensure_ascii=False)
+    return (text or "").strip() or None
 
 
 def told_lines(answer: Any) -> list[tuple[str, str]]:
@@ -103,7 +97,7 @@ def _build(page: Page) -> Refresh:
         state = quote(str(name.value or ""), safe="")
         answer.clear()
         try:
-            found = await page.source.get(f"states/{state}/{what}", key=key_of(key.value or ""))
+            found = await page.source.get(f"states/{state}/{what}", key=key_of(key.value))
         except NotAnswered as error:
             with answer:
                 ui.label(str(error)).classes("text-negative break-words")
