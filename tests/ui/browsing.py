@@ -77,7 +77,7 @@ class Reader:
         self.sees(text)
 
     def sees(self, text: str) -> None:
-        self.page.get_by_text(text).first.wait_for(state="visible")
+        self.page.get_by_text(text).filter(visible=True).first.wait_for()
 
     def overflow(self) -> int:
         """Return by how many pixels the page is wider than the window."""

@@ -8,18 +8,22 @@ from pathlib import Path
 from waterspout import BasicBolt, TopologyBuilder
 from waterspout.spouts.files import FileSpout
 from waterspout.spouts.lines import LinesSpout
-from waterspout.state.redis import RedisState
+from waterspout.state import StateFactory
 from waterspout.state.sqlite import SQLiteState
 from waterspout.topology._graph import Topology
 from waterspout.trident import Count, Sum, TridentTopology
 
 CITIES = ("berlin", "lagos", "lima", "osaka")
-FILES = 8
+FILES = 5
 POISON = "the poison"
 
 
-def parse(text: str) -> int:
-    return int(text)
+def city_of(line: str) -> str:
+    return line.partition(",")[0]
+
+
+def amount_of(line: str) -> int:
+    return int(line.partition(",")[2])
 
 
 class Stumble:
@@ -35,25 +39,24 @@ class Stumble:
         return city.title()
 
 
-def orders(place: Path, redis_url: str) -> TridentTopology:
-    """Sums orders by city in SQLite, counts them in Redis; a line of every third file is bad."""
+def orders(place: Path, counts: StateFactory) -> TridentTopology:
+    """Sums orders by city in SQLite, counts them elsewhere; a line of every third file is bad."""
     data = place / "orders"
     data.mkdir(parents=True)
     for n in range(FILES):
         lines = [f"{city},{10 * n + i}" for i, city in enumerate(CITIES)]
         lines += ["berlin,twelve"] if n % 3 == 1 else []
-        (data / f"{n}.csv").write_text("\n".join(lines) + "\n")
+        (data / f"{n}.txt").write_text("\n".join(lines) + "\n")
     topology = TridentTopology("orders")
-    source = FileSpout(str(data), format="csv", schema="city string, text string", max_files=1)
     named = (
-        topology.new_stream("in", source)
-        .each("text", parse, "amount bigint", on_error="dead_letter")
-        .name("parse")
+        topology.new_stream("in", FileSpout(str(data), max_files=1))
+        .each("value", amount_of, "amount bigint", on_error="dead_letter")
+        .name("amount")
+        .each("value", city_of, "city string")
         .each("city", Stumble(place / "stumbled"), "name string")
         .name("look up")
     )
     totals = SQLiteState.opaque(place / "totals.db", table="totals")
-    counts = RedisState.opaque(redis_url, prefix=f"shown-{os.getpid()}")
     named.group_by("name").persistent_aggregate(totals, "amount", Sum(), out="total")
     named.group_by("name").persistent_aggregate(counts, Count(), "orders")
     return topology

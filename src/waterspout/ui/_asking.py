@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from waterspout.ui._library import ui
+from waterspout.ui._library import context, ui
 from waterspout.ui._sources import NotAnswered
 from waterspout.ui._views import Page
 
@@ -29,7 +29,12 @@ def ask_first(
 
     `form` makes what else is to be filled in. Escape leaves everything as it is.
     """
-    with ui.dialog() as dialog, ui.card().classes("w-full max-w-xl gap-3").mark("asking"):
+    # Beside whatever asks: that may be a dialog itself, which takes what is in it with it.
+    with (
+        context.client.content,
+        ui.dialog() as dialog,
+        ui.card().classes("w-full max-w-xl gap-3").mark("asking"),
+    ):
         ui.label(title).classes("text-lg font-medium")
         ui.label(says).classes("whitespace-pre-line break-words")
         if form is not None:
