@@ -8,8 +8,12 @@ from pathlib import Path
 
 import pytest
 
+import waterspout.trident
 from waterspout import Config
 from waterspout.faults import POINTS
+from waterspout.state import MemoryMapState
+from waterspout.testing import FixedBatchSpout, run_in_process
+from waterspout.trident import Split, TridentTopology
 
 ROOT = Path(__file__).parents[1]
 
@@ -52,6 +56,23 @@ def test_the_first_topology_of_the_readme_runs(spark, tmp_path, monkeypatch):
     exec(code, names)
 
     assert names["counts"].get("storm") == 3
+
+
+def test_the_function_of_the_page_on_drpc_answers():
+    code, *_ = re.findall(r"```python\n(.*?)```", (ROOT / "docs/drpc.md").read_text(), re.S)
+    topology = TridentTopology("words")
+    lines = FixedBatchSpout("value string", 2, ["cat dog", "cat cat cow"])
+    words = topology.new_stream("lines", lines).each("value", Split(), "word")
+    names = {
+        **vars(waterspout.trident),
+        "topology": topology,
+        "words": words,
+        "state": MemoryMapState.opaque(),
+    }
+
+    exec(code, names)
+
+    assert run_in_process(topology).execute("words", "cat dog") == [[4]]
 
 
 @pytest.mark.parametrize("source", ["progress", "events"])
