@@ -41,8 +41,9 @@ def test_a_replayed_batch_counts_once_and_its_lost_attempt_as_failed():
     totals = stats.totals(600)
     assert (totals["batches"], totals["input_rows"], totals["written_rows"]) == (2, 4, 4)
     assert (totals["attempts_failed"], totals["attempts_cancelled"], totals["replays"]) == (1, 1, 2)
-    (state,) = stats.components()["states"]
+    (state,), (spout,) = (stats.components()[kind] for kind in ("states", "spouts"))
     assert (state["rows"], state["batches"]) == (4, 2)
+    assert (spout["id"], spout["rows"]) == ("words", 4)
 
 
 def test_attempts_tell_how_they_ended_and_why_they_were_replayed():

@@ -14,8 +14,10 @@ from tests.soaking import repeated
 from tests.trident.event_windows_support import Oracle, SessionOracle, all_of
 from tests.trident.support import capture
 from waterspout import Config
+from waterspout.coordination.events import BatchCommitted
 from waterspout.coordination.store import MemoryCoordinationStore, SharedMemory
 from waterspout.errors import NumberTooLargeError, TopologyError
+from waterspout.metrics import RunStats
 from waterspout.state.sqlite import SQLiteState
 from waterspout.testing import FixedBatchSpout, LocalRun, MemoryLog, run_in_process
 from waterspout.trident import (
@@ -97,6 +99,24 @@ def test_rows_that_are_too_late_are_counted_and_told(caplog):
 
     assert flat(kept) == []
     assert "window(Count): 3 rows of batch 2 came after their windows had closed" in caplog.text
+
+
+@pytest.mark.parametrize("taken", [False, True])
+def test_rows_that_are_too_late_are_in_the_progress_by_window(taken):
+    batches = [[("a", 25, 1)], [("a", 3, 2), ("b", 4, 2), ("b", None, 2)], [("a", 26, 1)]]
+    topology, rows = rows_in(batches)
+    late = {"late": lambda stream: capture(stream)} if taken else {}
+    capture(rows.tumbling_window(millis(10), Count(), "n", event_time="at", **late))
+    progress, stats = [], RunStats()
+
+    def listen(event):
+        stats(event)
+        progress.extend([event.progress] if isinstance(event, BatchCommitted) else [])
+
+    LocalRun(topology, listener=listen).finish()
+
+    assert [each.late_rows for each in progress] == [{}, {"window(Count)": 3}, {}]
+    assert stats.totals()["late_rows"] == 3
 
 
 def test_timestamps_give_windows_of_timestamps():

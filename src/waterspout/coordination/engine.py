@@ -23,6 +23,7 @@ class Processed:
     attempt: TransactionAttempt
     processing_s: float = 0.0
     input_rows: int | None = None
+    inputs: Mapping[str, int] = field(default_factory=dict)
     staged_rows: int = 0
     executed_tuples: int = 0
 
@@ -38,6 +39,7 @@ class Committed:
     committed_tuples: int = 0
     counts: tuple[TaskCounts, ...] = ()
     """What the tasks of bolts have done, in both phases."""
+    late_rows: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

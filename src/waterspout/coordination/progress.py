@@ -95,12 +95,16 @@ class BatchProgress(_DictLike):
     """How long the commit phase took, in seconds."""
     input_rows: int | None = None
     """Trident: rows that the spouts gave; None where Spark does not tell."""
+    inputs: Mapping[str, int] = field(default_factory=dict)
+    """Trident: the same by spout, of those of which it is known."""
     rows_per_s: float | None = None
     """Trident: these rows by the time of both phases."""
     staged_rows: int = 0
     """Trident: rows that the processing phase has left for the commit phase."""
     written_rows: int = 0
     """Trident: rows that were written to states."""
+    late_rows: Mapping[str, int] = field(default_factory=dict)
+    """Trident: rows that came too late for a window of event time, or had no time, by window."""
     executed_tuples: int = 0
     """Transactional: tuples that bolts have executed in the processing phase."""
     committed_tuples: int = 0

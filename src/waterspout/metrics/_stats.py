@@ -114,7 +114,7 @@ class RunStats:
         (tuples, without those of ackers and ticks); acked, failed, timed_out (messages of spouts);
         complete_ms; dead_letters; waves, waves_retried; batches (committed), attempts_failed,
         attempts_cancelled, replays; batch_ms (from the first emission of a batch to its commit),
-        processing_ms, commit_ms; input_rows, written_rows.
+        processing_ms, commit_ms; input_rows, late_rows, written_rows.
         """
         counted, covers_s = self._counted(window)
         acked, batches = counted.sum("tree_acked"), counted.of("batches")
@@ -254,6 +254,10 @@ class RunStats:
                         ("processing_s",): progress.processing_s,
                         ("commit_s",): progress.commit_s,
                         ("input_rows",): progress.input_rows or 0,
+                        ("late_rows",): sum(progress.late_rows.values()),
+                        **{("spout", name): 1 for name in progress.inputs},
+                        **{("input_rows", name): n for name, n in progress.inputs.items()},
+                        **{("tells", name): 1 for name in progress.inputs},
                     }
                 )
                 self._shown(progress)
@@ -270,7 +274,7 @@ class RunStats:
 
 _PLAIN = (
     *("dead_letters", "waves", "waves_retried", "batches", "attempts_failed"),
-    *("attempts_cancelled", "replays", "input_rows"),
+    *("attempts_cancelled", "replays", "input_rows", "late_rows"),
 )
 
 

@@ -132,7 +132,7 @@ def _spout(
     covers_s: float,
 ) -> dict[str, Any]:
     acked = counted.of("tree_acked", id)
-    rows = counted.of("input_rows", id) if counted.has("input_rows", id) else None
+    rows = counted.of("input_rows", id) if counted.has("tells", id) else None
     given = counted.sum("emitted", id) if rows is None else rows
     return {
         **_head(id, parts.spouts.get(id), errors),

@@ -7,14 +7,15 @@ ended. To read them takes no job, and changes no plan.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from pyspark.sql import DataFrame
 
 from waterspout.spouts._reads import EmitRead, FilesRead, FrameRead, RangeRead, Read, RowsRead
 
-__all__ = ["input_rows"]
+__all__ = ["InputRows", "input_rows"]
 
 log = logging.getLogger(__name__)
 
@@ -22,40 +23,59 @@ _FILES = "FileSourceScanExec"
 _EMITTED = "MapInArrowExec"  # over a range of numbers, one for each emitter
 
 
-def input_rows(reads: Sequence[Read], computed: Iterable[DataFrame]) -> int | None:
-    """Return how many rows were read; None where Spark does not tell.
+@dataclass(frozen=True, slots=True)
+class InputRows:
+    """How many rows the spouts of a batch gave."""
+
+    total: int | None
+    """None where Spark does not tell."""
+    by_spout: Mapping[str, int] = field(default_factory=dict)
+    """Of the spouts of which it is known: not where two are read in the same way."""
+
+
+def input_rows(reads: Mapping[str, Read], computed: Iterable[DataFrame]) -> InputRows:
+    """Return how many rows were read, in all and by spout.
 
     `computed` are the frames whose jobs have run. Over Spark Connect nothing is told of files, and
     nowhere of a DataFrame of the user's, which may read more or less than it gives.
     """
-    in_driver = 0
-    wanted = dict.fromkeys((_FILES, _EMITTED), 0)
-    for read in reads:
+    known: dict[str, int] = {}
+    wanted: dict[str, list[str]] = {_FILES: [], _EMITTED: []}
+    ranges = foreign = False
+    for name, read in reads.items():
         match read:
             case RowsRead():
-                in_driver += len(read.rows)
+                known[name] = len(read.rows)
             case RangeRead(_, start, end):
-                in_driver += end - start
+                known[name], ranges = end - start, True
+            case FilesRead(paths=()) | EmitRead(partitions=()):
+                known[name] = 0
             case FilesRead():
-                wanted[_FILES] += bool(read.paths)
+                wanted[_FILES].append(name)
             case EmitRead():
-                wanted[_EMITTED] += bool(read.partitions)
+                wanted[_EMITTED].append(name)
             case FrameRead():
-                return None
-    ranges = any(isinstance(read, RangeRead) for read in reads)
-    if not any(wanted.values()):
-        return in_driver
-    if wanted[_EMITTED] and ranges:
-        return None  # a range of numbers need not be one of emitters
+                foreign = True
+    kinds = {kind: names for kind, names in wanted.items() if names}
+    if foreign or (_EMITTED in kinds and ranges):
+        # What a user's frame reads cannot be told apart; nor ranges from those of emitters.
+        return InputRows(None, known)
+    if not kinds:
+        return InputRows(sum(known.values()), known)
     try:
         counts = [found for frame in computed for found in _counts(frame)]
     except Exception:  # the plans of Spark Connect are not here
         log.debug("Spark does not tell how many rows were read", exc_info=True)
-        return None
-    found = {kind: [rows for each, rows in counts if each == kind] for kind in wanted}
-    if any(len(found[kind]) != number for kind, number in wanted.items() if number):
-        return None
-    return in_driver + sum(sum(found[kind]) for kind, number in wanted.items() if number)
+        return InputRows(None, known)
+    total = sum(known.values())
+    for kind, names in kinds.items():
+        found = [rows for each, rows in counts if each == kind]
+        if len(found) != len(names):
+            return InputRows(None, known)
+        total += sum(found)
+        if len(names) == 1:
+            known[names[0]] = found[0]
+    return InputRows(total, known)
 
 
 def _counts(frame: DataFrame) -> Iterator[tuple[str, int]]:

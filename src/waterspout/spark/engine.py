@@ -63,10 +63,12 @@ class SparkEngine(PhaseEngine):
         self._steps.process(batch, small=small, requests=requests)
         work.results["batch"] = batch
         left = batch.left_for_commit(self.plan)
-        given = [read for source, read in reads.items() if not source.hidden]
+        given = {source.spout_id: read for source, read in reads.items() if not source.hidden}
+        found = input_rows(given, work.staging.computed)
         return Processed(
             attempt,
-            input_rows=input_rows(given, work.staging.computed),
+            input_rows=found.total,
+            inputs=found.by_spout,
             processing_s=time.monotonic() - began,
             staged_rows=left,
         )
@@ -77,4 +79,5 @@ class SparkEngine(PhaseEngine):
         batch: BatchRows = work.results["batch"]
         batch.wrote = lambda state: self.report(Wrote(claim.attempt, state))
         written = self._steps.commit(batch, claim)
-        return Committed(claim.attempt, commit_s=time.monotonic() - began, written=written)
+        took, late = time.monotonic() - began, claim.late_rows
+        return Committed(claim.attempt, commit_s=took, written=written, late_rows=late)

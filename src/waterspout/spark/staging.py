@@ -44,6 +44,8 @@ class Kept:
     """How many of them have a mark that was asked for; None: nobody has counted."""
     told: tuple[str | None, ...] = ()
     """The greatest and the least text of a column that was asked for."""
+    added: int = 0
+    """The sum of a column that was asked for."""
 
 
 class Placement:
@@ -97,16 +99,22 @@ def keep(
     partitions: int | None = None,
     mark: Column | None = None,
     told: str | None = None,
+    added: str | None = None,
+    real: str | None = None,
 ) -> Kept:
     """Compute a frame now, exactly once, and leave its rows on the executors.
 
     `mark`: rows for which this holds are counted as well. `told`: a column of texts to look at.
+    `added`: a column to add up. `real`: the column of those rows that are to be counted.
     """
     if partitions is not None:
         frame = frame.repartitionById(partitions, F.col(PARTITION))
     observed = Observation()
     marked = F.count(F.lit(1) if mark is None else F.when(mark, 1)).alias("marked")
-    looks = [F.count(F.lit(1)).alias("rows"), marked]
+    counted = F.lit(1) if real is None else F.when(F.col(real), 1)
+    looks = [F.count(counted).alias("rows"), marked]
+    if added is not None:
+        looks.append(F.sum(added).alias("added"))
     if told is not None:
         looks += [F.max(told).alias("most"), F.min(told).alias("least")]
     with freed_if_it_fails(frame.sparkSession):
@@ -118,7 +126,8 @@ def keep(
     if "rows" not in seen:  # Spark Connect does not observe a checkpoint; a look at it is quick
         seen = kept.agg(*looks).collect()[0].asDict()
     texts = (seen.get("most"), seen.get("least"))
-    return Kept(kept, int(seen["rows"]), int(seen["marked"]), texts)
+    rows, total = int(seen["rows"]), int(seen.get("added") or 0)
+    return Kept(kept, rows, int(seen["marked"]), texts, total)
 
 
 def chunks_of(kept: Kept, cap: int, keys: Sequence[str]) -> Iterator[pa.Table]:

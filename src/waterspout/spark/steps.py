@@ -20,7 +20,7 @@ from waterspout.spark.lowerings import asked_by_tasks
 from waterspout.spark.session import SparkRuntime
 from waterspout.spark.spreading import batches_by_partition
 from waterspout.spark.staging import Collected, Kept, Placement, Staging, chunks_of, keep
-from waterspout.spark.tasks import REAL, WRITTEN, UpdateTask, real_rows
+from waterspout.spark.tasks import LATE_ROWS, REAL, WRITTEN, UpdateTask, real_rows
 from waterspout.spouts._reads import FilesRead, Read
 from waterspout.state._base import State
 from waterspout.state._head import Claim
@@ -270,12 +270,21 @@ class StepRunner:
             task = UpdateTask(setting, node.alone(), spec, claim, wanted)
             written = found.frame.mapInArrow(task, task.schema.ddl())
             # Computed here, once: whoever reads the new values must not write again.
+            window, late = task.window, 0
             if wanted:
-                kept = keep(written, batch.staging, told=WRITTEN)
-                texts, batch.rows[node] = kept.told, replace(kept, frame=kept.frame.drop(WRITTEN))
+                added, real = (LATE_ROWS, REAL) if window else (None, None)
+                kept = keep(written, batch.staging, told=WRITTEN, added=added, real=real)
+                texts, late, frame = kept.told, kept.added, kept.frame.drop(WRITTEN)
+                if window:
+                    frame = frame.where(F.col(REAL)).drop(REAL, LATE_ROWS)
+                batch.rows[node] = replace(kept, frame=frame)
             else:
-                texts = written.toArrow().column(WRITTEN).to_pylist()
+                told = written.toArrow()
+                texts = told.column(WRITTEN).to_pylist()
+                late = sum(told.column(LATE_ROWS).to_pylist()) if window else 0
                 batch.rows[node] = Collected(_nothing(node))
+            if window:
+                claim.add_late(window, late)
             if wanted and isinstance(node.updating, UpdateWith):
                 # It may have written where it gave nothing, and so told nothing.
                 claim.written.pop(node.state)

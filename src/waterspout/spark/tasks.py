@@ -29,6 +29,7 @@ from waterspout.trident.runtime.routing import PARTITION, CustomRoute
 from waterspout.trident.runtime.states import open_state, run_query, run_update
 
 __all__ = [
+    "LATE_ROWS",
     "REAL",
     "WRITTEN",
     "PartitionTask",
@@ -43,6 +44,9 @@ __all__ = [
 
 WRITTEN = "_waterspout_written"
 """What a task has written, as text, beside the first of the new values that it gives."""
+
+LATE_ROWS = "_waterspout_late_rows"
+"""How many rows a task has found to be too late for their windows, beside what it has written."""
 
 REAL = "_waterspout_real"
 """False in the one row that keeps a partition from being empty."""
@@ -192,18 +196,43 @@ class UpdateTask:
                 self.node, spec, state, rows, claim, conf, partition, want_new=self.want_new
             )
         text = claim.writing(self.node.state).to_text()
+        late = sum(claim.late_rows.values())
         if not self.want_new:
-            return pa.table({WRITTEN: pa.array([text], pa.string())})
+            told = pa.table({WRITTEN: pa.array([text], pa.string())})
+            return told.append_column(LATE_ROWS, _first(late, 1)) if self.window else told
         if new is None:
             new = arrow_schema(self.node.schema).empty_table()
+        size = new.num_rows
+        if self.window:
+            # Where no window has closed there is no row to tell it beside: one that is not real.
+            blank = [] if size or not late else [None]
+            nothing = {field.name: pa.array(blank, field.type) for field in new.schema}
+            new = pa.concat_tables([new, pa.table(nothing, schema=new.schema)])
+            new = new.append_column(LATE_ROWS, _first(late, new.num_rows))
+            new = new.append_column(REAL, pa.array([True] * size + [False] * len(blank)))
         texts = [text, *[None] * (new.num_rows - 1)][: new.num_rows]
         return new.append_column(WRITTEN, pa.array(texts, pa.string()))
 
     @property
+    def window(self) -> str | None:
+        """The windows of event time that it writes, for which rows may be too late."""
+        found = [each for each in self.node.operations if getattr(each, "counts_late", False)]
+        return str(getattr(found[0], "label", self.node.title)) if found else None
+
+    @property
     def schema(self) -> Schema:
-        """The new values, if anyone wants them, and what was written."""
+        """The new values, if anyone wants them, what was written, and what was too late."""
         new = self.node.schema.fields if self.want_new else ()
-        return Schema((*new, (WRITTEN, "string")))
+        if not self.window:
+            return Schema((*new, (WRITTEN, "string")))
+        if not self.want_new:
+            return Schema(((WRITTEN, "string"), (LATE_ROWS, "bigint")))
+        return Schema((*new, (LATE_ROWS, "bigint"), (REAL, "boolean"), (WRITTEN, "string")))
+
+
+def _first(value: int, rows: int) -> pa.Array:
+    """Return a column with a number in its first row."""
+    return pa.array([value, *[None] * (rows - 1)][:rows], pa.int64())
 
 
 def _whole(batches: Iterable[pa.RecordBatch]) -> list[pa.RecordBatch]:

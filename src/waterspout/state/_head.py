@@ -72,7 +72,8 @@ class Claim:
     the commit of the batch before. `writer` is who writes, where that is known.
     `batch_time` is when the batch was planned, in seconds since 1970, for windows by time.
     `starts_at` is the number that the state's first batch has in Spark, under `foreachBatch`.
-    `written` says, by state, what those who write with this very object have written.
+    `written` says, by state, what those who write with this very object have written; `late_rows`,
+    by window of event time, how many rows came too late for it.
     """
 
     attempt: TransactionAttempt
@@ -84,10 +85,16 @@ class Claim:
     starts_at: int | None = None
     settled: bool = False
     written: dict[str, Written] = field(default_factory=dict, compare=False)
+    late_rows: dict[str, int] = field(default_factory=dict, compare=False)
 
     def writing(self, state: str) -> Written:
         """Return what is known to be written to a state, to be added to."""
         return self.written.setdefault(state, Written())
+
+    def add_late(self, window: str, rows: int) -> None:
+        """Note that so many rows are in no window."""
+        if rows:
+            self.late_rows[window] = self.late_rows.get(window, 0) + rows
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,8 +81,8 @@ class InProcessEngine(SteppedEngine[_Tables]):
                 self._compute(step, tables, building, processing=True)
         yield
         given = [node for node in self._plan.sources.values() if not node.hidden]
-        rows = sum(tables[node].num_rows for node in given if node in tables)
-        return Processed(attempt, input_rows=rows)
+        inputs = {node.spout_id: tables[node].num_rows for node in given if node in tables}
+        return Processed(attempt, input_rows=sum(inputs.values()), inputs=inputs)
 
     def _commit(self, claim: Claim, move_heads: Callable[[], None], tables: _Tables) -> Steps:
         building = LocalBuilding(self._plan, self._conf, claim.attempt.txid, claim)
@@ -103,7 +103,7 @@ class InProcessEngine(SteppedEngine[_Tables]):
                 self.report(Wrote(claim.attempt, step.node.state))
             else:
                 self._compute(step, tables, building)
-        return Committed(claim.attempt, written=written)
+        return Committed(claim.attempt, written=written, late_rows=claim.late_rows)
 
     def _read(self, node: Source, attempt: TransactionAttempt, metadata: Metadata) -> pa.Table:
         read = read_of(node.spout, node.spout_id, metadata)

@@ -133,6 +133,26 @@ def test_windows_by_time_are_kept_by_tasks_and_closed_without_data(spark, tmp_pa
     assert state.get() == 12
 
 
+def test_rows_too_late_for_windows_that_tasks_write_are_in_the_progress(spark, tmp_path):
+    def stored(table):
+        return SQLiteState.opaque(tmp_path / f"{table}.db", table=table, driver_only=False)
+
+    topology = TridentTopology("late")
+    batches = [25, 27, 3, None, 4, 28, 60, 61, 5]  # in the second no window closes
+    rows = topology.new_stream("rows", FixedBatchSpout("at bigint", 3, [[at] for at in batches]))
+    ten = dt.timedelta(milliseconds=10)
+    closed = rows.tumbling_window(ten, Count(), "n", store=stored("windows"), event_time="at")
+    state = closed.persistent_aggregate(stored("results"), "n", Sum(), out="total")
+    config = Config(commit_in="tasks", retry_backoff_millis=1, home=str(tmp_path / "home"))
+
+    run = finish(topology, spark, config)
+
+    late = [progress.late_rows.get("window(Count)", 0) for progress in run.recent_progress]
+    assert late == [0, 2, 1]
+    assert [progress.inputs for progress in run.recent_progress] == [{"rows": 3}] * 3
+    assert state.get() == 4
+
+
 def test_windows_go_on_in_the_next_run(spark, tmp_path):
     config = Config(home=str(tmp_path / "home"), retry_backoff_millis=1)
     (tmp_path / "in").mkdir()

@@ -78,6 +78,7 @@ class EventUpdater(TableUpdater[MapState[Any]]):
     """Adds the partial results of a batch, and closes the windows that the watermark passes."""
 
     in_one = "has one watermark for all keys"
+    counts_late = True
 
     def __init__(self, windows: EventWindows, bounds: Schema, pane: int | None) -> None:
         self.windows = windows
@@ -113,7 +114,7 @@ class EventUpdater(TableUpdater[MapState[Any]]):
 
     def begin_batch(self, claim: Claim, partition: int) -> None:
         """Learn which batch follows, for what is said of it."""
-        self._txid = claim.attempt.txid
+        self._claim = claim
 
     def update_table(self, state: MapState[Any], table: pa.Table) -> pa.Table:
         latest = as_numbers(table.column(LATEST))
@@ -149,12 +150,13 @@ class EventUpdater(TableUpdater[MapState[Any]]):
         """Count the rows that are in no window; where nobody takes them, say so."""
         rows = pc.sum(late.column(ROWS)).as_py() or 0
         held.late += rows
+        self._claim.add_late(self.windows.where, rows)
         if rows and not self.windows.wants_late:
             log.warning(
                 "%s: %d rows of batch %d came after their windows had closed, or had no time, and "
                 "are in none; %d so far. A larger lag waits longer for rows; late=... gives those "
                 "that come too late as a stream.",
-                self.windows.where, rows, self._txid, held.late,
+                self.windows.where, rows, self._claim.attempt.txid, held.late,
             )  # fmt: skip
 
     def _emitted(self, closed: pa.Table, late: pa.Table) -> pa.Table:
