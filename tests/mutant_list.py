@@ -340,7 +340,7 @@ MUTANTS = (
     Mutant(
         "progress: rows that were read are counted only where the driver has them",
         "spark/counting.py",
-        "    if not any(wanted.values()):\n",
+        "    if not kinds:\n",
         "    if wanted:\n",
         ("tests/spark/test_spouts.py",),
     ),
@@ -1759,6 +1759,27 @@ MUTANTS = (
         "            self._count_late(index, code, into)\n",
         "",
         ("tests/metrics/test_core_counts.py",),
+    ),
+    Mutant(
+        "statistics: the capacity of a bolt is that of all its tasks together",
+        "metrics/_tables.py",
+        "max(capacities, default=None)",
+        "sum(capacities)",
+        ("tests/metrics/test_core_counts.py",),
+    ),
+    Mutant(
+        "statistics: a batch bolt has executed its frames, not its tuples",
+        "transactional/_runtime.py",
+        "            each.executed += len(frame)",
+        "            each.executed += 1",
+        ("tests/metrics/test_batch_counts.py",),
+    ),
+    Mutant(
+        "statistics: rows that are too late are in the log alone",
+        "trident/windowing/event_updater.py",
+        "        self._claim.add_late(self.windows.where, rows)\n",
+        "",
+        ("tests/trident/test_event_windows.py",),
     ),
     Mutant(
         "sources: an emitter without a base class must have every method",
