@@ -18,7 +18,7 @@ from typing import Any
 
 from waterspout._config import Config
 from waterspout.coordination.commit_protocol import CommitProtocol, LedgerKeeper
-from waterspout.coordination.engine import Committed, Failed, Processed, Report
+from waterspout.coordination.engine import Committed, Failed, Processed, Report, Wrote
 from waterspout.coordination.preflight import Prepared, prepare
 from waterspout.errors import ConfigError, StateMismatchError
 from waterspout.spark.engine import SparkEngine
@@ -180,6 +180,8 @@ def count_again(plan: Plan, metadata: Metadata, runtime: SparkRuntime, conf: Con
 
 def _await(reports: queue.SimpleQueue[Report], wanted: type[Report]) -> None:
     report = reports.get()
+    while isinstance(report, Wrote):  # a step on the way, which nobody looks at here
+        report = reports.get()
     if isinstance(report, Failed):
         raise report.error
     assert isinstance(report, wanted)
