@@ -1,4 +1,4 @@
-"""Requests that nobody thought of: none is answered with a 500, in process and in numbers."""
+"""Requests that nobody thought of: none is answered with a 500. Some hundreds, in soak 10,000."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_no_request_by_the_schema_is_answered_with_a_500(asgi, count):
         ask()
 
     assert seen[200] > 0
-    assert sum(seen.values()) >= 10 * count
+    assert sum(seen.values()) >= 7 * count  # of a path without parameters there is one request
 
 
 METHODS = st.sampled_from(
@@ -97,8 +97,9 @@ HEADERS = st.lists(
 )
 
 
+@pytest.mark.timeout(600)
 @given(METHODS, PATHS, QUERIES, HEADERS, st.binary(max_size=200))
-@settings(max_examples=12 * settings().max_examples, suppress_health_check=list(HealthCheck))
+@settings(max_examples=24 * settings().max_examples, suppress_health_check=list(HealthCheck))
 def test_no_bytes_whatever_are_answered_with_a_500(asgi, method, path, query, headers, body):
     sent = []
 
