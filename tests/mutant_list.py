@@ -97,6 +97,20 @@ MUTANTS = (
         ("tests/trident/test_drpc.py",),
     ),
     Mutant(
+        "drpc: a store that is away is asked again for each request",
+        "drpc/_functions.py",
+        "    return over or isinstance(failure.error, OutageError)\n",
+        "    return over\n",
+        ("tests/drpc/test_functions.py",),
+    ),
+    Mutant(
+        "drpc: a request is run whose time is up",
+        "drpc/_functions.py",
+        "        if left <= 0 or not self.lock.acquire(timeout=left):\n",
+        "        if not self.lock.acquire(timeout=max(left, 0.0)):\n",
+        ("tests/drpc/test_functions.py",),
+    ),
+    Mutant(
         "drpc: requests meet the batches of spouts",
         "trident/drpc/streams.py",
         "    if len(sources) < 2:\n        return\n",
