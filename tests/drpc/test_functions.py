@@ -30,9 +30,13 @@ def counting():
 
 
 def test_a_request_whose_time_is_up_is_not_run():
-    (answer,) = counting().answer([DrpcRequest("1", "a", deadline=time.monotonic() - 1)])
+    ran = []
+    function = run_of(lambda topology, stream: stream.peek(ran.append)).functions["f"]
+
+    (answer,) = function.answer([DrpcRequest("1", "a", deadline=time.monotonic() - 1)])
 
     assert answer.error.kind is DrpcErrorKind.TIMED_OUT
+    assert ran == []
 
 
 def test_a_request_waits_for_others_no_longer_than_its_deadline():
