@@ -104,8 +104,14 @@ def timeline(attempts: Sequence[Attempt], now: float) -> dict[str, Any]:
             bars[name].append(value)
     return {
         "animation": False,
-        "grid": {"left": 8, "right": 24, "top": 40, "bottom": 28, "containLabel": True},
-        "legend": {"data": list(COLOURS), "textStyle": {"color": _AXIS}, "type": "scroll"},
+        "grid": {"left": 8, "right": 24, "top": 36, "bottom": 28, "containLabel": True},
+        "legend": {
+            "data": list(COLOURS),
+            "textStyle": {"color": _AXIS},
+            "type": "scroll",
+            "top": 0,
+            "left": 0,
+        },
         "tooltip": {"trigger": "item", "formatter": "{b}", "confine": True},
         "xAxis": {
             "type": "value",

@@ -16,7 +16,7 @@ __all__ = ["BATCHES", "matrix_rows"]
 
 _LIMIT = 40
 _BAR_PX = 20
-_AROUND_PX = 90
+_AROUND_PX = 100
 
 _COLUMNS = (
     tables.Column("name", "Attempt", "Batch 7, and then its replays 7:1, 7:2.", None),

@@ -31,6 +31,13 @@ _SHORT = """
 <q-td :props="props" class="ellipsis" style="max-width: 22em" :title="props.value">
   {{ props.value }}</q-td>
 """
+# A button, so that the keyboard reaches it.
+_LOOK = """
+<q-td :props="props">
+  <q-btn flat dense no-caps color="primary" :label="props.value"
+    @click.stop="$parent.$emit('look', {id: props.row.id})" />
+</q-td>
+"""
 _AGAIN = (
     "It goes through the topology as if it had come now. If it fails again, it comes back here."
 )
@@ -90,8 +97,11 @@ def _build(page: Page) -> Refresh:
         table.props("selection=multiple")
         for name in ("error", "values", "origin"):
             table.add_slot(f"body-cell-{name}", _SHORT)
+        table.add_slot("body-cell-id", _LOOK)
         find.bind_value_to(table, "filter", lambda text: text or "")
-        ui.label("Click a line, or press Enter on it, to look at it.").classes("text-xs opacity-80")
+        ui.label(
+            "A line, or its id, opens the letter: all that is known of it, and its values."
+        ).classes("text-xs opacity-80")
 
     def replay_chosen() -> None:
         ids = [str(row["id"]) for row in table.selected]
@@ -105,6 +115,7 @@ def _build(page: Page) -> Refresh:
 
     again.on_click(replay_chosen)
     table.on("rowClick", look, [[], ["id"], None])
+    table.on("look", look)
 
     async def refresh() -> None:
         component = None if where.value == _EVERYWHERE else where.value

@@ -88,11 +88,22 @@ def _chart(
     return {
         "animation": False,
         "grid": {"left": 8, "right": 24, "top": 48, "bottom": 8, "containLabel": True},
-        "legend": {"data": list(told), "textStyle": {"color": _AXIS}, "type": "scroll", "right": 8},
+        "legend": {
+            "data": list(told),
+            "textStyle": {"color": _AXIS},
+            "type": "scroll",
+            "top": 0,
+            "right": 8,
+        },
         "tooltip": {"trigger": "axis", "confine": True},
         "xAxis": {
             "type": "time",
-            "axisLabel": {"color": _AXIS, "hideOverlap": True},
+            "axisLabel": {
+                "color": _AXIS,
+                "hideOverlap": True,
+                "alignMinLabel": "left",
+                "alignMaxLabel": "right",
+            },
             "splitLine": {"show": False},
         },
         "yAxis": {
