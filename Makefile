@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv demo test test-fast soak service mutants check format bench bench-words bench-forms bench-core bench-memory bench-transactional bench-windows bench-states java servers browser check-java lock audit clean
+.PHONY: help venv demo test test-fast soak service mutants check format bench bench-words bench-forms bench-core bench-memory bench-transactional bench-windows bench-states java servers browser screenshots check-java lock audit clean
 
 PYTHON ?= python3
 ARGS ?=
@@ -115,6 +115,9 @@ servers: ## Install Redis, memcached, PostgreSQL and RabbitMQ with apt-get, for 
 
 browser: ## Install Chromium with apt-get, for the tests that look at the page
 	@scripts/install_browser
+
+screenshots: $(STAMP) ## Take pictures of every view of the page into build/screenshots; look at them before they go to docs/images
+	@WATERSPOUT_SCREENSHOTS=build/screenshots $(PY) -m pytest -q -m soak tests/ui/test_browser.py
 
 check-java:
 	@scripts/check_java
