@@ -34,6 +34,13 @@ DRAWN = ("tests/semantics/test_drawn_topologies.py",)
 
 MUTANTS = (
     Mutant(
+        "drpc: a call that failed is taken for misuse of the command",
+        "cli/failures.py",
+        "RunFailedError | DRPCExecutionException",
+        "RunFailedError",
+        ("tests/cli/test_drpc.py",),
+    ),
+    Mutant(
         "drpc: a reader sees values of a batch that has not committed",
         "state/_head.py",
         "            return self.committed and attempt == self.stamp.attempt\n",

@@ -61,6 +61,7 @@ OF_A_RUN: dict[str, tuple[str, dict[str, Any]]] = {
 ELSEWHERE = {
     "bench": "cli/test_bench.py",
     "demo": "cli/test_demo.py",
+    "drpc": "cli/test_drpc.py",
     "run": "cli/test_run.py",
     "ui": "ui/test_page_server.py",
 }

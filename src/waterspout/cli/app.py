@@ -22,6 +22,7 @@ from waterspout.cli.check import check
 from waterspout.cli.dead_letters import dead_letters
 from waterspout.cli.demo import demo
 from waterspout.cli.doctor import doctor
+from waterspout.cli.drpc import drpc
 from waterspout.cli.failures import INTERRUPTED, exit_code, paragraph
 from waterspout.cli.init import init
 from waterspout.cli.run import run
@@ -37,7 +38,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (demo, init, run, check, doctor, bench):
+for command in (demo, init, run, check, doctor, bench, drpc):
     app.command()(command)
 app.command("list")(list_topologies)
 for asking in (ui, show, kill, activate, deactivate, rebalance):

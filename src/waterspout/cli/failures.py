@@ -7,7 +7,7 @@ from typing import Any
 import typer
 
 from waterspout._causes import one_line, told
-from waterspout.errors import RunFailedError, UserCodeError, WaterspoutError
+from waterspout.errors import DRPCExecutionException, RunFailedError, UserCodeError, WaterspoutError
 
 __all__ = ["FAILED", "INTERRUPTED", "MISUSE", "exit_code", "paragraph"]
 
@@ -20,8 +20,8 @@ _USAGE = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickExcep
 
 
 def exit_code(error: BaseException) -> int:
-    """Return 1 for a run that began and failed, 2 for what was refused before."""
-    if isinstance(error, RunFailedError):
+    """Return 1 for a run or a call that began and failed, 2 for what was refused before."""
+    if isinstance(error, RunFailedError | DRPCExecutionException):
         return FAILED
     return MISUSE if isinstance(error, (WaterspoutError, OSError, _USAGE)) else FAILED
 

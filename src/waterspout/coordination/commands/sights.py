@@ -22,6 +22,7 @@ __all__ = [
     "resumes",
     "row",
     "runs",
+    "server_url",
     "span",
     "why",
 ]
@@ -68,7 +69,7 @@ def lines(sight: Sight) -> Iterator[tuple[str, str]]:
     yield "status", f"{sight.status}{why(sight)}"
     if sight.driver:
         yield "driver", f"{sight.driver}{_since(sight)}"
-    if url := _server_url(sight):
+    if url := server_url(sight):
         yield "served at", url
     if snapshot:
         yield "told", f"{_ago(snapshot['timestamp'])}"
@@ -99,7 +100,7 @@ def facts(sight: Sight) -> dict[str, Any]:
         "epoch": None if holder is None else holder.epoch,
         "driver": sight.published.get("driver") if sight.snapshot else None,
         "started": sight.published.get("started") if sight.snapshot else None,
-        "server_url": _server_url(sight),
+        "server_url": server_url(sight),
         "snapshot": dict(sight.snapshot) or None,
         "wanted": asdict(sight.wanted),
         "resumes": None
@@ -113,7 +114,8 @@ def facts(sight: Sight) -> dict[str, Any]:
     }
 
 
-def _server_url(sight: Sight) -> str | None:
+def server_url(sight: Sight) -> str | None:
+    """Return where a run that goes on is served, if it is."""
     url = sight.published.get("server_url") if runs(sight) else None
     return url if isinstance(url, str) else None
 
