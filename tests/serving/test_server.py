@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import sys
 import threading
 
 import pytest
@@ -12,7 +13,7 @@ from tests.serving.served import serving
 from waterspout import Config
 from waterspout.cli import main
 from waterspout.coordination.commands.outside import open_topology, seen
-from waterspout.errors import ConfigError, OutsideError
+from waterspout.errors import ConfigError, MissingDependencyError, OutsideError
 from waterspout.serving import bound
 
 
@@ -90,6 +91,14 @@ def test_other_terminals_are_told_where_a_run_is_served(tmp_path):
             run.stop()
 
             assert seen("words", store).published["server_url"] is None
+
+
+@pytest.mark.parametrize("package", ["fastapi", "uvicorn"])
+def test_without_the_extra_it_is_said_how_to_get_it(monkeypatch, package):
+    monkeypatch.setitem(sys.modules, package, None)
+
+    with pytest.raises(MissingDependencyError, match=rf"{package} .* 'waterspout\[serve\]'"):
+        bound(Config(serve="127.0.0.1:0"))
 
 
 def test_a_port_that_is_taken_is_an_error_before_anything_runs():
