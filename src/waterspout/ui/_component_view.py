@@ -71,7 +71,8 @@ class _Component:
 
     def _node(self) -> Mapping[str, Any]:
         nodes = (self._page.facts.get("graph") or {}).get("nodes") or ()
-        return next((node for node in nodes if node["id"] == self._id), {})
+        names = ("id", "label")  # the spouts of Trident are known by their labels
+        return next((n for name in names for n in nodes if n.get(name) == self._id), {})
 
 
 def _row(

@@ -14,7 +14,7 @@ from waterspout.ui._sources import NotAnswered
 from waterspout.ui._views import WINDOWS, Page, Refresh, View
 from waterspout.ui._words import number
 
-__all__ = ["OVERVIEW", "in_order"]
+__all__ = ["OVERVIEW", "in_order", "trident_spouts"]
 
 _ALL_WINDOWS_EVERY = 5
 _NARROW_PX = 700
@@ -33,7 +33,8 @@ class _Overview:
             with ui.row().classes("w-full items-center gap-3"):
                 ui.label("Graph").classes("text-base font-medium")
                 ui.space()
-                _legend()
+                with ui.row().classes("items-center gap-3") as self._legend:
+                    _legend()
             with ui.element("div").classes("w-full overflow-x-auto"):
                 self._graph = ui.mermaid("flowchart LR", dict(LOOK), on_node_click=self._clicked)
                 self._graph.classes("min-w-max flex justify-center").mark("graph")
@@ -54,10 +55,14 @@ class _Overview:
         facts = self._page.facts
         self._show_facts(facts)
         stats = await self._counted()
+        is_trident = facts.get("kind") == "trident"
+        if is_trident:
+            stats = {**stats, "spouts": trident_spouts(stats)}
         if self._down is None:
             self._down = await _is_narrow()
         text, self._ids = diagram(facts.get("graph") or {}, stats, down=self._down)
         self._drawing.set_visibility(bool(self._ids))
+        self._legend.set_visibility("capacity" in text)
         self._graph.content = text
         in_batches = facts.get("kind") in ("trident", "transactional")
         rows = [
@@ -68,7 +73,6 @@ class _Overview:
         _fill(self._windows, [] if in_batches else rows)
         _fill(self._batches, rows if in_batches else [])
         spouts, bolts = stats.get("spouts") or (), stats.get("bolts") or ()
-        is_trident = facts.get("kind") == "trident"
         _fill(self._spouts, [] if is_trident else self._linked(spouts))
         _fill(self._sources, self._linked(spouts) if is_trident else [])
         _fill(self._bolts, self._linked(bolts))
@@ -148,6 +152,28 @@ def _fill(table: ui.table, rows: list[dict[str, Any]]) -> None:
     table.set_visibility(bool(rows))
 
 
+def trident_spouts(stats: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the spouts with the rows that they gave, where that is known.
+
+    What one of several gave, nobody counts; what the only one gave is what the topology has read.
+
+    >>> given = {"totals": {"input_rows": 30}, "covers_s": 10.0}
+    >>> one, other = {"id": "a", "rows": None, "per_s": 0.0}, {"id": "b", "rows": None, "per_s": 0}
+    >>> [(row["rows"], row["per_s"]) for row in trident_spouts({**given, "spouts": [one]})]
+    [(30, 3.0)]
+    >>> [(row["rows"], row["per_s"]) for row in trident_spouts({**given, "spouts": [one, other]})]
+    [(None, None), (None, None)]
+    """
+    spouts = [dict(row) for row in stats.get("spouts") or ()]
+    rows = (stats.get("totals") or {}).get("input_rows") if len(spouts) == 1 else None
+    for spout in spouts:
+        if spout.get("rows") is None:
+            covers_s = stats.get("covers_s")
+            spout["rows"] = rows
+            spout["per_s"] = None if rows is None or not covers_s else rows / covers_s
+    return spouts
+
+
 def in_order(rows: Any, nodes: Any) -> list[dict[str, Any]]:
     """Return rows as the graph has them, those of the system last; with the tasks of the graph.
 
@@ -156,8 +182,9 @@ def in_order(rows: Any, nodes: Any) -> list[dict[str, Any]]:
     >>> [(row["id"], row.get("tasks")) for row in in_order(rows, nodes)]
     [('b', 2), ('a', 1), ('__acker', None)]
     """
-    places = {node["id"]: place for place, node in enumerate(nodes)}
-    tasks = {node["id"]: node.get("parallelism") for node in nodes}
+    names = [(node, name) for node in nodes for name in (node["id"], node.get("label"))]
+    places = {name: place for place, (_, name) in enumerate(names)}
+    tasks = {name: node.get("parallelism") for node, name in names}
     found = [
         {**row, "tasks": tasks[row["id"]]}
         if row.get("tasks") is None and row["id"] in tasks

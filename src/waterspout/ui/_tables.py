@@ -24,7 +24,6 @@ __all__ = [
     "table",
 ]
 
-_COUNT = 'v => v === null || v === undefined ? "-" : Number(v).toLocaleString("en-US")'
 _DECIMAL = (
     'v => v === null || v === undefined ? "-" : Number(v).toLocaleString("en-US",'
     " {minimumFractionDigits: %d, maximumFractionDigits: %d})"
@@ -172,5 +171,5 @@ def _column(column: Column) -> dict[str, Any]:
     }
     if column.decimals is not None:
         digits = column.decimals
-        made[":format"] = _DECIMAL % (digits, digits) if digits else _COUNT
+        made[":format"] = _DECIMAL % (digits, digits)
     return made
