@@ -70,7 +70,7 @@ def printed(capsys) -> list[dict[str, Any]]:
         ),
         (
             TreesDecided("words", "in", acked=5),
-            {"component": "in", "acked": 5, "failed": 0, "timed_out": 0},
+            {"component": "in", "acked": 5, "failed": 0, "timed_out": 0, "complete_s": 0.0},
         ),
     ],
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 
 import httpx
+import pytest
 
 from tests.ui.answers import CORE
 from tests.ui.pages import Api, directory, reading
@@ -29,6 +30,7 @@ def test_a_driver_that_is_lost_is_shown_as_such_and_what_was_known_stays():
     reading(act, directory(api))
 
 
+@pytest.mark.soak
 def test_a_name_that_is_not_known_is_said_to_be_so():
     async def act(user):
         await user.open("/t/wrods")
@@ -55,6 +57,7 @@ def test_the_tables_show_what_the_api_tells_and_the_acker_is_among_them():
     assert windows[:5] == ["600", "600", "10800", "86400", "all"]
 
 
+@pytest.mark.soak
 def test_another_window_is_asked_for_as_soon_as_it_is_chosen():
     api = Api(CORE)
 
@@ -83,6 +86,7 @@ def test_a_component_has_its_inputs_outputs_tasks_and_errors():
     reading(act, directory(Api(CORE)))
 
 
+@pytest.mark.soak
 def test_a_component_that_is_not_there_is_said_to_be_so():
     async def act(user):
         await user.open("/t/words/component?id=nobody")
@@ -106,6 +110,7 @@ def test_errors_configuration_and_log_are_shown():
     reading(act, directory(Api(CORE)))
 
 
+@pytest.mark.soak
 def test_a_run_without_errors_says_so():
     quiet = {**copy.deepcopy(CORE), "errors": []}
 
@@ -116,6 +121,7 @@ def test_a_run_without_errors_says_so():
     reading(act, directory(Api(quiet)))
 
 
+@pytest.mark.soak
 def test_on_a_phone_the_graph_goes_down():
     async def act(user):
         await user.open("/t/words")
@@ -126,6 +132,7 @@ def test_on_a_phone_the_graph_goes_down():
     reading(act, directory(Api(CORE)), narrow=True)
 
 
+@pytest.mark.soak
 def test_a_view_that_a_kind_of_topology_does_not_have_is_not_offered():
     async def act(user):
         await user.open("/t/words")
