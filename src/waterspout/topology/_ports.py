@@ -19,7 +19,7 @@ from waterspout._tuples import Tuple
 from waterspout.errors import AckError, EmitError
 from waterspout.topology._grouping import Route
 
-__all__ = ["ACKED", "FAILED", "OPEN", "UNANCHORED", "Box", "Outlet", "Port"]
+__all__ = ["ACKED", "FAILED", "OPEN", "UNANCHORED", "Box", "Outlet", "Port", "nobody"]
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +42,16 @@ class Box:
 class Outlet:
     """One output stream of one task: how its tuples must look, and where they go."""
 
-    __slots__ = ("boxes", "calls", "copies", "direct_tasks", "names", "route", "size", "stream")
+    __slots__ = (
+        "_take_calls",
+        "boxes",
+        "copies",
+        "direct_tasks",
+        "names",
+        "route",
+        "size",
+        "stream",
+    )
 
     def __init__(
         self,
@@ -61,18 +70,9 @@ class Outlet:
         """Who takes this stream by direct grouping; None: it is not a direct stream."""
         self.boxes: defaultdict[int, Box] = defaultdict(Box)
         self.copies = copies
-        """To how many tasks each tuple goes; None: that differs, and `calls` are counted."""
-        self.calls = 0
+        """To how many tasks each tuple goes; None: that differs, and calls are counted."""
         if copies is None:
-            self.route = self._counting(route)
-
-    def _counting(self, route: Route) -> Route:
-        def counted(values: tuple[Any, ...]) -> tuple[int, ...]:
-            targets = route(values)
-            self.calls += 1
-            return targets
-
-        return counted
+            self.route, self._take_calls = _counting(route)
 
     def take_counts(self) -> tuple[int, int]:
         """Return how many tuples were emitted and how many copies sent, before it is emptied.
@@ -83,8 +83,7 @@ class Outlet:
         sent = sum(len(box.values) for box in self.boxes.values())
         if self.copies is not None:
             return sent // self.copies, sent
-        calls, self.calls = self.calls, 0
-        return calls, sent
+        return self._take_calls(), sent
 
     def send(self, targets: Sequence[int], values: tuple[Any, ...], anchor: int) -> None:
         """Put a tuple into the boxes of its targets."""
@@ -110,6 +109,38 @@ class Outlet:
                 f"got {len(fitting)} values: {shown(fitting)}"
             )
         return fitting
+
+
+def nobody(values: tuple[Any, ...]) -> tuple[int, ...]:
+    """Choose no task: the route of a stream that nobody takes."""
+    return ()
+
+
+def _counting(route: Route) -> tuple[Route, Callable[[], int]]:
+    """Return a route that counts its calls, and what returns how many there were since the last.
+
+    In a variable of a closure, and without a second call where nobody takes the stream: it is the
+    hot path of a bolt at the end of a topology.
+    """
+    calls = 0
+
+    def counted(values: tuple[Any, ...]) -> tuple[int, ...]:
+        nonlocal calls
+        targets = route(values)
+        calls += 1
+        return targets
+
+    def counted_only(values: tuple[Any, ...]) -> tuple[int, ...]:
+        nonlocal calls
+        calls += 1
+        return ()
+
+    def take() -> int:
+        nonlocal calls
+        taken, calls = calls, 0
+        return taken
+
+    return (counted_only if route is nobody else counted), take
 
 
 class Port:

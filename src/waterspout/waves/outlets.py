@@ -19,7 +19,7 @@ from waterspout.acking.xor import NO_ROOT, Ids, combine, draw
 from waterspout.errors import EmitError
 from waterspout.topology._graph import Topology
 from waterspout.topology._grouping import GroupingKind, Route, make_route, turn_of
-from waterspout.topology._ports import UNANCHORED, Box, Outlet
+from waterspout.topology._ports import UNANCHORED, Box, Outlet, nobody
 from waterspout.waves.frames import Frame, Unfit, anchored
 
 __all__ = ["Anchors", "Sealed", "cannot_travel", "first_values", "make_outlets", "seal"]
@@ -80,7 +80,7 @@ def _more_copies(copies: int | None, kind: GroupingKind, tasks: int) -> int | No
 
 def _together(routes: Sequence[Route]) -> Route:
     if not routes:
-        return lambda values: ()
+        return nobody
     if len(routes) == 1:
         return routes[0]
 
