@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from waterspout._config import Config
 from waterspout.coordination.events import BatchCommitted, Event, RunEnded
 from waterspout.coordination.run import Run
+from waterspout.drpc._functions import visible
 from waterspout.drpc._service import DrpcService
 from waterspout.drpc._spout import DRPCSpout
 from waterspout.errors import TopologyError
@@ -37,9 +36,8 @@ def service_of(run: Run, topology: Topology | TridentTopology, conf: Config) -> 
 
     Made before the first step of the run, which is then told of requests as they come.
     """
-    functions = _functions(run)
     service = DrpcService(conf, committed=lambda: _committed(run))
-    for function in functions.values():
+    for function in run._functions.values():
         service.add(function)
     for name, spout in core_functions(topology).items():
         line = service.open_line(name)
@@ -56,15 +54,8 @@ def service_of(run: Run, topology: Topology | TridentTopology, conf: Config) -> 
     return service
 
 
-def _functions(run: Run) -> dict[str, Any]:
-    found: dict[str, Any] = getattr(run, "_functions", {})
-    return found
-
-
 def _committed(run: Run) -> int | None:
     """Return the last batch whose values readers see; None: there are no batches."""
-    ledger: Ledger | None = getattr(run._loop, "ledger", None)
-    if ledger is None:
-        return None
-    last = ledger.current - 1
-    return last if ledger.settled or not last else last - 1
+    loop = run._loop
+    ledger: Ledger | None = getattr(loop, "ledger", None)
+    return None if ledger is None else visible(ledger)

@@ -7,7 +7,13 @@ import socket
 import time
 from typing import TYPE_CHECKING, Any, Self
 
-from waterspout.drpc._exchange import ClientCall, DRPCResult, base_url
+from waterspout.drpc._exchange import (
+    ClientCall,
+    DRPCResult,
+    base_url,
+    functions_of_answer,
+    unreachable,
+)
 from waterspout.state._store import require_package
 
 if TYPE_CHECKING:
@@ -105,6 +111,15 @@ class DRPCClient(_Caller):
                 return found
             time.sleep(found)
 
+    def functions(self) -> list[str]:
+        """Return the names of the functions that there are."""
+        httpx = _httpx()
+        try:
+            answer = self._client.get("/drpc", timeout=_CONNECT_S)
+        except httpx.HTTPError as error:
+            raise unreachable(self._url, error) from error
+        return functions_of_answer(self._url, answer.status_code, answer.content)
+
     def close(self) -> None:
         """Give the connections up."""
         self._client.close()
@@ -149,6 +164,15 @@ class AsyncDRPCClient(_Caller):
             if isinstance(found, DRPCResult):
                 return found
             await asyncio.sleep(found)
+
+    async def functions(self) -> list[str]:
+        """Return the names of the functions that there are."""
+        httpx = _httpx()
+        try:
+            answer = await self._client.get("/drpc", timeout=_CONNECT_S)
+        except httpx.HTTPError as error:
+            raise unreachable(self._url, error) from error
+        return functions_of_answer(self._url, answer.status_code, answer.content)
 
     async def aclose(self) -> None:
         """Give the connections up."""

@@ -17,7 +17,7 @@ from waterspout._safe_repr import shown
 from waterspout.drpc._wire import INTERNAL
 from waterspout.errors import DRPCExecutionException
 
-__all__ = ["ClientCall", "DRPCResult", "base_url"]
+__all__ = ["ClientCall", "DRPCResult", "base_url", "functions_of_answer", "unreachable"]
 
 # How much longer than the server a client waits: for the way there and back.
 _GRACE_S = 5.0
@@ -69,7 +69,7 @@ class ClientCall:
         """Nothing was sent: return how long to wait before the next try, or raise."""
         return self._again(
             None,
-            DRPCExecutionException(INTERNAL, f"{self._server} cannot be reached: {error}"),
+            unreachable(self._server, error),
             error,
         )
 
@@ -93,17 +93,9 @@ class ClientCall:
             found = json.loads(body)
             if status == 200:
                 return DRPCResult(found["result"], found["txid"], found["id"])
-            error = found["error"]
-            said = DRPCExecutionException(
-                error["kind"], error["message"], error.get("operation"), status=status
-            )
-        except (ValueError, KeyError, TypeError, AttributeError):
-            said = DRPCExecutionException(
-                INTERNAL,
-                f"{self._server} answered {status}, which is no answer of DRPC; is it the server "
-                "of a topology?",
-                status=status,
-            )
+        except (ValueError, KeyError, TypeError):
+            status = 0 if status == 200 else status
+        said = _told(self._server, status, body)
         after = headers.get("retry-after", "")
         if status != 503 or not after.isdigit():
             raise said
@@ -117,6 +109,37 @@ class ClientCall:
         self._left -= 1
         self._tries += 1
         return _PAUSES.pause_s(self._tries) if after_s is None else min(after_s, 10.0)
+
+
+def unreachable(server: str, error: Exception) -> DRPCExecutionException:
+    """Return what it is that nobody answers at an address."""
+    return DRPCExecutionException(INTERNAL, f"{server} cannot be reached: {error}")
+
+
+def functions_of_answer(server: str, status: int, body: bytes) -> list[str]:
+    """Return the names in a list of functions."""
+    try:
+        if status == 200:
+            return [str(each["name"]) for each in json.loads(body)["functions"]]
+    except (ValueError, KeyError, TypeError):
+        status = 0
+    raise _told(server, status, body)
+
+
+def _told(server: str, status: int, body: bytes) -> DRPCExecutionException:
+    """Return the error that a server tells; 0: it was no answer of ours."""
+    try:
+        error = json.loads(body)["error"]
+        return DRPCExecutionException(
+            error["kind"], error["message"], error.get("operation"), status=status
+        )
+    except (ValueError, KeyError, TypeError, AttributeError):
+        said = f"answered {status}" if status else "gave an answer"
+        return DRPCExecutionException(
+            INTERNAL,
+            f"{server} {said} that is none of DRPC; is it the server of a topology?",
+            status=status or None,
+        )
 
 
 def base_url(url: str) -> str:
