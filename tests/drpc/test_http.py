@@ -105,6 +105,8 @@ def test_a_function_is_called_as_storms_server_takes_it(url, method, path, body)
 
 def test_the_functions_are_listed(url):
     found = httpx.get(f"{url}/drpc", trust_env=False).json()
+    with DRPCClient(url) as client:
+        assert client.functions() == ["odd", "shout"]
 
     assert [function["name"] for function in found["functions"]] == ["odd", "shout"]
     assert found["functions"][0].keys() == {
