@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
+import queue
 import re
-import subprocess
-import sys
 
 import httpx
 import pytest
@@ -15,6 +13,7 @@ from tests.ui.answers import CORE
 from tests.ui.pages import Api, directory, reading
 from waterspout import Config
 from waterspout.cli.app import main
+from waterspout.cli.ui import PageBeside
 from waterspout.errors import ConfigError, OutsideError
 
 REFERENCE = re.compile(r"""(?:src|href|action)\s*=\s*["']?([^"'\s>]+)|url\(["']?([^"')]+)""")
@@ -54,30 +53,33 @@ def test_a_port_that_is_taken_is_said_to_be_so(tmp_path):
         PageServer(Config(home=str(tmp_path)), "no-such-host.invalid", 0)
 
 
-def test_the_process_tells_its_address_serves_the_page_and_ends_with_its_parent(tmp_path):
-    child = subprocess.Popen(
-        [sys.executable, "-m", "waterspout.cli", "ui", "--port", "0", "--json", "--until-eof"],
-        cwd=tmp_path,
-        env={**os.environ, "WATERSPOUT_HOME": str(tmp_path / "home")},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )  # fmt: skip
-    try:
-        told = json.loads(child.stdout.readline())
-        assert told["where"] == str(tmp_path / "home")
-        page = httpx.get(told["url"], timeout=30)
+def test_a_run_has_a_page_beside_it_that_ends_with_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("WATERSPOUT_HOME", str(tmp_path / "home"))
+    told, warned = queue.SimpleQueue(), []
+
+    with PageBeside("http://127.0.0.1:9", None, ["lease_secs=5"], told.put, warned.append):
+        url = told.get(timeout=100)
+        page = httpx.get(url, timeout=60)
         assert page.status_code == 200
         assert "'nonce-" in page.headers["content-security-policy"]
-        assert httpx.get(told["url"], headers={"host": "evil.example"}).status_code == 403
-        child.stdin.close()
-        assert child.wait(30) == 0
-    finally:
-        child.kill()
-        child.wait()
-        child.stdin.close()
-        child.stdout.close()
+        assert httpx.get(url, headers={"host": "evil.example"}, timeout=60).status_code == 403
+
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(url)
+    assert warned == []
     assert list(tmp_path.iterdir()) == []  # a page that only looks leaves nothing behind
+
+
+@pytest.mark.soak
+def test_a_page_that_cannot_be_is_told_and_harms_nobody(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    told, warned = [], queue.SimpleQueue()
+
+    with PageBeside("http://127.0.0.1:9", None, ["no_such_option=1"], told.append, warned.put):
+        assert "no_such_option" in warned.get(timeout=100)
+
+    assert told == []
 
 
 def socket_of(host):

@@ -93,7 +93,8 @@ class PageBeside:
             text=True,
             start_new_session=True,  # Ctrl-C is for the run, which ends the page
         )  # fmt: skip
-        threading.Thread(target=self._read, name="waterspout-page", daemon=True).start()
+        self._reader = threading.Thread(target=self._read, name="waterspout-page", daemon=True)
+        self._reader.start()
 
     def __enter__(self) -> PageBeside:
         return self
@@ -107,6 +108,10 @@ class PageBeside:
         except subprocess.TimeoutExpired:
             self._child.kill()
             self._child.wait()
+        self._reader.join()  # it comes to the end of both pipes
+        for pipe in (self._child.stdout, self._child.stderr):
+            assert pipe is not None
+            pipe.close()
 
     def _read(self) -> None:
         assert self._child.stdout is not None

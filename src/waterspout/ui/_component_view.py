@@ -15,6 +15,7 @@ from waterspout.ui._views import WINDOWS, Page, Refresh, View
 
 __all__ = ["COMPONENT"]
 
+_UNCOUNTED = "Spark runs it together with its neighbours: nothing is counted of it alone."
 _WINDOW = tables.Column("window_name", "Window", "", None)
 
 
@@ -23,7 +24,7 @@ class _Component:
         self._page = page
         self._id = page.query.get("id", "")
         with ui.row().classes("w-full items-baseline gap-x-6 gap-y-1"):
-            ui.label(self._id).classes("text-2xl font-medium break-all").mark("component")
+            self._title = ui.label(self._id).classes("text-2xl font-medium break-all")
             self._kind = ui.label().classes("opacity-80")
             ui.space()
             ui.link("all components", page.link("")).classes("text-sm")
@@ -52,8 +53,9 @@ class _Component:
         kind, now = found[page.window]
         if not node and not now:
             raise NotAnswered("absent", f"{page.name} has no component {self._id!r}")
+        self._title.text = str(node.get("label") or self._id)
         self._kind.text = _kind(node, kind)
-        self._notes.text = "\n".join(node.get("notes") or ())
+        self._notes.text = "\n".join([*(node.get("notes") or ()), *([] if now else [_UNCOUNTED])])
         self._notes.set_visibility(bool(self._notes.text))
         rows = [
             {**row, "window_name": WINDOWS[key]}
@@ -87,8 +89,7 @@ def _row(
 
 
 def _kind(node: Mapping[str, Any], counted: str) -> str:
-    label = node.get("label") if node.get("label") != node.get("id") else None
-    parts = [node.get("kind") or counted.removesuffix("s"), label]
+    parts = [node.get("kind") or counted.removesuffix("s")]
     if isinstance(node.get("parallelism"), int):
         tasks = node["parallelism"]
         parts.append("1 task" if tasks == 1 else f"{tasks} tasks")
