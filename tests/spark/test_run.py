@@ -107,7 +107,7 @@ def test_progress_has_an_entry_for_every_batch(spark, path):
         assert set(entry) == {
             "name", "txid", "attempt", "timestamp", "in_flight", "replayed", "failures",
             "processing_s", "input_rows", "rows_per_s", "staged_rows", "commit_s", "written_rows",
-            "executed_tuples", "committed_tuples", "lag", "unreachable",
+            "executed_tuples", "committed_tuples", "lag", "unreachable", "inputs", "late_rows",
         }  # fmt: skip
         assert entry["name"] == "word-count"
         assert (entry["attempt"], entry["replayed"], entry["failures"]) == (0, 0, 0)
@@ -153,9 +153,14 @@ def test_a_run_tells_what_happens_and_how_it_stands(running, path, tmp_path):
     run.process_all_available(timeout=90)
     unsubscribe()
 
-    steps = ["BatchEmitted", "BatchProcessed", "BatchCommitting", "StateWritten", "BatchCommitted"]
-    told = [(type(event).__name__, event.attempt.txid) for event in heard]
-    first = [(step, 1) for step in steps[-2:]]
+    steps = [
+        *("BatchEmitted", "BatchProcessed", "begun", "BatchCommitting", "claimed", "written"),
+        *("marked", "settled", "StateWritten", "BatchCommitted"),
+    ]
+    *of_batches, idle = heard
+    told = [(getattr(e, "step", type(e).__name__), e.attempt.txid) for e in of_batches]
+    first = [(step, 1) for step in steps[-4:]]
+    assert type(idle).__name__ == "RunIdle"
     assert told == [*first, *((step, txid) for txid in (2, 3) for step in steps)]
     snapshot = run.snapshot()
     assert (snapshot.status, snapshot.in_flight, snapshot.totals.committed) == ("idle", (), 3)
