@@ -139,11 +139,12 @@ def _measured(seconds: float, sentences: int) -> dict[str, object]:
         word = lines.split()[0]
         topology = TridentTopology("bench_drpc")
         (place / "data").mkdir()
+        state = SQLiteState.opaque(place / "counts.db", "counts")
         counts = (
             topology.new_stream("lines", FileSpout(str(place / "data"), max_files=1))
             .each("value", Split(), "word")
             .group_by("word")
-            .persistent_aggregate(SQLiteState.opaque(place / "counts.db"), Count(), "count")
+            .persistent_aggregate(state, Count(), "count")
         )
         asked = topology.new_drpc_stream("words").each("args", Split(), "word")
         asked.state_query(counts, "word", MapGet(), "count").project("count")
