@@ -48,12 +48,13 @@ class Keep(BatchBolt, Committer):
         self.collector.emit([self.id, self.count])
 
 
-def topology():
+def topology(*, commits: bool = True):
     spout = MemoryTransactionalSpout([["a", "b", "c"], ["d", "e"]], "word", 2)
     builder = TransactionalTopologyBuilder("counted", "words", spout)
     builder.set_bolt("twice", Twice(), 2).shuffle_grouping("words")
-    keep = builder.set_committer_bolt("keep", Keep(), 1).global_grouping("twice")
-    keep.with_state("counts", MemoryMapState.opaque())
+    if commits:
+        keep = builder.set_committer_bolt("keep", Keep(), 1).global_grouping("twice")
+        keep.with_state("counts", MemoryMapState.opaque())
     return builder.build_topology()
 
 

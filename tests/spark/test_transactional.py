@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.metrics.test_batch_counts import topology as counted_topology
 from tests.soaking import soaked
 from tests.transactional.components import (
     GlobalSum,
@@ -16,6 +17,8 @@ from tests.transactional.components import (
     total,
 )
 from waterspout import Config, submit
+from waterspout.metrics import RunStats, stats_of
+from waterspout.spark.submit import start
 from waterspout.transactional import MemoryTransactionalSpout, TransactionalTopologyBuilder
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
@@ -122,3 +125,20 @@ def test_a_limit_that_is_said_of_the_spout_counts_for_the_batches(spark, tmp_pat
             open_batches.discard(entry["txid"])
         most = max(most, len(open_batches))
     assert most == 3
+
+
+@pytest.mark.parametrize("commits", [True, False])
+def test_what_tasks_have_done_comes_with_the_commit(spark, commits, tmp_path):
+    topology = counted_topology(commits=commits)
+    stats: list[RunStats] = []
+    config = Config(home=str(tmp_path), retry_backoff_millis=1)
+    run = start(topology, spark, config, lambda run: stats.append(stats_of(run, topology)))
+    run.process_all_available(timeout=90)
+    run.stop()
+
+    tables = stats[0].components()
+    rows = {row["id"]: row for row in [*tables["spouts"], *tables["bolts"]]}
+    assert rows["words"]["emitted"] == 5
+    assert [rows["twice"][k] for k in ("executed", "acked", "emitted")] == [5, 5, 10]
+    if commits:
+        assert [rows["keep"][k] for k in ("executed", "emitted", "transferred")] == [10, 2, 0]
