@@ -15,7 +15,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.soaking import soaked
 from waterspout.coordination.embedded import EmbeddedStore
 from waterspout.faults import BATCH_POINTS, ENVIRONMENT_VARIABLE
 
@@ -75,30 +74,23 @@ def assert_exact(folder: Path) -> None:
 
 
 # In process, every point is tried each time, and the demo's test kills a driver in mid-commit.
-@pytest.mark.parametrize(
-    ("points", "in_a_task"),
-    [
-        soaked(["write.after"], False, id="worst"),
-        soaked(DRIVER_POINTS, True, id="every"),
-    ],
-)
-def test_kill_at_a_point_and_the_same_command_goes_on_exactly(tmp_path, points, in_a_task):
+@pytest.mark.soak
+def test_kill_at_a_point_and_the_same_command_goes_on_exactly(tmp_path):
     # Each start recovers from one kill and is killed at the next point, so that every point
     # is passed, killed at, and recovered from, with one JVM start each.
-    write_sentences(tmp_path, files=len(points) + 4)
+    write_sentences(tmp_path, files=len(DRIVER_POINTS) + 4)
 
-    for point in points:
+    for point in DRIVER_POINTS:
         before = committed(tmp_path)
         fault = {"point": point, "action": "kill", "where": {"txid": before + 1}}
         assert run_child(tmp_path, [fault]) == -signal.SIGKILL, point
         assert committed(tmp_path) - before in (0, 1), point
 
-    if in_a_task:
-        (tmp_path / "kill-in-processing").touch()
-        assert run_child(tmp_path) == -signal.SIGKILL
+    (tmp_path / "kill-in-processing").touch()
+    assert run_child(tmp_path) == -signal.SIGKILL
 
     assert run_child(tmp_path) == 0
-    assert committed(tmp_path) == len(points) + 4
+    assert committed(tmp_path) == len(DRIVER_POINTS) + 4
     assert_exact(tmp_path)
 
 
@@ -185,7 +177,7 @@ def test_random_kills_of_the_driver_over_and_over_stay_exact(tmp_path, seed):
     rng = random.Random(seed)
     write_sentences(tmp_path, files=40, seed=seed)
 
-    for _ in range(10):
+    for _ in range(6):
         txid = committed(tmp_path) + rng.randrange(1, 4)
         point = rng.choice(DRIVER_POINTS)
         fault = {"point": point, "action": "kill", "nth": rng.randrange(1, 3)}
