@@ -2347,6 +2347,13 @@ MUTANTS = (
         ("tests/ui/test_gate.py",),
     ),
     Mutant(
+        "page: a browser cannot send the form with the token",
+        "ui/_gate.py",
+        'b"referrer-policy": b"same-origin"',
+        'b"referrer-policy": b"no-referrer"',
+        ("tests/ui/test_gate.py",),
+    ),
+    Mutant(
         "page: scripts have no nonce",
         "ui/_gate.py",
         "f'<script nonce=\"{nonce}\"'.encode()",

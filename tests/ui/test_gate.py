@@ -90,6 +90,19 @@ def test_beyond_loopback_one_is_asked_for_the_token_and_gets_a_cookie_that_is_no
     assert asked(BEYOND, headers={"cookie": f"{name}=0"}).status_code == 303
 
 
+def test_a_browser_may_say_that_the_form_is_ours_and_nobody_else_is_told_where_one_was():
+    form = asked(BEYOND, "/login")
+
+    assert form.headers["referrer-policy"] == "same-origin"
+    sent = {"origin": HERE, "sec-fetch-site": "same-origin", "sec-fetch-mode": "navigate"}
+    answer = asked(BEYOND, "/login", "POST", data={"token": TOKEN}, headers=sent)
+    assert answer.status_code == 303
+    foreign = {**sent, "origin": "null"}
+    assert (
+        asked(BEYOND, "/login", "POST", data={"token": TOKEN}, headers=foreign).status_code == 403
+    )
+
+
 def test_without_the_token_neither_sockets_nor_assets_are_to_be_had():
     assert socket(BEYOND) == "websocket.close"
     assert asked(BEYOND, "/_nicegui/3/static/x.js").status_code == 401
