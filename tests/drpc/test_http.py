@@ -90,6 +90,7 @@ def test_an_async_client_gets_many_answers_at_once(url):
     ("method", "path", "body"),
     [
         ("POST", "/drpc/shout", "foo.com/blog/1"),
+        ("POST", "/drpc/shout?timeout=20", "foo.com/blog/1"),
         ("GET", "/drpc/shout?args=foo.com/blog/1", None),
         ("GET", "/drpc/shout/foo.com/blog/1", None),
         ("GET", "/drpc/shout/foo.com%2Fblog%2F1", None),

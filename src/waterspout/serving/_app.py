@@ -19,6 +19,7 @@ from waterspout._addresses import masked
 from waterspout.errors import BuildError, CommandError, OutsideError, WaterspoutError
 from waterspout.serving import _actions, _drpc, _questions
 from waterspout.serving._answers import JSONAnswer, Refusal
+from waterspout.serving._callers import PlainCalls
 from waterspout.serving._documentation import documentation
 from waterspout.serving._door import Door
 from waterspout.serving._guard import Guard
@@ -56,7 +57,7 @@ def application(served: Served, door: Door, limits: Limits) -> ASGIApp:
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(WaterspoutError, _our_error)
     app.add_exception_handler(Refusal, _refused)
-    return Guard(app, door, limits)
+    return Guard(PlainCalls(app, served.callers), door, limits)
 
 
 async def _http_error(request: Request, error: Exception) -> Response:

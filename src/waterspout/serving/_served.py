@@ -13,8 +13,10 @@ from waterspout._addresses import Secrets, masked
 from waterspout._config import Config
 from waterspout.coordination.factory import ZOOKEEPER_AUTH
 from waterspout.coordination.run import Run
+from waterspout.drpc._attending import service_of
 from waterspout.metrics import RunStats, stats_of
 from waterspout.serving._answers import JSONAnswer
+from waterspout.serving._callers import Callers
 from waterspout.serving._log_tail import LogTail
 from waterspout.topology._graph import Topology
 from waterspout.transactional._builder import TransactionalTopology
@@ -46,6 +48,11 @@ class Served:
     def stats(self) -> RunStats:
         """The statistics of the run, counted from when they were asked for first."""
         return stats_of(self.run, self.described)
+
+    @cached_property
+    def callers(self) -> Callers:
+        """Those who call the functions of the run; made before its first step."""
+        return Callers(service_of(self.run, self.topology, self.config), self.hide)
 
     def answer(self, content: Any, status: int = 200) -> JSONAnswer:
         """Return an answer none of whose texts has a secret in it."""
