@@ -9,7 +9,7 @@ import pytest
 from tests.soaking import soaked
 from tests.trident.test_drpc import BothSides
 from tests.trident.test_word_count import SENTENCES
-from waterspout import submit
+from waterspout import Config, submit
 from waterspout.drpc._calls import DrpcErrorKind, DrpcRequest
 from waterspout.state.sqlite import SQLiteState
 from waterspout.testing import FixedBatchSpout
@@ -60,7 +60,9 @@ def whole(tmp_path):
 
 @pytest.fixture(scope="module")
 def run(spark, tmp_path_factory):
-    run = submit(whole(tmp_path_factory.mktemp("drpc")), spark)
+    # One run for all tests here: it begins before the home of a single test is there.
+    folder = tmp_path_factory.mktemp("drpc")
+    run = submit(whole(folder), spark, Config(home=str(folder / "home")))
     run.process_all_available(timeout=120)
     yield run
     run.stop()
