@@ -276,6 +276,7 @@ class Runner:
         """Take the last batch back, if that was drawn and can be done."""
         world, plan = self.world, self.world.plan
         while plan is not None and world.case.schedule.rolls_back:
+            world.now += 0.005
             states = open_headed_states(plan, Config())
             kinds = {s.name: s.factory.kind for s in plan.states.values() if not s.static}
             try:

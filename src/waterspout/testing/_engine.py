@@ -7,6 +7,7 @@ makes it deterministic: for unit tests of topologies, and for simulation of fail
 
 from __future__ import annotations
 
+import time
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -72,6 +73,7 @@ class InProcessEngine(SteppedEngine[_Tables]):
 
     def _process(self, attempt: TransactionAttempt, metadata: Metadata, tables: _Tables) -> Steps:
         yield
+        began = time.monotonic()
         building = LocalBuilding(self._plan, self._conf, attempt.txid)
         for step in self._schedule.processing:
             if isinstance(step, ReadSource):
@@ -82,11 +84,17 @@ class InProcessEngine(SteppedEngine[_Tables]):
         yield
         given = [node for node in self._plan.sources.values() if not node.hidden]
         inputs = {node.spout_id: tables[node].num_rows for node in given if node in tables}
-        return Processed(attempt, input_rows=sum(inputs.values()), inputs=inputs)
+        return Processed(
+            attempt,
+            processing_s=time.monotonic() - began,
+            input_rows=sum(inputs.values()),
+            inputs=inputs,
+        )
 
     def _commit(self, claim: Claim, move_heads: Callable[[], None], tables: _Tables) -> Steps:
         building = LocalBuilding(self._plan, self._conf, claim.attempt.txid, claim)
         yield
+        began = time.monotonic()
         move_heads()
         yield
         written: dict[str, int] = {}
@@ -103,7 +111,8 @@ class InProcessEngine(SteppedEngine[_Tables]):
                 self.report(Wrote(claim.attempt, step.node.state))
             else:
                 self._compute(step, tables, building)
-        return Committed(claim.attempt, written=written, late_rows=claim.late_rows)
+        took = time.monotonic() - began
+        return Committed(claim.attempt, commit_s=took, written=written, late_rows=claim.late_rows)
 
     def _read(self, node: Source, attempt: TransactionAttempt, metadata: Metadata) -> pa.Table:
         read = read_of(node.spout, node.spout_id, metadata)
