@@ -63,7 +63,9 @@ def words(place: Path, files: int = 3) -> TridentTopology:
     data = place / "data"
     data.mkdir(exist_ok=True)
     for n in range(files):
-        (data / f"{n}.txt").write_text("to be\n")
+        # Under its name when it is whole: a run may be looking.
+        (data / f".{n}.txt").write_text("to be\n")
+        (data / f".{n}.txt").rename(data / f"{n}.txt")
     topology = TridentTopology(NAME)
     stream = topology.new_stream("in", FileSpout(str(data), max_files=1))
     counted = stream.each("value", Split(), "word").name("split").group_by("word")

@@ -527,6 +527,7 @@ def test_a_driver_killed_at_any_system_call_leaves_the_old_ledger_or_the_new(tmp
 
 
 @needs_strace
+@pytest.mark.soak
 @stepped(3)
 def test_a_first_run_killed_at_any_system_call_leaves_no_store_or_a_whole_one(tmp_path, step):
     _, passed = traced(tmp_path / "whole", ["acquire"])
@@ -578,6 +579,7 @@ def test_a_damaged_journal_of_a_killed_writer_never_makes_a_third_ledger(golden,
 
 
 @needs_strace
+@pytest.mark.soak
 @stepped(5)
 def test_a_disk_error_at_any_system_call_is_told_and_loses_nothing_that_was_saved(tmp_path, step):
     first, orders = tmp_path / "first", ["acquire", "save 1", "save 2", "save 3"]

@@ -398,6 +398,7 @@ def test_one_record_in_many_that_raises_is_the_only_one_repeated():
     assert [letter.values for letter in driven.letters.all()] == [(4321,)]
 
 
+@pytest.mark.soak
 def test_nothing_grows_over_a_thousand_waves():
     def now_and_then(bolt, tuple):
         if tuple["n"] % 50 == 7:

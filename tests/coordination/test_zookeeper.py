@@ -748,6 +748,7 @@ def test_a_holder_of_another_boot_under_our_name_is_not_taken_for_dead():
     assert zookeeper_records.is_seen_dead(replace(me, started="1"))
 
 
+@pytest.mark.soak
 def test_a_paused_driver_is_taken_over_after_its_session_and_can_then_no_longer_write(
     new_driver, store, zk, root
 ):
@@ -933,6 +934,7 @@ def test_a_driver_cut_off_for_longer_than_its_session_writes_nothing_afterwards(
     second.renew()
 
 
+@pytest.mark.soak
 def test_a_write_held_back_by_the_network_until_after_the_takeover_changes_nothing(
     through, proxy, new_store, zk, root
 ):

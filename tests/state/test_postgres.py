@@ -353,6 +353,7 @@ def test_a_zombie_that_wakes_at_any_moment_never_changes_what_select_shows(datab
     assert database.counts() == {"both": 2, "zombies": 2}
 
 
+@pytest.mark.soak
 def test_a_hundred_thousand_keys_are_one_batch(database):
     batches = Batches(database.state(), combine=Sum())
     keys = {f"word {n}": n for n in range(100_000)}

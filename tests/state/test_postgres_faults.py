@@ -466,6 +466,7 @@ def test_a_head_that_another_has_moved_meanwhile_stays_his(proxied, monkeypatch)
     assert backing.read_head() == head_at(1, 7)
 
 
+@pytest.mark.soak
 def test_a_server_that_stops_answering_is_given_up_and_the_write_is_done_once(proxied, monkeypatch):
     monkeypatch.setattr(postgres_connections, "_PATIENCE_S", 0.1)
     far, proxy = proxied

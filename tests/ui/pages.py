@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import parse_qs
@@ -80,4 +81,9 @@ def reading(act: Callable[..., Any], directory: Directory, *, narrow: bool = Fal
             user.javascript_rules[re.compile(r"window\.innerWidth")] = lambda match: narrow
             await act(user)
 
-    asyncio.run(simulated())
+    # The simulation forgets the modules that have pages, our whole package with them.
+    ours = {name: module for name, module in sys.modules.items() if name.startswith("waterspout")}
+    try:
+        asyncio.run(simulated())
+    finally:
+        sys.modules.update(ours)

@@ -42,6 +42,8 @@ def test_beyond_loopback_a_token_is_needed(tmp_path, capsys):
     said = capsys.readouterr().err
     assert "the page is to listen on 0.0.0.0:0, which other machines reach" in said
     assert "serve_token" in said
+    assert main(["ui", "--host", "0.0.0.0", "--home", str(tmp_path), "--json"]) == 2
+    assert "other machines reach" in json.loads(capsys.readouterr().err)["error"]["message"]
 
 
 def test_a_port_that_is_taken_is_said_to_be_so(tmp_path):
