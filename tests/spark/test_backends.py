@@ -103,6 +103,7 @@ def storm_over(store, folder):
     return storm
 
 
+@pytest.mark.soak
 def test_a_store_is_exact_through_a_storm(spark, store, name, tmp_path):
     limit, keys = SIZES[name]
     spout = Numbers(limit, (limit // 13, limit // 11), (keys // 2, keys * 3 // 4))

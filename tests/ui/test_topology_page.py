@@ -72,6 +72,7 @@ def test_another_window_is_asked_for_as_soon_as_it_is_chosen():
     reading(act, directory(api))
 
 
+@pytest.mark.soak
 def test_a_component_has_its_inputs_outputs_tasks_and_errors():
     async def act(user):
         await user.open("/t/words/component?id=store")
@@ -95,6 +96,7 @@ def test_a_component_that_is_not_there_is_said_to_be_so():
     reading(act, directory(Api(CORE)))
 
 
+@pytest.mark.soak
 def test_errors_configuration_and_log_are_shown():
     async def act(user):
         await user.open("/t/words/errors")

@@ -61,6 +61,7 @@ def table(user, mark: str) -> ui.table:
     return next(iter(user.find(marker=mark).elements))
 
 
+@pytest.mark.soak
 def test_batches_pressure_and_states_are_shown_as_the_api_tells_them():
     """One reader for three views: to begin a simulation takes longer than to read one."""
     told = {"window": 600, "step_s": 1, "points": BATCHES, "now": BATCHES[0], "reason": "so it is"}

@@ -8,7 +8,7 @@ import pytest
 
 from tests.spark.operations.support import ran_once, stream_of
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.spark, pytest.mark.soak, pytest.mark.timeout(240)]
 
 ROWS = [("a", 3, 2.0), ("b", None, math.nan), ("c", 1, None), ("d", 1, -1.0), ("e", 3, 2.0)]
 

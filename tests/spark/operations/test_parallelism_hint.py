@@ -12,7 +12,7 @@ from tests.trident.support import capture, finish
 from waterspout import Config
 from waterspout.trident import CombinerAggregator, Count, Function
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.spark, pytest.mark.soak, pytest.mark.timeout(240)]
 
 
 class Tracked(Function):

@@ -10,7 +10,7 @@ from waterspout import Config
 from waterspout.errors import RunFailedError
 from waterspout.trident import Count
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.spark, pytest.mark.soak, pytest.mark.timeout(240)]
 
 
 class ByLength:
