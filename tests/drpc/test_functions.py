@@ -11,7 +11,7 @@ import pytest
 from tests.trident.test_drpc import OPERATIONS, run_of
 from waterspout.coordination.events import BatchCommitted
 from waterspout.drpc._calls import DrpcErrorKind, DrpcRequest
-from waterspout.drpc._functions import Commits, functions_of
+from waterspout.drpc._functions import Commits, _locks, functions_of
 from waterspout.errors import OutageError
 from waterspout.state import MemoryMapState
 from waterspout.testing import LocalRun
@@ -130,3 +130,10 @@ def test_answers_come_in_the_order_of_the_requests(many):
     answers = counting().answer(requests)
 
     assert [(a.id, a.tuples) for a in answers] == [(str(i), [[i]]) for i in range(many)]
+
+
+def test_functions_that_a_third_one_links_by_their_operations_take_turns_too():
+    first, second, both, alone, none = _locks([{1}, {2}, {1, 2}, {3}, set()])
+
+    assert first is second is both
+    assert len({id(lock) for lock in (first, alone, none)}) == 3

@@ -185,15 +185,23 @@ def functions_of(
     runners: Sequence[RequestRunner], commits: Commits, is_over: Callable[[], bool]
 ) -> Mapping[str, TridentFunction]:
     """Return the functions of a topology by name; those that share an operation take turns."""
-    locks: dict[int, threading.Lock] = {}
-    made = {}
-    for runner in runners:
-        operations = [id(o) for node in runner.call.stream.nodes for o in node.operations]
-        lock = next((locks[o] for o in operations if o in locks), threading.Lock())
-        locks.update(dict.fromkeys(operations, lock))
-        function = TridentFunction(runner, commits, is_over, lock)
-        made[function.name] = function
-    return made
+    operations = [
+        {id(o) for node in runner.call.stream.nodes for o in node.operations} for runner in runners
+    ]
+    locks = _locks(operations)
+    made = (TridentFunction(r, commits, is_over, k) for r, k in zip(runners, locks, strict=True))
+    return {function.name: function for function in made}
+
+
+def _locks(used: Sequence[set[int]]) -> list[threading.Lock]:
+    """Return a lock for each of these sets: the same for those that others link to each other."""
+    linked: list[set[int]] = []
+    for each in used:
+        touched = [group for group in linked if group & each]
+        linked = [group for group in linked if not group & each]
+        linked.append(each.union(*touched))
+    locks = [(group, threading.Lock()) for group in linked]
+    return [next((k for group, k in locks if group & u), threading.Lock()) for u in used]
 
 
 def _deadline(request: DrpcRequest) -> float:

@@ -120,7 +120,7 @@ class OutputCollector(Emitter):
                 done[index] = 1
                 return
         except (AttributeError, IndexError):
-            pass
+            pass  # no tuple of ours: the port says what is wrong with it
         self.port.mark("ack", ACKED, tuple)
 
     def fail(self, tuple: Tuple) -> None:

@@ -254,7 +254,7 @@ class Port:
                 done[given._index] = code
                 return
         except (AttributeError, KeyError, IndexError):
-            pass
+            pass  # told below, by what it is
         if not isinstance(given, Tuple):
             raise AckError(f"{verb} takes a tuple that this bolt has got, not {shown(given)}")
         raise AckError(
