@@ -18,6 +18,7 @@ VIEWS = {
     "dead-letters": "Asked for", "errors": "Errors", "drpc": "No function", "control": "Roll back",
     "config": "Configuration", "log": "The end of the driver",
 }  # fmt: skip
+OF_CORE = [view for view in VIEWS if view not in ("batches", "states")]
 
 
 @dataclass

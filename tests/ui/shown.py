@@ -1,17 +1,21 @@
-"""A topology with something to show: two databases, a replay, dead letters."""
+"""Topologies with something to show: two databases, a replay, dead letters, a killed worker."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
 
+from waterspout import BasicBolt, TopologyBuilder
 from waterspout.spouts.files import FileSpout
+from waterspout.spouts.lines import LinesSpout
 from waterspout.state import StateFactory
 from waterspout.state.sqlite import SQLiteState
+from waterspout.topology._graph import Topology
 from waterspout.trident import Count, Sum, TridentTopology
 
 CITIES = ("berlin", "lagos", "lima", "osaka")
 FILES = 5
+POISON = "the poison"
 
 
 def city_of(line: str) -> str:
@@ -56,3 +60,43 @@ def orders(place: Path, counts: StateFactory) -> TridentTopology:
     named.group_by("name").persistent_aggregate(totals, "amount", Sum(), out="total")
     named.group_by("name").persistent_aggregate(counts, Count(), "orders")
     return topology
+
+
+class Split(BasicBolt):
+    """Splits sentences; one of them kills its worker."""
+
+    output_fields = ("word",)
+
+    def execute(self, tuple, collector):
+        if tuple["line"] == POISON:
+            os._exit(9)
+        for word in tuple["line"].split():
+            collector.emit([word])
+
+
+class CountWords(BasicBolt):
+    output_fields = ("word", "count")
+
+    def prepare(self, conf, context):
+        self.counts: dict[str, int] = {}
+
+    def execute(self, tuple, collector):
+        word = tuple["word"]
+        if word == "unlucky":
+            raise ValueError(f"{word!r} is not a word that is counted")
+        self.counts[word] = self.counts.get(word, 0) + 1
+        collector.emit([word, self.counts[word]])
+
+
+def words(place: Path) -> Topology:
+    """Counts words; one sentence kills its worker, one word is refused."""
+    data = place / "sentences"
+    data.mkdir(parents=True)
+    lines = [f"sentence number {n} of many" for n in range(60)]
+    lines[20], lines[40] = POISON, "an unlucky one"
+    (data / "a.txt").write_text("\n".join(lines) + "\n")
+    builder = TopologyBuilder()
+    builder.set_spout("sentences", LinesSpout(str(data)))
+    builder.set_bolt("split", Split(), 2).shuffle_grouping("sentences")
+    builder.set_bolt("count", CountWords(), 2).fields_grouping("split", "word")
+    return builder.create_topology("words")
