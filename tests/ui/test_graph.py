@@ -47,6 +47,21 @@ def test_a_state_of_trident_is_found_by_its_name_and_a_spout_by_its_label():
     assert 'n1(["sentences<br/>2/s"]):::spout' in text
 
 
+def test_of_trident_the_edges_out_of_spouts_and_into_states_carry_what_their_ends_tell():
+    nodes = [node("n1", "spout", label="lines"), node("n2", "each"), node("n3", "group"),
+             node("state words", "state")]  # fmt: skip
+    edges = [{"source": a, "target": b, "stream": "default"}
+             for a, b in (("n1", "n2"), ("n2", "n3"), ("n3", "state words"))]  # fmt: skip
+
+    text, _ = drawn(
+        nodes, edges, states=[{"id": "words", "per_s": 3.5}], spouts=[{"id": "lines", "per_s": 2.0}]
+    )
+
+    assert [line.strip() for line in text.splitlines() if "-->" in line] == [
+        'n0 -- "2/s" --> n1', "n1 --> n2", 'n2 -- "3.5/s" --> n3',
+    ]  # fmt: skip
+
+
 def test_a_name_cannot_leave_its_place_in_the_diagram():
     evil = 'x"] --> y\nclick n0 "javascript:alert(1)" <img src=x onerror=alert(1)> `%%{init}%%'
 

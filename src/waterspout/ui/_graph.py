@@ -61,7 +61,7 @@ def diagram(graph: Facts, stats: Facts, *, down: bool = False) -> tuple[str, lis
     for edge in graph.get("edges") or ():
         if edge["source"] in numbers and edge["target"] in numbers:
             tail, head = numbers[edge["source"]], numbers[edge["target"]]
-            label = _label(edge, rates)
+            label = _label(edge, _rate_of(edge, rates, nodes[tail], nodes[head], counted))
             arrow = f'-- "{_escaped(label)}" -->' if label else "-->"
             lines.append(f"  n{tail} {arrow} n{head}")
     lines += [f"  classDef {name} {look}" for name, look in _CLASSES.items()]
@@ -115,9 +115,33 @@ def _rates(stats: Facts) -> dict[tuple[str, str, str], float]:
     }
 
 
-def _label(edge: Facts, rates: Mapping[tuple[str, str, str], float]) -> str:
-    stream = str(edge.get("stream") or "default")
-    per_s = rates.get((edge["source"], edge["target"], stream))
+def _rate_of(
+    edge: Facts,
+    rates: Mapping[tuple[str, str, str], float],
+    tail: Facts,
+    head: Facts,
+    counted: Mapping[str, Facts],
+) -> float | None:
+    """Return what flows along an edge: as it was counted, or as one of its ends tells.
+
+    Between the operations of Trident nobody counts. But all that a spout gives flows along each
+    edge out of it, and what is written to a state has come along the edge into it.
+    """
+    per_s = rates.get((edge["source"], edge["target"], _stream(edge)))
+    if per_s is not None or rates:
+        return per_s
+    for node, kind in ((tail, "spout"), (head, "state")):
+        if node["kind"] == kind:
+            return _row_of(node, counted).get("per_s")
+    return None
+
+
+def _stream(edge: Facts) -> str:
+    return str(edge.get("stream") or "default")
+
+
+def _label(edge: Facts, per_s: float | None) -> str:
+    stream = _stream(edge)
     parts = [] if stream == "default" else [stream]
     return " ".join([*parts, *([] if per_s is None else [rate(per_s)])])
 
