@@ -8,11 +8,12 @@ import signal
 import stat
 import subprocess
 import sys
+import traceback
 from pathlib import Path
 
 import pytest
 
-from waterspout._causes import in_full, located, one_line, told
+from waterspout._causes import in_full, located, naming, one_line, operation_in, told
 from waterspout.errors import OutsideError, SpoutCrash, StoreError, UserCodeError
 from waterspout.spark.failures import translate
 from waterspout.spark.workers import require_workers, why_unfit
@@ -80,6 +81,19 @@ def test_java_frames_are_left_to_the_log():
         "simplejson.JSONDecodeError: Expecting value: line 1 column 1 (/home/me/job.py, line 12, "
         "in shout)."
     )
+
+
+def test_an_error_names_the_innermost_operation_that_it_came_out_of():
+    try:
+        with naming("aggregate"), naming("each(shout)\n"):
+            raise ValueError("no\nreason")
+    except ValueError as error:
+        trace = "".join(traceback.format_exception(error))
+
+    assert operation_in(trace) == "each(shout)"
+    assert operation_in("Traceback (most recent call last)\nValueError: no") is None
+    assert "waterspout operation" not in one_line(trace)
+    assert "ValueError: no reason" in one_line(trace)
 
 
 def test_a_place_that_is_told_already_is_not_told_twice():

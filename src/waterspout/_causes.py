@@ -9,17 +9,41 @@ import os
 import re
 import sysconfig
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from waterspout._safe_repr import described
 from waterspout.errors import UserCodeError, WaterspoutError
 
-__all__ = ["in_full", "located", "one_line", "told"]
+__all__ = ["in_full", "located", "naming", "one_line", "operation_in", "told"]
 
 _LENGTH_MAX = 1500
+_OPERATION = "waterspout operation: "
 _TRACEBACK = "Traceback (most recent call last)"
 _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<name>\S+)')
 _FOLDERS = ("/site-packages/", "/dist-packages/", "/waterspout.zip/", "/pyspark.zip/", "/pyspark/")
 _JAVA = re.compile(r"\n+JVM stacktrace|\n\s*at [\w.$/]+\(|\nDriver stacktrace|\n\s*SQLSTATE: ")
+
+
+@contextmanager
+def naming(operation: str) -> Iterator[None]:
+    """Note on an error that leaves this block which operation it came out of.
+
+    A note is part of a traceback's text, and so comes back from an executor.
+    """
+    try:
+        yield
+    except Exception as error:
+        # What is within has been more precise.
+        if not any(note.startswith(_OPERATION) for note in getattr(error, "__notes__", ())):
+            error.add_note(f"{_OPERATION}{' '.join(operation.split())}")
+        raise
+
+
+def operation_in(trace: str) -> str | None:
+    """Return the operation that an error of an executor came out of, if its traceback has it."""
+    found = [line for line in trace.splitlines() if line.startswith(_OPERATION)]
+    return found[-1].removeprefix(_OPERATION) if found else None
 
 
 def told(error: BaseException) -> str:
@@ -71,6 +95,7 @@ def _cause(frames: str) -> str:
     """Return the error that ends a traceback: all behind the last frame and its line of code."""
     last = [found.end() for found in _FRAME.finditer(frames)][-1:]
     lines = frames[last[0] if last else 0 :].strip("\n").splitlines()[1:]
+    lines = [line for line in lines if not line.startswith(_OPERATION)]
     while lines and lines[0].startswith(" "):
         lines.pop(0)
     return " ".join(lines).strip().rstrip(".") or "an error"

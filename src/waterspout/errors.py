@@ -201,9 +201,13 @@ class TooManyBadRowsError(BatchError):
 
 
 class UserCodeError(WaterspoutError):
-    """Raised when code of the user's failed; `trace` has the frames of one on an executor."""
+    """Raised when code of the user's failed; `trace` has the frames of one on an executor.
+
+    `operation` is what `explain()` calls the operation that it failed in, where that is known.
+    """
 
     trace: str = ""
+    operation: str | None = None
 
 
 class SpoutCrash(UserCodeError):

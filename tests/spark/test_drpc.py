@@ -105,6 +105,8 @@ def test_a_function_that_raises_harms_its_own_request_only(run, function):
     assert good.tuples == [[5]]
     assert bad.error.kind is DrpcErrorKind.FAILED
     assert "ValueError: a bad word" in bad.error.message
+    assert "waterspout operation" not in bad.error.message
+    assert bad.error.operation.endswith("each(shout)")
 
 
 def test_a_job_that_takes_too_long_is_a_timeout(run):

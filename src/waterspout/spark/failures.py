@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyspark.errors import PythonException
 
-from waterspout._causes import one_line
+from waterspout._causes import one_line, operation_in
 from waterspout.errors import (
     DataLossError,
     FailedException,
@@ -57,4 +57,5 @@ def _user_code_error(text: str) -> UserCodeError:
     trace = text[start:] if start >= 0 else text
     error = UserCodeError(one_line(trace).removesuffix("."))
     error.trace = trace.strip()
+    error.operation = operation_in(trace)
     return error

@@ -221,7 +221,7 @@ def _aggregated(node: Aggregate, parents: Sequence[DataFrame], building: Buildin
     rows = parent.select(*(node.inputs or parent.columns[:1]))
     alone, setting, ddl = node.alone(), building.setting(node), node.schema.ddl()
     run = partial(run_aggregate, alone, batch_id=setting.txid)
-    whole = PartitionTask(setting, run)
+    whole = PartitionTask(setting, run, title=node.title)
     if node.scope is not Scope.BATCH:
         if setting.partitions == 1 and node.group is None:
             rows = never_empty(rows, building.spark)
@@ -232,9 +232,9 @@ def _aggregated(node: Aggregate, parents: Sequence[DataFrame], building: Buildin
         return rows.mapInArrow(replace(whole, setting=in_one), ddl)
     if node.combines:
         here = building.setting(node.parents[0])
-        first = PartitionTask(here, partial(run, partial=True))
+        first = PartitionTask(here, partial(run, partial=True), title=node.title)
         rows = rows.mapInArrow(first, partial_schema(node).ddl())
-        whole = PartitionTask(setting, partial(combine_partials, alone))
+        whole = PartitionTask(setting, partial(combine_partials, alone), title=node.title)
     if node.group is not None:
         number = () if exchange.partitions is None else (exchange.partitions,)
         return rows.repartition(*number, *exchange.fields).mapInArrow(whole, ddl)
@@ -373,7 +373,8 @@ def _reduced(node: MultiReduce, parents: Sequence[DataFrame], building: Building
         rows = never_empty(rows, building.spark)
     else:
         rows = everywhere(rows, exchange.partitions or 1, building.spark)
-    task = PartitionTask(building.setting(node), partial(run_multi_reduce, node.alone()))
+    run = partial(run_multi_reduce, node.alone())
+    task = PartitionTask(building.setting(node), run, title=node.title)
     return rows.mapInArrow(task, node.schema.ddl())
 
 
@@ -392,7 +393,8 @@ def asked_by_tasks(
     spec = building.plan.states[node.state]
     waits = None if spec.static else building.patience_s
     run = partial(ask, node.alone(), spec, claim, patience_s=waits)
-    return parent.mapInArrow(PartitionTask(building.setting(node), run), node.schema.ddl())
+    task = PartitionTask(building.setting(node), run, title=node.title)
+    return parent.mapInArrow(task, node.schema.ddl())
 
 
 def _pane_start(operation: PaneStart, moment: Column, kind: str) -> Column:

@@ -85,7 +85,9 @@ class OnSpark:
             if patience.seconds_left <= 0:
                 return RequestFailure(TimeoutError("the Spark job was not done in time"))
             translated = translate(error, runtime)
-            return RequestFailure(translated if isinstance(translated, Exception) else error)
+            operation = getattr(translated, "operation", None)
+            known = translated if isinstance(translated, Exception) else error
+            return RequestFailure(known, operation)
         finally:
             alarm.cancel()
             staging.release(runtime)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,6 +15,7 @@ from pyspark import TaskContext
 
 from waterspout import faults
 from waterspout._arrow import arrow_schema
+from waterspout._causes import naming
 from waterspout._config import Config
 from waterspout._schema import Schema
 from waterspout.errors import FailedException
@@ -103,6 +104,9 @@ class PartitionTask:
     kill_point: bool = False
     """Whether a test can have the worker killed as it begins."""
 
+    title: str = ""
+    """What `explain()` calls the one operation that runs here; "" where there may be several."""
+
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Give the function the rows that are real."""
         context = self.setting.enter()
@@ -110,7 +114,8 @@ class PartitionTask:
             if self.kill_point:
                 at = context.partition_index
                 faults.point("processing", txid=self.setting.txid, partition=at)
-            yield from self.run(only_real(batches), self.setting.conf, context)
+            with naming(self.title) if self.title else nullcontext():
+                yield from self.run(only_real(batches), self.setting.conf, context)
 
 
 def only_real(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from waterspout._arrow import arrow_type, make_array
+from waterspout._causes import naming
 from waterspout._config import Config
 from waterspout._fitting import exact_array, exact_cast
 from waterspout._schema import Schema
@@ -95,7 +96,8 @@ def run_steps(
     with prepared([step.operation for step in steps], conf, context):
         for batch in batches:
             for step in steps:
-                batch = apply_step(step, batch)
+                with naming(step.title):
+                    batch = apply_step(step, batch)
             yield batch
 
 
