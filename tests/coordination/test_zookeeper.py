@@ -18,6 +18,7 @@ from dataclasses import replace
 import pytest
 from kazoo.client import KazooClient
 
+from tests.coordination.commanded import until
 from tests.coordination.drivers import (
     FINGERPRINT,
     TOPOLOGY,
@@ -1048,6 +1049,25 @@ def test_a_stale_answer_of_a_server_that_lags_behind_decides_nothing(
 
 
 # C4: the server.
+
+
+def test_a_server_that_takes_a_connection_and_never_greets_is_left_long_before_the_session_ends(
+    through, proxy, new_store
+):
+    # As one does, now and then, that is just starting.
+    store = through(session_s=12.0, operation_s=20.0)
+    store.acquire(FINGERPRINT)
+    proxy.hang()
+    proxy.cut()
+    taken = proxy.connections
+
+    with in_background(lambda: store.save(ledger_at(1))) as saving:
+        until(lambda: proxy.connections >= taken + 2, 9.0)  # the first was given up
+        proxy.hang(False)
+        saving.result(20)
+
+    store.renew()
+    assert "runs it now" in refusal(new_store())
 
 
 @pytest.mark.soak

@@ -18,6 +18,10 @@ __all__ = ["Address", "Session", "StoredNode", "Unanswered", "check_root", "requ
 log = logging.getLogger(__name__)
 
 _PAUSE_S = 0.02
+
+_GREETINGS = 4
+"""How many connections at the least can wait in vain for a greeting before a session is over."""
+
 _RESERVED = "/zookeeper"
 
 
@@ -132,7 +136,7 @@ class Session:
             self._root_acl = [*mine, others]
         forever = {"max_tries": -1, "delay": 0.05, "max_delay": 1.0}
         self._client = kazoo.client.KazooClient(
-            hosts=address.hosts,
+            hosts=_tried_in_time(address.hosts),
             timeout=address.session_s,
             auth_data=None if credentials is None else [("digest", ":".join(credentials))],
             default_acl=self._acl,
@@ -296,6 +300,20 @@ class Session:
         raise StoreError(
             f"ZooKeeper at {self._address.hosts} refused what was asked about {path}: {error!r}"
         ) from error
+
+
+def _tried_in_time(hosts: str) -> str:
+    """Return servers as the client takes them: a single one several times.
+
+    The client waits for a greeting as long as a session lasts, divided by the number of servers. A
+    server that is just starting may take a connection and never greet, and with one server the
+    whole session would run out over that.
+
+    >>> _tried_in_time("a:1"), _tried_in_time("a:1,b:1,c:1")
+    ('a:1,a:1,a:1,a:1', 'a:1,b:1,c:1,a:1,b:1,c:1')
+    """
+    servers = hosts.split(",")
+    return ",".join(servers * -(-_GREETINGS // len(servers)))
 
 
 def _permissions(security: Any, entry: str) -> Any:
