@@ -215,6 +215,7 @@ class TopologyBuilder(SaysInstead):
                 f"bolt {id!r} is {kind_of(bolt)}; give an object of a class derived from Bolt "
                 "or BasicBolt"
             )
+        _refuse_idle(id, bolt)
         return declare(self._declared, id, BoltDeclarer, bolt, parallelism)
 
     def create_topology(self, name: str = "topology") -> Topology:
@@ -226,6 +227,22 @@ class TopologyBuilder(SaysInstead):
             context = topology.context(topology.tasks[spec.id][0])
             spec.component._check_use(context, spec.configuration)
         return topology
+
+
+def _refuse_idle(id: str, bolt: Bolt | BasicBolt) -> None:
+    """Refuse a bolt that nobody could call, or that has two ways of which one is passed over."""
+    if not isinstance(bolt, Bolt):
+        return
+    name, own_entry = type(bolt).__name__, type(bolt)._tuple_entry is not Bolt._tuple_entry
+    if bolt.takes_batches and own_entry:
+        raise TopologyError(
+            f"bolt {id!r}: {name} has execute_batch, but it is a windowed bolt, which gets its "
+            "windows by execute(window); take one of the two"
+        )
+    if not bolt.takes_batches and type(bolt).execute is Bolt.execute:
+        raise TopologyError(
+            f"bolt {id!r}: {name} has neither execute(tuple) nor execute_batch(batch, collector)"
+        )
 
 
 def declare(

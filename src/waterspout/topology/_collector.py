@@ -13,14 +13,18 @@ from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from waterspout._safe_repr import shown
+import numpy as np
+
+from waterspout._safe_repr import described, shown
 from waterspout._tuples import Tuple
 from waterspout.errors import EmitError
+from waterspout.topology._column_batches import as_indices
 from waterspout.topology._context import TopologyContext
-from waterspout.topology._ports import ACKED, UNANCHORED, Port
+from waterspout.topology._ports import ACKED, FAILED, UNANCHORED, Port
 
 __all__ = [
     "BasicCollector",
+    "ColumnCollector",
     "Emitter",
     "OutputCollector",
     "SpoutCollector",
@@ -162,6 +166,53 @@ class BasicCollector(Emitter):
     def reset_timeout(self, tuple: Tuple) -> None:
         """Let the time of this tuple's messages begin anew when the wave is over."""
         tuple._origin.intake.reset(tuple)
+
+
+class ColumnCollector(Emitter):
+    """The way out of `execute_batch`: rows by column, each anchored to a row of the batch at hand.
+
+    When `execute_batch` returns, all rows that were not failed are acked.
+    """
+
+    __slots__ = ("_reasons", "base", "size")
+
+    def __init__(self, port: Port, reasons: dict[int, str]) -> None:
+        super().__init__(port)
+        self._reasons = reasons
+        self.base = self.size = 0
+        """Where the batch at hand begins among the tuples of this wave, and how long it is."""
+
+    def emit_batch(self, columns: Any, parents: Any = None, stream: str = "default") -> None:
+        """Emit rows, by column: a RecordBatch, a dict of arrays by field, or a list of arrays.
+
+        `parents` has, for each row, the position of the row of the batch that it is anchored to;
+        -1: to none. It may be left out where each row of the batch gives one row, in order.
+        """
+        outlet = self.port.outlet(stream)
+        batch = outlet.batch(columns)
+        if parents is None:
+            if batch.num_rows != self.size:
+                raise EmitError(
+                    f"emit_batch got {batch.num_rows} rows from a batch of {self.size}; say which "
+                    "row each comes from: emit_batch(columns, parents=[0, 0, 1])"
+                )
+            anchors = np.arange(self.base, self.base + self.size)
+        else:
+            found = as_indices(parents, "parents", self.size, lowest=UNANCHORED)
+            if len(found) != batch.num_rows:
+                raise EmitError(
+                    f"emit_batch got {batch.num_rows} rows and {len(found)} parents; there is one "
+                    "for each row"
+                )
+            anchors = np.where(found == UNANCHORED, UNANCHORED, found + self.base)
+        outlet.send_batch(batch, anchors)
+
+    def fail_rows(self, indices: Any, error: str | BaseException = "failed by the bolt") -> None:
+        """Say that some rows of the batch at hand cannot be processed: their messages fail."""
+        why = described(error) if isinstance(error, BaseException) else str(error)
+        for index in as_indices(indices, "the rows to fail", self.size).tolist():
+            self.port.done[self.base + index] = FAILED
+            self._reasons[self.base + index] = why
 
 
 class SpoutCollector(Emitter):

@@ -17,9 +17,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import pyarrow as pa
+
 from waterspout._tuples import Fields, Tuple
 from waterspout.errors import TopologyError
-from waterspout.topology._collector import BasicCollector, OutputCollector, SpoutCollector
+from waterspout.topology._collector import (
+    BasicCollector,
+    ColumnCollector,
+    OutputCollector,
+    SpoutCollector,
+)
 from waterspout.topology._context import TopologyContext
 
 __all__ = [
@@ -213,6 +220,17 @@ class LogSpout(Component, ABC):
         task is retried: it must give the same messages. Offsets may have gaps.
         """
 
+    def read_batch(
+        self, partition: int | str, start: int, end: int
+    ) -> Iterable[tuple[Any, Any]] | None:
+        """Yield the same by column: offsets, and the columns of as many messages.
+
+        Optional; None: there is only `read`. Offsets are a list or an array of integers, columns a
+        pyarrow RecordBatch, a dict of arrays by field, or a list of arrays. `read` is still called
+        for the values of a single message that is put aside.
+        """
+        return None
+
     def committed(self, partition: int | str, offset: int) -> None:
         """Everything before `offset` is done and will not be read again. Called in the driver."""
 
@@ -227,6 +245,8 @@ class Bolt(Component, ABC):
     are pickled and travel on, so that a lost worker loses nothing. What cannot be pickled (a
     connection) is named in `transient`, and made by `prepare`, which runs again where it is
     missing; the other attributes are then put back over what `prepare` has set.
+
+    A bolt that works by column has `execute_batch`, and need not have `execute`.
     """
 
     transient: ClassVar[Sequence[str]] = ()
@@ -248,12 +268,29 @@ class Bolt(Component, ABC):
         """What is called for each tuple; a kind of bolt may put something before `execute`."""
         return self.execute
 
-    @abstractmethod
+    @property
+    def takes_batches(self) -> bool:
+        """Whether it gets its tuples by column."""
+        return type(self).execute_batch is not Bolt.execute_batch
+
     def execute(self, tuple: Tuple) -> None:
         """Process one tuple. What it raises fails this tuple, not the run.
 
         After a lost worker the same tuples are executed again from the state before the wave.
         """
+        raise TopologyError(f"{type(self).__name__} has no execute(tuple)")
+
+    def execute_batch(self, batch: pa.RecordBatch, collector: ColumnCollector) -> None:
+        """Process many tuples of one stream at once, given by column; an alternative to `execute`.
+
+        Every row is tracked by itself: what is emitted names the row it comes from, rows can be
+        failed one by one (`collector.fail_rows`), and all others are acked when this returns. What
+        it raises takes back what it has emitted, and it is called again with halves of the batch
+        until the rows that fail are found. So look at the rows before you change what the bolt
+        remembers. A `FailedException` fails all rows of the batch. The metadata of the schema says
+        from which `component` and `stream` the tuples come.
+        """
+        raise TopologyError(f"{type(self).__name__} has no execute_batch(batch, collector)")
 
     def cleanup(self) -> None:
         """Give up what `prepare` took; called when the run ends in an orderly way."""

@@ -14,9 +14,12 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from typing import Any
 
+import pyarrow as pa
+
 from waterspout._safe_repr import described, shown
 from waterspout._tuples import Tuple
 from waterspout.errors import AckError, EmitError
+from waterspout.topology._column_batches import BatchRoute, Chunk, Indices, as_batch
 from waterspout.topology._grouping import Route
 
 __all__ = ["ACKED", "FAILED", "OPEN", "UNANCHORED", "Box", "Outlet", "Port", "nobody"]
@@ -43,8 +46,11 @@ class Outlet:
     """One output stream of one task: how its tuples must look, and where they go."""
 
     __slots__ = (
+        "_batched",
+        "_spread",
         "_take_calls",
         "boxes",
+        "chunks",
         "copies",
         "direct_tasks",
         "names",
@@ -61,6 +67,7 @@ class Outlet:
         direct_tasks: frozenset[int] | None = None,
         *,
         copies: int | None = 1,
+        spread: Sequence[BatchRoute] = (),
     ) -> None:
         self.stream = stream
         self.names = tuple(names)
@@ -69,6 +76,10 @@ class Outlet:
         self.direct_tasks = direct_tasks
         """Who takes this stream by direct grouping; None: it is not a direct stream."""
         self.boxes: defaultdict[int, Box] = defaultdict(Box)
+        self.chunks: dict[int, list[Chunk]] = {}
+        """What was emitted by column, by task."""
+        self._spread = spread
+        self._batched = 0
         self.copies = copies
         """To how many tasks each tuple goes; None: that differs, and calls are counted."""
         if copies is None:
@@ -81,9 +92,37 @@ class Outlet:
         hot path, need not count.
         """
         sent = sum(len(box.values) for box in self.boxes.values())
-        if self.copies is not None:
-            return sent // self.copies, sent
-        return self._take_calls(), sent
+        batched, self._batched = self._batched, 0
+        rows = sum(len(chunk) for chunks in self.chunks.values() for chunk in chunks)
+        calls = sent // self.copies if self.copies is not None else self._take_calls()
+        return calls + batched, sent + rows
+
+    def batch(self, columns: Any) -> pa.RecordBatch:
+        """Return columns as a batch of this stream, or raise what is wrong with them."""
+        return as_batch(columns, self.names, self.stream)
+
+    def send_batch(self, batch: pa.RecordBatch, anchors: Indices) -> None:
+        """Deal the rows of a batch to their targets; `anchors` has one number for each row."""
+        self._batched += batch.num_rows
+        if not batch.num_rows:
+            return
+        for spread in self._spread:
+            for task, rows in spread(batch):
+                chunk = Chunk(batch, anchors)
+                if rows is not None:
+                    chunk = Chunk(batch.take(pa.array(rows)), anchors[rows])
+                self.chunks.setdefault(task, []).append(chunk)
+
+    def mark(self) -> tuple[int, dict[int, int]]:
+        """Return how much was emitted by column so far, for `take_back`."""
+        return self._batched, {task: len(chunks) for task, chunks in self.chunks.items()}
+
+    def take_back(self, mark: tuple[int, dict[int, int]]) -> None:
+        """Forget what was emitted by column since it was marked."""
+        self._batched, counts = mark
+        for task, chunks in self.chunks.items():
+            del chunks[counts.get(task, 0) :]
+        self.chunks = {task: chunks for task, chunks in self.chunks.items() if chunks}
 
     def send(self, targets: Sequence[int], values: tuple[Any, ...], anchor: int) -> None:
         """Put a tuple into the boxes of its targets."""

@@ -376,7 +376,7 @@ class _PerAttempt(LifeCycle):
         for frame in frames:
             origin = self._shard.origin(frame, intake)
             began = time.monotonic()
-            for index, values in enumerate(frame.values):
+            for index, values in enumerate(frame.rows):
                 if basic:
                     execute(Tuple(values, origin, index), collector)
                 else:

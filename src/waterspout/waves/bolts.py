@@ -22,11 +22,17 @@ from waterspout._causes import told
 from waterspout._safe_repr import described
 from waterspout._tuples import Origin, Tuple
 from waterspout.errors import BoltCrash, FailedException, NotPicklableError
-from waterspout.topology._collector import BasicCollector, OutputCollector, restoring
-from waterspout.topology._component import BasicBolt
+from waterspout.topology._collector import (
+    BasicCollector,
+    ColumnCollector,
+    OutputCollector,
+    restoring,
+)
+from waterspout.topology._component import BasicBolt, Bolt
 from waterspout.topology._context import TopologyContext
 from waterspout.topology._pickling import culprit
 from waterspout.topology._ports import FAILED, Outlet, Port
+from waterspout.waves.columns import BatchCalls, run_batches
 from waterspout.waves.frames import Frame, pack, unpack
 from waterspout.waves.intake import Intake, Outcome
 from waterspout.waves.large import LARGE, Container, Edit, adopt, apply, reference, resolving
@@ -212,17 +218,20 @@ class BoltTask:
             done=intake.done,
             report=self.errors.add,
         )
-        basic = isinstance(self.bolt, BasicBolt)
+        basic, by_column = isinstance(self.bolt, BasicBolt), self._takes_batches
         base = 0
         left: list[Frame] = []
         for number, frame in enumerate(frames):
             origin = origin_of(frame, intake)
             intake.add(origin)
-            execute = self._execute_basic if basic else self._execute
             began = time.monotonic()
-            done = execute(frame.values, origin, base, deadline)
+            if by_column:
+                done = self._execute_batches(frame, origin, base, deadline)
+            else:
+                execute = self._execute_basic if basic else self._execute
+                done = execute(frame.rows, origin, base, deadline)
             took = time.monotonic() - began
-            if basic:
+            if basic or by_column:
                 intake.ack_rest(base, base + done)
             intake.executed(origin, base, base + done, took)
             base += done
@@ -289,6 +298,19 @@ class BoltTask:
                     self._fail(given, error)
             done = stop
         return done
+
+    @property
+    def _takes_batches(self) -> bool:
+        return isinstance(self.bolt, Bolt) and self.bolt.takes_batches
+
+    def _execute_batches(self, frame: Frame, origin: Origin, base: int, deadline: float) -> int:
+        collector = ColumnCollector(self.collector.port, origin.intake.reasons)
+
+        def fail(row: int, error: BaseException) -> None:
+            self._fail(Tuple((), origin, base + row), error)
+
+        calls = BatchCalls(self.bolt.execute_batch, collector, fail, base)
+        return run_batches(frame, origin, calls, deadline)
 
     def _fail(self, given: Tuple, error: BaseException) -> None:
         """Fail the one tuple whose execution raised; the others go on.

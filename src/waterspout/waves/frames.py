@@ -16,9 +16,11 @@ from itertools import chain
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from waterspout._safe_repr import described
 from waterspout.acking.xor import Ids, no_ids
+from waterspout.topology._column_batches import rows_of
 from waterspout.topology._pickling import dumps, names_what_workers_lack
 
 __all__ = ["Frame", "Unfit", "anchored", "halves", "pack", "parted", "unpack", "weeded"]
@@ -31,14 +33,14 @@ _PLAIN = frozenset({str, int, float, bool, bytes, type(None)})
 class Frame:
     """Tuples from one task to another, in the order in which they were emitted.
 
-    `roots` and `edges` are None where no tuple is anchored. A tuple in several trees has root 0
-    there and its ids in `shared`.
+    They are rows, or a batch of columns, as they were emitted. `roots` and `edges` are None where
+    no tuple is anchored. A tuple in several trees has root 0 there and its ids in `shared`.
     """
 
     source: int
     stream: str
     target: int
-    values: list[tuple[Any, ...]]
+    values: list[tuple[Any, ...]] | pa.RecordBatch
     roots: Ids | None = None
     edges: Ids | None = None
     shared: dict[int, dict[int, int]] | None = None
@@ -48,12 +50,21 @@ class Frame:
     def __len__(self) -> int:
         return len(self.values)
 
+    @property
+    def rows(self) -> list[tuple[Any, ...]]:
+        """The values of each tuple."""
+        return self.values if isinstance(self.values, list) else rows_of(self.values)
+
     def cut(self, start: int, end: int) -> Frame:
         """Return the tuples from `start` to before `end`."""
+        if isinstance(self.values, list):
+            values: Any = self.values[start:end]
+        else:
+            values = self.values.slice(start, end - start)
         shared = {i - start: ids for i, ids in (self.shared or {}).items() if start <= i < end}
         return replace(
             self,
-            values=self.values[start:end],
+            values=values,
             roots=None if self.roots is None else self.roots[start:end],
             edges=None if self.edges is None else self.edges[start:end],
             shared=shared or None,
@@ -63,9 +74,13 @@ class Frame:
         """Return some of the tuples, in ascending order."""
         shared = self.shared or {}
         found = {new: shared[old] for new, old in enumerate(indices) if old in shared}
+        if isinstance(self.values, list):
+            values = [self.values[index] for index in indices]
+        else:
+            values = self.values.take(pa.array(indices, pa.int64()))
         return replace(
             self,
-            values=[self.values[index] for index in indices],
+            values=values,
             roots=None if self.roots is None else self.roots[indices],
             edges=None if self.edges is None else self.edges[indices],
             shared=found or None,
@@ -73,8 +88,12 @@ class Frame:
 
     def __getstate__(self) -> tuple[Any, ...]:
         # By column: a flat list of strings is pickled much faster than a list of tuples.
-        width = len(self.values[0]) if self.values else 0
-        columns = [[row[i] for row in self.values] for i in range(width)]
+        columns: Any
+        if isinstance(self.values, list):
+            width = len(self.values[0]) if self.values else 0
+            columns = [[row[i] for row in self.values] for i in range(width)]
+        else:
+            columns = _to_bytes(self.values)
         return (
             *(self.source, self.stream, self.target),
             *(len(self.values), columns, self.roots, self.edges, self.shared, self.born),
@@ -82,8 +101,25 @@ class Frame:
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         self.source, self.stream, self.target, count, columns, *ids = state
-        self.values = list(zip(*columns, strict=True)) if columns else [()] * count
+        if isinstance(columns, bytes):
+            self.values = _from_bytes(columns)
+        else:
+            self.values = list(zip(*columns, strict=True)) if columns else [()] * count
         self.roots, self.edges, self.shared, self.born = ids
+
+
+def _to_bytes(batch: pa.RecordBatch) -> bytes:
+    """Return a batch as bytes: of a slice only the slice, which a pickle would not do."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    data: bytes = sink.getvalue().to_pybytes()
+    return data
+
+
+def _from_bytes(data: bytes) -> pa.RecordBatch:
+    with pa.ipc.open_stream(data) as reader:
+        return reader.read_next_batch()
 
 
 def pack(thing: Any, reducers: Mapping[type, Callable[[Any], Any]] | None = None) -> bytes:
@@ -125,11 +161,14 @@ class Unfit:
 def weeded(frames: list[Frame]) -> tuple[list[Frame], list[Unfit]]:
     """Return frames without the tuples that cannot be pickled, and these."""
     odd = [frame for frame in frames if not _is_plain(frame)]
-    if not odd or _why_not([frame.values for frame in odd]) is None:
+    if not odd or _why_not([frame.rows for frame in odd]) is None:
         return frames, []
     kept: list[Frame] = []
     unfit: list[Unfit] = []
     for frame in frames:
+        if not isinstance(frame.values, list):
+            kept.append(frame)
+            continue
         good: list[int] = []
         for index, values in enumerate(frame.values):
             for place, value in enumerate(values):
@@ -144,6 +183,8 @@ def weeded(frames: list[Frame]) -> tuple[list[Frame], list[Unfit]]:
 
 
 def _is_plain(frame: Frame) -> bool:
+    if not isinstance(frame.values, list):
+        return True  # Arrow has no values that could not travel
     return _PLAIN.issuperset(map(type, chain.from_iterable(frame.values)))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,10 +10,14 @@ import numpy as np
 import numpy.typing as npt
 
 from waterspout.acking.xor import Ids, draw, no_ids
+from waterspout.errors import EmitError
+from waterspout.topology._column_batches import Indices, as_indices
 from waterspout.topology._ports import UNANCHORED, Outlet
 from waterspout.waves.outlets import Anchors, Sealed, first_values, seal
 
 __all__ = ["LogRange", "LogRead", "OpenedLog", "halved", "read_log"]
+
+_NO_LIMIT = np.iinfo(np.int64).max
 
 LogRange = tuple[Any, int, int]
 """Partition, first offset, offset after the last."""
@@ -53,16 +57,15 @@ def read_log(
     whole = Sealed()
     outlet = outlets["default"]
     for partition, start, end in read.ranges:
-        offsets: list[int] = []
-        for offset, values in spout.read(partition, start, end):
-            fitting = outlet.fit(values)
-            anchor = len(offsets) if read.tracked else UNANCHORED
-            outlet.send(outlet.route(fitting), fitting, anchor)
-            offsets.append(offset)
+        batches = spout.read_batch(partition, start, end)
+        if batches is None:
+            offsets = _emit_each(spout.read(partition, start, end), outlet, tracked=read.tracked)
+        else:
+            offsets = _emit_batches(batches, outlet, tracked=read.tracked)
         roots = draw(ids, len(offsets)) if read.tracked else no_ids()
         sealed = seal(read.task, outlets.values(), Anchors(roots), ids, born)
         opened.ranges.append((partition, start, end))
-        opened.offsets.append(np.array(offsets, np.int64))
+        opened.offsets.append(offsets)
         opened.roots.append(roots)
         opened.values.append(first_values(roots, sealed))
         whole.frames += sealed.frames
@@ -71,6 +74,36 @@ def read_log(
             sent = whole.transferred.get(name, 0) + sealed.transferred[name]
             whole.transferred[name] = sent
     return opened, whole
+
+
+def _emit_each(
+    messages: Iterable[tuple[int, Sequence[Any]]], outlet: Outlet, *, tracked: bool
+) -> Indices:
+    offsets: list[int] = []
+    for offset, values in messages:
+        fitting = outlet.fit(values)
+        anchor = len(offsets) if tracked else UNANCHORED
+        outlet.send(outlet.route(fitting), fitting, anchor)
+        offsets.append(offset)
+    return np.array(offsets, np.int64)
+
+
+def _emit_batches(batches: Iterable[tuple[Any, Any]], outlet: Outlet, *, tracked: bool) -> Indices:
+    found: list[Indices] = []
+    count = 0
+    for numbers, columns in batches:
+        batch = outlet.batch(columns)
+        offsets = as_indices(numbers, "the offsets", _NO_LIMIT)
+        if len(offsets) != batch.num_rows:
+            raise EmitError(
+                f"read_batch gave {len(offsets)} offsets and {batch.num_rows} messages; there is "
+                "one offset for each message"
+            )
+        first, count = count, count + len(offsets)
+        anchors = np.arange(first, count) if tracked else np.full(len(offsets), UNANCHORED)
+        outlet.send_batch(batch, anchors)
+        found.append(offsets)
+    return np.concatenate([np.empty(0, np.int64), *found])
 
 
 def halved(reads: Sequence[LogRead]) -> tuple[list[LogRead], list[LogRead]]:

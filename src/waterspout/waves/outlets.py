@@ -13,13 +13,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from waterspout._safe_repr import shown
 from waterspout.acking.xor import NO_ROOT, Ids, combine, draw
 from waterspout.errors import EmitError
+from waterspout.topology._column_batches import BatchRoute, Chunk, Indices, make_batch_route
 from waterspout.topology._graph import Topology
 from waterspout.topology._grouping import GroupingKind, Route, make_route, turn_of
-from waterspout.topology._ports import UNANCHORED, Box, Outlet, nobody
+from waterspout.topology._ports import UNANCHORED, Outlet, nobody
 from waterspout.waves.frames import Frame, Unfit, anchored
 
 __all__ = ["Anchors", "Sealed", "cannot_travel", "first_values", "make_outlets", "seal"]
@@ -41,6 +43,7 @@ def make_outlets(
     outlets: dict[str, Outlet] = {}
     for stream, schema in topology.components[component].streams.items():
         routes: list[Route] = []
+        spread: list[BatchRoute] = []
         direct: set[int] = set()
         copies: int | None = 0
         for consumer, grouping in topology.subscribers.get((component, stream), []):
@@ -51,22 +54,19 @@ def make_outlets(
             if near is not None and grouping.takes_any_task:
                 tasks = near(consumer.id) or tasks
             copies = _more_copies(copies, grouping.kind, len(tasks))
-            routes.append(
-                make_route(
-                    grouping,
-                    schema.fields,
-                    tasks,
-                    context=context,
-                    stream=stream,
-                    turn=turn_of(turn + 31 * task),
-                )
+            begin = turn_of(turn + 31 * task)
+            route = make_route(
+                grouping, schema.fields, tasks, context=context, stream=stream, turn=begin
             )
+            routes.append(route)
+            spread.append(make_batch_route(grouping, schema.fields, tasks, route, begin))
         outlets[stream] = Outlet(
             stream,
             schema.fields,
             _together(routes),
             frozenset(direct) if schema.direct else None,
             copies=1 if schema.direct else copies or None,
+            spread=spread,
         )
     return outlets
 
@@ -129,15 +129,45 @@ def seal(
     for outlet in outlets:
         sealed.emitted[outlet.stream], sealed.transferred[outlet.stream] = outlet.take_counts()
         for target, box in outlet.boxes.items():
-            frame = _frame(source, outlet.stream, target, box, anchors, ids)
-            frame.born = born
-            sealed.frames.append(frame)
-            if frame.roots is not None or frame.shared:
-                roots, edges = anchored(frame)
-                sealed.roots.append(roots)
-                sealed.edges.append(edges)
+            frame = Frame(source, outlet.stream, target, box.values, born=born)
+            _close(frame, np.array(box.anchors, np.int64), anchors, ids, sealed)
+        for target, chunks in outlet.chunks.items():
+            for batch, numbers in _joined(chunks):
+                frame = Frame(source, outlet.stream, target, batch, born=born)
+                _close(frame, numbers, anchors, ids, sealed)
         outlet.boxes.clear()
+        outlet.chunks.clear()
     return sealed
+
+
+def _joined(chunks: Sequence[Chunk]) -> list[tuple[pa.RecordBatch, Indices]]:
+    """Return chunks as few batches: one, unless their columns are of several types."""
+    groups: list[list[Chunk]] = []
+    for chunk in chunks:
+        if groups and groups[-1][0].batch.schema == chunk.batch.schema:
+            groups[-1].append(chunk)
+        else:
+            groups.append([chunk])
+    joined = []
+    for group in groups:
+        batch = group[0].batch
+        if len(group) > 1:
+            whole = pa.Table.from_batches([chunk.batch for chunk in group]).combine_chunks()
+            (batch,) = whole.to_batches()
+        joined.append((batch, np.concatenate([chunk.anchors for chunk in group])))
+    return joined
+
+
+def _close(
+    frame: Frame, numbers: Indices, anchors: Anchors, ids: np.random.Generator, sealed: Sealed
+) -> None:
+    """Give the tuples of a frame their ids, and note them."""
+    _identify(frame, numbers, anchors, ids)
+    sealed.frames.append(frame)
+    if frame.roots is not None or frame.shared:
+        roots, edges = anchored(frame)
+        sealed.roots.append(roots)
+        sealed.edges.append(edges)
 
 
 def cannot_travel(topology: Topology, unfit: Unfit) -> EmitError:
@@ -145,7 +175,7 @@ def cannot_travel(topology: Topology, unfit: Unfit) -> EmitError:
     frame = unfit.frame
     component = topology.component_of[frame.source]
     field = topology.fields[component][frame.stream][unfit.field]
-    (values,) = frame.values
+    (values,) = frame.rows
     return EmitError(
         f"{component!r} emitted a value for field {field!r} of stream {frame.stream!r} that "
         f"cannot be sent to another process, {shown(values[unfit.field])}: {unfit.reason}"
@@ -163,18 +193,9 @@ def first_values(roots: Ids, sealed: Sealed) -> Ids:
     return first
 
 
-def _frame(
-    source: int,
-    stream: str,
-    target: int,
-    box: Box,
-    anchors: Anchors,
-    ids: np.random.Generator,
-) -> Frame:
-    frame = Frame(source, stream, target, box.values)
+def _identify(frame: Frame, numbers: Indices, anchors: Anchors, ids: np.random.Generator) -> None:
     if anchors.roots is None and not anchors.shared and not anchors.specials:
-        return frame
-    numbers = np.array(box.anchors, np.int64)
+        return
     roots = np.zeros(len(numbers), np.uint64)
     if anchors.roots is not None:
         plain = numbers >= 0
@@ -185,13 +206,10 @@ def _frame(
         frame.roots, frame.edges = roots, edges
     if anchors.shared or anchors.specials:
         frame.shared = _shared(numbers, anchors, ids) or None
-    return frame
 
 
 def _shared(
-    numbers: np.ndarray[tuple[int], np.dtype[np.int64]],
-    anchors: Anchors,
-    ids: np.random.Generator,
+    numbers: Indices, anchors: Anchors, ids: np.random.Generator
 ) -> dict[int, dict[int, int]]:
     """Return the ids of tuples whose anchors are in several trees, or were kept."""
     found: dict[int, dict[int, int]] = {}

@@ -366,7 +366,7 @@ class PulledSpout(SpoutTask):
 
     def returned(self, frame: Frame) -> None:
         """Give the spout what a bolt has sent back to this task."""
-        for values in frame.values:
+        for values in frame.rows:
             self._call("_returned", values)
 
     def lag(self) -> int | None:
