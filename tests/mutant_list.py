@@ -31,9 +31,59 @@ LEASE = "coordination/lease.py"
 FILES = "spouts/files.py"
 VERDICTS = "trident/plan/verdicts.py"
 DRPC_READS = "tests/semantics/test_drpc_reads.py"
+COLUMNS = "tests/waves/test_columns.py"
 DRAWN = ("tests/semantics/test_drawn_topologies.py",)
 
 MUTANTS = (
+    Mutant(
+        "columns: a row is anchored to the batch before",
+        "topology/_collector.py",
+        "np.where(found == UNANCHORED, UNANCHORED, found + self.base)",
+        "np.where(found == UNANCHORED, UNANCHORED, found)",
+        (COLUMNS,),
+    ),
+    Mutant(
+        "columns: what a call that raised has emitted stays",
+        "waves/columns.py",
+        "                outlet.take_back(mark)\n",
+        "                pass\n",
+        (COLUMNS,),
+    ),
+    Mutant(
+        "columns: a row that a call failed before it raised stays failed",
+        "waves/columns.py",
+        "                collector.port.done[row] = OPEN\n",
+        "                pass\n",
+        (COLUMNS,),
+    ),
+    Mutant(
+        "columns: all rows fail with the one that cannot be processed",
+        "waves/columns.py",
+        "isinstance(error, FailedException) or size == 1",
+        "True",
+        (COLUMNS,),
+    ),
+    Mutant(
+        "columns: equal keys of two fields go to different tasks",
+        "topology/_column_batches.py",
+        "both = numbers * max(1, len(found)) + codes",
+        "both = numbers + codes",
+        (COLUMNS,),
+    ),
+    Mutant(
+        "zookeeper: a server that never greets is waited for as long as the session lasts",
+        "coordination/zookeeper_session.py",
+        "hosts=_tried_in_time(address.hosts)",
+        "hosts=address.hosts",
+        ("tests/coordination/test_zookeeper.py",),
+    ),
+    Mutant(
+        "drpc: a function on Spark does not name the operation that failed",
+        "_causes.py",
+        "            error.add_note(",
+        "            str(",
+        ("tests/test_causes.py",),
+    ),
     Mutant(
         "drpc: a call that failed is taken for misuse of the command",
         "cli/failures.py",

@@ -34,7 +34,7 @@ SURFACE = {
             WaveRetried WaveStarted
         """,
         "waterspout.topology": """
-            BasicBolt BasicCollector Bolt CustomGrouping Direct Fields LogSpout
+            BasicBolt BasicCollector Bolt ColumnCollector CustomGrouping Direct Fields LogSpout
             OutputCollector Seconds Spout SpoutCollector Topology TopologyBuilder
             TopologyContext Tuple TupleWindow Tuples WindowedBolt
         """,

@@ -8,6 +8,8 @@ import time
 from collections import Counter
 from pathlib import Path
 
+import pyarrow.compute as pc
+
 from waterspout import BasicBolt, Bolt, FailedException
 from waterspout.topology._component import LogSpout
 
@@ -164,3 +166,51 @@ class SlowAtFirst(BasicBolt):
         if self._left > 0:
             self._left -= 1
             time.sleep(self._seconds)
+
+
+class SplitColumns(Bolt):
+    """Splits by column."""
+
+    output_fields = ("word",)
+
+    def execute_batch(self, batch, collector):
+        words = pc.split_pattern(batch.column("sentence"), " ")
+        collector.emit_batch([words.flatten()], parents=pc.list_parent_indices(words))
+
+
+class CountColumns(Count):
+    """Counts by column; a word that begins with a dash is refused."""
+
+    def execute_batch(self, batch, collector):
+        words = batch.column("word")
+        bad = pc.starts_with(words, "-")
+        collector.fail_rows(pc.indices_nonzero(bad), ValueError("it begins with a dash"))
+        good = words.filter(pc.invert(bad))
+        for each in good.value_counts().to_pylist():
+            self.counts[each["values"]] = self.counts.get(each["values"], 0) + each["counts"]
+        so_far = [self.counts[word] for word in good.to_pylist()]
+        parents = pc.indices_nonzero(pc.invert(bad))
+        collector.emit_batch({"word": good, "count": so_far}, parents=parents)
+
+
+class Sentences(LogSpout):
+    """Sentences by number, read by column on the executors."""
+
+    output_fields = ("sentence",)
+
+    def __init__(self, sentences, partitions=2):
+        self._sentences, self._partitions = sentences, partitions
+
+    def partitions(self):
+        return list(range(self._partitions))
+
+    def end(self, partition):
+        return len(self._sentences[partition :: self._partitions])
+
+    def read(self, partition, start, end):
+        mine = self._sentences[partition :: self._partitions]
+        yield from ((offset, [mine[offset]]) for offset in range(start, end))
+
+    def read_batch(self, partition, start, end):
+        mine = self._sentences[partition :: self._partitions]
+        yield range(start, end), {"sentence": mine[start:end]}

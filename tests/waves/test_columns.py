@@ -13,8 +13,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.waves.driving import (
-    COLLAPSED, SPREAD, Driven, ListLog, Pass, Record, forget_all, seen, seen_log,
-)  # fmt: skip
+    COLLAPSED,
+    SPREAD,
+    Driven,
+    ListLog,
+    Pass,
+    Record,
+    forget_all,
+    seen,
+    seen_log,
+)
 from waterspout import FailedException
 from waterspout.errors import BoltCrash, EmitError, TopologyError
 from waterspout.testing import FeederSpout

@@ -2,7 +2,12 @@
 
 from waterspout._tuples import Fields, Tuple
 from waterspout.topology._builder import TopologyBuilder
-from waterspout.topology._collector import BasicCollector, OutputCollector, SpoutCollector
+from waterspout.topology._collector import (
+    BasicCollector,
+    ColumnCollector,
+    OutputCollector,
+    SpoutCollector,
+)
 from waterspout.topology._component import BasicBolt, Bolt, Direct, LogSpout, Spout
 from waterspout.topology._context import TopologyContext
 from waterspout.topology._graph import Topology
@@ -15,6 +20,7 @@ __all__ = [
     "BasicBolt",
     "BasicCollector",
     "Bolt",
+    "ColumnCollector",
     "CustomGrouping",
     "Direct",
     "Fields",

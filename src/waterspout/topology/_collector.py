@@ -18,7 +18,7 @@ import numpy as np
 from waterspout._safe_repr import described, shown
 from waterspout._tuples import Tuple
 from waterspout.errors import EmitError
-from waterspout.topology._column_batches import as_indices
+from waterspout.topology._column_batches import ColumnBatch, RowPositions, as_indices
 from waterspout.topology._context import TopologyContext
 from waterspout.topology._ports import ACKED, FAILED, UNANCHORED, Port
 
@@ -182,7 +182,12 @@ class ColumnCollector(Emitter):
         self.base = self.size = 0
         """Where the batch at hand begins among the tuples of this wave, and how long it is."""
 
-    def emit_batch(self, columns: Any, parents: Any = None, stream: str = "default") -> None:
+    def emit_batch(
+        self,
+        columns: ColumnBatch,
+        parents: RowPositions | None = None,
+        stream: str = "default",
+    ) -> None:
         """Emit rows, by column: a RecordBatch, a dict of arrays by field, or a list of arrays.
 
         `parents` has, for each row, the position of the row of the batch that it is anchored to;
@@ -207,7 +212,9 @@ class ColumnCollector(Emitter):
             anchors = np.where(found == UNANCHORED, UNANCHORED, found + self.base)
         outlet.send_batch(batch, anchors)
 
-    def fail_rows(self, indices: Any, error: str | BaseException = "failed by the bolt") -> None:
+    def fail_rows(
+        self, indices: RowPositions, error: str | BaseException = "failed by the bolt"
+    ) -> None:
         """Say that some rows of the batch at hand cannot be processed: their messages fail."""
         why = described(error) if isinstance(error, BaseException) else str(error)
         for index in as_indices(indices, "the rows to fail", self.size).tolist():

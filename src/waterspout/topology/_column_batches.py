@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -22,13 +22,24 @@ from waterspout.topology._grouping import Grouping, GroupingKind, Route
 
 __all__ = [
     "BatchRoute",
-    "Chunk",
+    "ColumnBatch",
+    "ColumnBox",
     "Indices",
+    "RowPositions",
     "as_batch",
     "as_indices",
     "make_batch_route",
     "rows_of",
 ]
+
+Column: TypeAlias = pa.Array | pa.ChunkedArray | npt.NDArray[Any] | Sequence[Any]
+"""The values of one field, one for each row."""
+
+ColumnBatch: TypeAlias = pa.RecordBatch | pa.Table | Mapping[str, Column] | Sequence[Column]
+"""Rows by column: with names, or in the order of a stream's fields."""
+
+RowPositions: TypeAlias = pa.Array | pa.ChunkedArray | npt.NDArray[Any] | Sequence[int]
+"""Positions of rows in a batch, from 0."""
 
 Indices = npt.NDArray[np.int64]
 
@@ -37,7 +48,7 @@ BatchRoute = Callable[[pa.RecordBatch], Sequence[tuple[int, Indices | None]]]
 
 
 @dataclass(slots=True)
-class Chunk:
+class ColumnBox:
     """Rows on their way to one task, and what each is anchored to, as in a `Box`."""
 
     batch: pa.RecordBatch
@@ -47,7 +58,7 @@ class Chunk:
         return int(self.batch.num_rows)
 
 
-def as_batch(columns: Any, names: Sequence[str], stream: str) -> pa.RecordBatch:
+def as_batch(columns: ColumnBatch, names: Sequence[str], stream: str) -> pa.RecordBatch:
     """Return what was given as columns as a batch of a stream's fields, in their order.
 
     It may be a record batch or a table, a dict of columns by name, or a list of columns in the
@@ -102,7 +113,7 @@ def _array(column: Any, name: str, stream: str) -> pa.Array:
         ) from None
 
 
-def as_indices(given: Any, what: str, size: int, *, lowest: int = 0) -> Indices:
+def as_indices(given: RowPositions, what: str, size: int, *, lowest: int = 0) -> Indices:
     """Return positions of rows as numbers; refuse one that is not from `lowest` to below `size`."""
     if isinstance(given, pa.ChunkedArray):
         given = given.combine_chunks()

@@ -19,7 +19,7 @@ import pyarrow as pa
 from waterspout._safe_repr import described, shown
 from waterspout._tuples import Tuple
 from waterspout.errors import AckError, EmitError
-from waterspout.topology._column_batches import BatchRoute, Chunk, Indices, as_batch
+from waterspout.topology._column_batches import BatchRoute, ColumnBox, Indices, as_batch
 from waterspout.topology._grouping import Route
 
 __all__ = ["ACKED", "FAILED", "OPEN", "UNANCHORED", "Box", "Outlet", "Port", "nobody"]
@@ -76,7 +76,7 @@ class Outlet:
         self.direct_tasks = direct_tasks
         """Who takes this stream by direct grouping; None: it is not a direct stream."""
         self.boxes: defaultdict[int, Box] = defaultdict(Box)
-        self.chunks: dict[int, list[Chunk]] = {}
+        self.chunks: dict[int, list[ColumnBox]] = {}
         """What was emitted by column, by task."""
         self._spread = spread
         self._batched = 0
@@ -108,9 +108,9 @@ class Outlet:
             return
         for spread in self._spread:
             for task, rows in spread(batch):
-                chunk = Chunk(batch, anchors)
+                chunk = ColumnBox(batch, anchors)
                 if rows is not None:
-                    chunk = Chunk(batch.take(pa.array(rows)), anchors[rows])
+                    chunk = ColumnBox(batch.take(pa.array(rows)), anchors[rows])
                 self.chunks.setdefault(task, []).append(chunk)
 
     def mark(self) -> tuple[int, dict[int, int]]:

@@ -18,7 +18,7 @@ import pyarrow as pa
 from waterspout._safe_repr import shown
 from waterspout.acking.xor import NO_ROOT, Ids, combine, draw
 from waterspout.errors import EmitError
-from waterspout.topology._column_batches import BatchRoute, Chunk, Indices, make_batch_route
+from waterspout.topology._column_batches import BatchRoute, ColumnBox, Indices, make_batch_route
 from waterspout.topology._graph import Topology
 from waterspout.topology._grouping import GroupingKind, Route, make_route, turn_of
 from waterspout.topology._ports import UNANCHORED, Outlet, nobody
@@ -140,9 +140,9 @@ def seal(
     return sealed
 
 
-def _joined(chunks: Sequence[Chunk]) -> list[tuple[pa.RecordBatch, Indices]]:
+def _joined(chunks: Sequence[ColumnBox]) -> list[tuple[pa.RecordBatch, Indices]]:
     """Return chunks as few batches: one, unless their columns are of several types."""
-    groups: list[list[Chunk]] = []
+    groups: list[list[ColumnBox]] = []
     for chunk in chunks:
         if groups and groups[-1][0].batch.schema == chunk.batch.schema:
             groups[-1].append(chunk)
