@@ -68,7 +68,7 @@ MUTANTS = (
         "topology/_column_batches.py",
         "both = numbers * max(1, len(found)) + codes",
         "both = numbers + codes",
-        (COLUMNS,),
+        ("tests/topology/test_column_batches.py",),
     ),
     Mutant(
         "zookeeper: a server that never greets is waited for as long as the session lasts",

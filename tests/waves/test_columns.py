@@ -193,19 +193,44 @@ def test_a_row_that_makes_a_call_raise_fails_alone_and_nothing_is_emitted_twice(
     assert seen("sizes")[:7] == [8, 4, 2, 2, 1, 1, 4], "halves, until it is alone"
 
 
-def fail_after(batch, collector):
-    collector.fail_rows([0], "the first")
+def fail_one_of_many(batch, collector):
     if batch.num_rows > 1:
+        collector.fail_rows([0], "the first")
         raise ValueError("after a row was failed")
+    collector.emit_batch(batch)
 
 
 def test_rows_that_were_failed_by_a_call_that_raised_are_open_again():
-    driven, feeder = fed(Call(fail_after), max_replays=0)
+    driven, feeder = fed(Call(fail_one_of_many), max_replays=0)
     for n in range(4):
         feeder.feed([n], msg_id=n)
     driven.until_idle()
 
-    assert [letter.error for letter in driven.letters.all()] == ["the first"] * 4
+    assert out() == [0, 1, 2, 3]
+    assert driven.letters.all() == []
+
+
+def test_in_later_calls_of_a_wave_rows_are_anchored_to_their_own_parents(monkeypatch):
+    monkeypatch.setattr(columns, "_ROWS_MAX", 3)
+    feeder = FeederSpout("n")
+    builder = TopologyBuilder()
+    builder.set_spout("source", feeder)
+    bolt = Call(lambda b, c: c.emit_batch([b.column(0)], parents=range(b.num_rows)))
+    builder.set_bolt("bolt", bolt).shuffle_grouping("source")
+    builder.set_bolt("fails", FailsOdd()).shuffle_grouping("bolt")
+    driven = Driven(builder.create_topology("t"), max_replays=0)
+    for n in range(10):
+        feeder.feed([n], msg_id=n)
+    driven.until_idle()
+
+    failed = sorted(letter.values for letter in driven.letters.all())
+    assert failed == [(1,), (3,), (5,), (7,), (9,)]
+
+
+class FailsOdd(BasicBolt):
+    def execute(self, tuple, collector):
+        if tuple["n"] % 2:
+            raise ValueError("odd")
 
 
 def refuse(batch, collector):
