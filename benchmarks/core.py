@@ -1,8 +1,9 @@
-"""The word count of spouts and bolts, tracked and untracked side by side: `make bench-core`.
+"""The word count of spouts and bolts, in three forms side by side: `make bench-core`.
 
-All tuples are counted: a sentence and its eight words are nine, each of them anchored and acked
-where there are ackers. The two take turns in one process, on one session; the first waves of a run,
-which find their size, are left out. The counts are checked against a recount.
+Tuples one by one, tracked and untracked; and tracked by column (`execute_batch`). All tuples are
+counted: a sentence and its eight words are nine, each of them anchored and acked where there are
+ackers. The forms take turns in one process, on one session; the first waves of a run, which find
+their size, are left out. The counts are checked against a recount.
 """
 
 from __future__ import annotations
@@ -15,9 +16,13 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from benchmarks.data import make_data
 from waterspout import Bolt, Config, Spout, TopologyBuilder, submit
 from waterspout.spark.starting import embedded_session
+from waterspout.topology import LogSpout
 
 WORDS = 8
 
@@ -90,37 +95,113 @@ class Count(Bolt):
         Path(self._folder, f"{self._task}.json").write_text(json.dumps(self.counts))
 
 
+class SentenceLog(LogSpout):
+    """The same sentences as a log of two partitions, read by column on the executors."""
+
+    output_fields = ("sentence",)
+
+    def __init__(self, path: Path, total: int) -> None:
+        self._path = str(path)
+        self._total = total
+
+    def partitions(self) -> list[int]:
+        """Return two."""
+        return [0, 1]
+
+    def end(self, partition: Any) -> int:
+        """Return how many sentences a partition has."""
+        return len(range(partition, self._total, 2))
+
+    def read(self, partition: Any, start: int, end: int) -> Any:
+        """Give sentences one by one."""
+        for offsets, columns in self.read_batch(partition, start, end):
+            yield from zip(offsets, zip(columns[0].to_pylist(), strict=True), strict=True)
+
+    def read_batch(self, partition: Any, start: int, end: int) -> Any:
+        """Give sentences by column."""
+        lines = _lines(self._path)
+        numbers = pa.array(range(partition + 2 * start, partition + 2 * end, 2))
+        if len(numbers):
+            own = pc.subtract(numbers, pc.multiply(pc.divide(numbers, len(lines)), len(lines)))
+            yield range(start, end), [lines.take(own)]
+
+
+_read: dict[str, pa.Array] = {}
+
+
+def _lines(path: str) -> pa.Array:
+    """Return the lines of the file; a worker reads it once."""
+    if path not in _read:
+        _read[path] = pa.array(Path(path).read_text().splitlines())
+    return _read[path]
+
+
+class SplitColumns(Bolt):
+    """Sentences to words, by column."""
+
+    output_fields = ("word",)
+
+    def execute_batch(self, batch: Any, collector: Any) -> None:
+        """Emit all words, each anchored to its sentence."""
+        words = pc.split_pattern(batch.column(0), " ")
+        collector.emit_batch([words.flatten()], parents=pc.list_parent_indices(words))
+
+
+class CountColumns(Count):
+    """Words to their counts so far, by column."""
+
+    def execute_batch(self, batch: Any, collector: Any) -> None:
+        """Count the words, and emit each with its count after this batch."""
+        encoded = pc.dictionary_encode(batch.column(0))
+        words = encoded.dictionary.to_pylist()
+        times = [0] * len(words)
+        for each in pc.value_counts(encoded.indices).to_pylist():
+            times[each["values"]] = each["counts"]
+        counts = self.counts
+        for word, n in zip(words, times, strict=True):
+            counts[word] = counts.get(word, 0) + n
+        so_far = pa.array([counts[word] for word in words]).take(encoded.indices)
+        collector.emit_batch([batch.column(0), so_far])
+
+
+FORMS = {"tracked": 1, "untracked": 0, "by column": 1}
+
+
 def main() -> None:
-    """Take turns, and print rates and ratio."""
+    """Take turns, and print rates and ratios."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--sentences", type=int, default=1_000_000)
     parser.add_argument("--wave", type=int, default=100_000, help="sentences in a wave")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--forms", nargs="*", choices=list(FORMS), help="all of them, if left out")
     arguments = parser.parse_args()
     data = make_data(Path(__file__).parent / "data", 1_000_000, 20)
     file = sorted(data.iterdir())[0]
     spark = embedded_session()
-    rates: dict[int, list[float]] = {1: [], 0: []}
+    rates: dict[str, list[float]] = {form: [] for form in arguments.forms or FORMS}
     for turn in range(arguments.rounds):
-        for ackers, found in rates.items():
-            rate = run(spark, file, arguments.sentences, arguments.wave, ackers)
+        for form, found in rates.items():
+            rate = run(spark, file, arguments.sentences, arguments.wave, form)
             found.append(rate)
-            name = "tracked" if ackers else "untracked"
-            print(f"round {turn + 1}  {name:10} {rate:12,.0f} tuples/s", flush=True)
-    tracked, untracked = (statistics.median(rates[ackers]) for ackers in (1, 0))
-    print(f"\ntracked    {tracked:12,.0f} tuples/s, all anchored and acked")
-    print(f"untracked  {untracked:12,.0f} tuples/s (ackers=0)")
-    print(f"tracking costs {1 - tracked / untracked:.0%}")
+            print(f"round {turn + 1}  {form:10} {rate:12,.0f} tuples/s", flush=True)
+    medians = {form: statistics.median(found) for form, found in rates.items()}
+    print()
+    for form, rate in medians.items():
+        of = f"{rate / medians['tracked']:.2f} of tracked" if "tracked" in medians else ""
+        print(f"{form:10} {rate:12,.0f} tuples/s  {of}")
 
 
-def run(spark: Any, file: Path, sentences: int, wave: int, ackers: int) -> float:
+def run(spark: Any, file: Path, sentences: int, wave: int, form: str) -> float:
     """Run the topology once; return the tuples per second of its full waves."""
+    ackers, by_column = FORMS[form], form == "by column"
     with tempfile.TemporaryDirectory(prefix="waterspout-bench-") as folder:
-        spout = Sentences(file, sentences)
+        spout = (SentenceLog if by_column else Sentences)(file, sentences)
         builder = TopologyBuilder()
-        builder.set_spout("sentences", spout)
-        builder.set_bolt("split", Split(), 4).shuffle_grouping("sentences")
-        builder.set_bolt("count", Count(folder), 4).fields_grouping("split", "word")
+        builder.set_spout("sentences", spout, 2 if by_column else 1)
+        split = SplitColumns() if by_column else Split()
+        builder.set_bolt("split", split, 4).shuffle_grouping("sentences")
+        count = CountColumns(folder) if by_column else Count(folder)
+        builder.set_bolt("count", count, 4).fields_grouping("split", "word")
         config = Config(
             ackers=ackers, home=folder, wave_max_tuples=wave, wave_secs=60, wave_budget_secs=60
         )
@@ -129,7 +210,8 @@ def run(spark: Any, file: Path, sentences: int, wave: int, ackers: int) -> float
         progress = running.recent_progress
         running.stop()
         check(Path(folder), file, sentences)
-    assert spout.acked == sentences, f"{spout.acked} of {sentences} acked"
+    acked = sentences if by_column else spout.acked  # by column: the counts and positions tell
+    assert acked == sentences, f"{acked} of {sentences} acked"
     full = [entry for entry in progress if entry["tuples"] >= wave]
     executed = sum(sum(entry["executed"].values()) for entry in full[1:])
     return executed / (full[-1]["timestamp"] - full[0]["timestamp"])
