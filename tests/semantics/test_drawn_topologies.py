@@ -7,6 +7,7 @@ from collections import Counter
 
 import pytest
 
+from tests.rows import stores
 from tests.semantics.drawn_cases import (
     TRANSACTIONAL,
     Ask,
@@ -16,13 +17,17 @@ from tests.semantics.drawn_cases import (
     Step,
     Update,
     draw,
+    draw_rows,
 )
 from tests.semantics.drawn_runs import first_wrong, run
 from tests.soaking import repeated, soaked
+from waterspout.coordination import loop
 from waterspout.coordination.commit_protocol import CommitProtocol, LedgerKeeper
+from waterspout.spouts._base import SpoutKind
 from waterspout.spouts._read_files import Tally
-from waterspout.state import _head
+from waterspout.state import RowsState, _head
 from waterspout.state._batched import BatchedMap
+from waterspout.state.sqlite import _rows as sqlite_rows
 from waterspout.trident import _topology
 from waterspout.trident.plan import verdicts
 from waterspout.trident.plan.nodes import Query
@@ -44,6 +49,15 @@ def test_nothing_is_wrong(count):
     assert first_wrong(range(count), totals) == ""
     assert totals["batches"] > 2 * count
     assert min(totals["crashes"], totals["exact"], totals["weak"]) > count / 2
+
+
+@pytest.mark.timeout(1800)
+@repeated(40, in_soak=5000)
+def test_nothing_is_wrong_with_rows(count):
+    totals: Counter[str] = Counter()
+
+    assert first_wrong(range(count), totals, draw_rows) == ""
+    assert min(totals["crashes"], totals["exact"]) > count / 2
 
 
 def test_a_seed_has_one_history():
@@ -118,7 +132,19 @@ def _forget_that_all_have_settled(monkeypatch):
 
 
 def _ask_no_witness(monkeypatch):
-    monkeypatch.setattr(BatchedMap, "refuse_lost_records", lambda self: None)
+    for state in (BatchedMap, RowsState):
+        monkeypatch.setattr(state, "refuse_lost_records", lambda self: None)
+
+
+def _plan_what_has_begun_again(monkeypatch):
+    monkeypatch.setattr(
+        loop, "is_pinned", lambda spout, pins_batches: spout.kind is SpoutKind.TRANSACTIONAL
+    )
+
+
+def _leave_the_rows_of_a_lost_attempt(monkeypatch):
+    for store in (sqlite_rows, stores):
+        monkeypatch.setattr(store, "takes_over", lambda expected, new: False)
 
 
 def _tell_who_knows_already(monkeypatch):
@@ -170,3 +196,12 @@ def test_what_was_wrong_once_is_found_when_its_fix_is_taken_out(monkeypatch, tak
     found = next((outcome for outcome in map(run, cases) if outcome.wrong), None)
 
     assert found is not None
+
+
+@pytest.mark.parametrize(
+    "take_out", [_plan_what_has_begun_again, _leave_the_rows_of_a_lost_attempt]
+)
+def test_rows_go_wrong_when_what_keeps_them_exact_is_taken_out(monkeypatch, take_out):
+    take_out(monkeypatch)
+
+    assert any(run(draw_rows(seed)).wrong for seed in range(300))
