@@ -70,8 +70,8 @@ from waterspout.errors import (
 )
 from waterspout.spouts._base import BatchPlanner, PlannedSpout, SpoutContext, SpoutKind
 from waterspout.spouts._emitters import EmittedSpout
-from waterspout.state._batched import BatchedMap
 from waterspout.state._head import Writer
+from waterspout.state._headed import HeadedState
 from waterspout.transactional._attempt import TransactionAttempt
 from waterspout.transactional._builder import TransactionalTopology
 from waterspout.transactional._coordinator import (
@@ -100,7 +100,7 @@ class BatchSetup:
     topology: str
     fingerprint: Mapping[str, Any]
     spouts: Mapping[str, PlannedSpout]
-    states: Mapping[str, BatchedMap[Any, Any]]
+    states: Mapping[str, HeadedState]
     store: CoordinationStore
     engine: BatchEngine
     config: Config
@@ -113,7 +113,7 @@ class BatchSetup:
         cls,
         topology: TransactionalTopology,
         spout: EmittedSpout,
-        states: Mapping[str, BatchedMap[Any, Any]],
+        states: Mapping[str, HeadedState],
         store: CoordinationStore,
         engine: BatchEngine,
         config: Config,

@@ -17,6 +17,7 @@ from waterspout.errors import ResultError, TopologyError
 from waterspout.state._base import MapState, Snapshottable, State, ValueUpdater
 from waterspout.state._batched import BatchedMap, CombinerValueUpdater
 from waterspout.state._head import Claim, Writer
+from waterspout.state._headed import HeadedState
 from waterspout.state._kinds import SnapshottableMap
 from waterspout.transactional._states import begin_commit
 from waterspout.trident.operations.contracts import (
@@ -61,20 +62,19 @@ def open_state(
     `pause`: a reader outside of the batches waits for one that is being committed, if it must.
     """
     state = spec.factory.make_state(conf, partition, spec.partitions)
-    if isinstance(state, BatchedMap):
-        if writer is not None:
-            state.enroll(writer)
-        if pause is not None:
-            state.wait_for_commits(pause)
+    if isinstance(state, HeadedState) and writer is not None:
+        state.enroll(writer)
+    if isinstance(state, BatchedMap) and pause is not None:
+        state.wait_for_commits(pause)
     return state
 
 
-def open_headed_states(plan: Plan, conf: Config) -> dict[str, BatchedMap[Any, Any]]:
+def open_headed_states(plan: Plan, conf: Config) -> dict[str, HeadedState]:
     """Open the states whose heads a driver moves: those that the plan updates and that have one."""
-    states: dict[str, BatchedMap[Any, Any]] = {}
+    states: dict[str, HeadedState] = {}
     for name, spec in plan.states.items():
         state = None if spec.static else open_state(spec, conf, 0, None)
-        if isinstance(state, BatchedMap):
+        if isinstance(state, HeadedState):
             states[name] = state
             if spec.factory.fenced and not state.is_fenced:
                 raise TopologyError(
@@ -117,7 +117,7 @@ def run_update(
             case UpdateWith():
                 made = _update_with(node.title, updating, used, table, partition, claim)
     used.commit(claim.attempt.txid)
-    if isinstance(state, BatchedMap):
+    if isinstance(state, HeadedState):
         written.add(state.written)
     if not want_new or made is None:
         return None
@@ -220,7 +220,7 @@ def _update_with(
     learn = getattr(updating.operation, "begin_batch", None)
     if learn is not None:
         learn(claim, partition)
-    fenced = isinstance(state, BatchedMap)
+    fenced = isinstance(state, HeadedState)
     if isinstance(state, BatchedMap) and updating.keys is not None:
         who = f"{title}: {describe(updating.operation)} declares keys {', '.join(updating.keys)},"
         state.confine(_keys(table, updating.keys), len(updating.keys), who)
