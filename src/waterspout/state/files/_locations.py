@@ -20,7 +20,15 @@ from waterspout._addresses import Secrets, check_url, resolved, shown
 from waterspout._own_files import open_private, private_folder
 from waterspout.errors import StoreError
 
-__all__ = ["ArrowFolder", "Folder", "LocalFolder", "is_outage", "local_path", "open_folder"]
+__all__ = [
+    "ArrowFolder",
+    "Folder",
+    "LocalFolder",
+    "is_outage",
+    "local_path",
+    "open_folder",
+    "refuse_read_only",
+]
 
 _LOCAL = re.compile(r"(?i)file://(localhost)?/")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
@@ -180,55 +188,55 @@ class ArrowFolder(Folder):
     exclusive = False
 
     def __init__(self, filesystem: Any, path: str, key: str) -> None:
-        self._filesystem = filesystem
-        self._path = path.rstrip("/")
+        self.filesystem = filesystem
+        self.path = path.rstrip("/")
         self.key = key
 
     def names(self) -> list[str]:
         from pyarrow.fs import FileSelector
 
         with _arrow_errors():
-            found = self._filesystem.get_file_info(FileSelector(self._path, allow_not_found=True))
+            found = self.filesystem.get_file_info(FileSelector(self.path, allow_not_found=True))
         return [info.base_name for info in found]
 
     def read(self, name: str) -> bytes:
-        with _arrow_errors(), self._filesystem.open_input_stream(self._at(name)) as stream:
+        with _arrow_errors(), self.filesystem.open_input_stream(self._at(name)) as stream:
             content: bytes = stream.read()
             return content
 
     def write(self, name: str, chunks: Iterable[bytes]) -> None:
-        with _arrow_errors(), self._filesystem.open_output_stream(self._at(name)) as stream:
+        with _arrow_errors(), self.filesystem.open_output_stream(self._at(name)) as stream:
             for chunk in chunks:
                 stream.write(chunk)
 
     def write_whole(self, name: str, temporary: str, content: bytes) -> None:
         self.write(temporary, [content])
         with _arrow_errors():
-            self._filesystem.move(self._at(temporary), self._at(name))
+            self.filesystem.move(self._at(temporary), self._at(name))
 
     def remove(self, name: str) -> None:
         with _arrow_errors(), suppress(FileNotFoundError):
-            self._filesystem.delete_file(self._at(name))
+            self.filesystem.delete_file(self._at(name))
 
     def create(self) -> None:
         with _arrow_errors():
-            self._filesystem.create_dir(self._path, recursive=True)
+            self.filesystem.create_dir(self.path, recursive=True)
 
     def inside(self, name: str) -> ArrowFolder:
-        return ArrowFolder(self._filesystem, self._at(name), f"{self.key} {name}")
+        return ArrowFolder(self.filesystem, self._at(name), f"{self.key} {name}")
 
     def size(self, name: str) -> int | None:
         with _arrow_errors():
-            (found,) = self._filesystem.get_file_info([self._at(name)])
+            (found,) = self.filesystem.get_file_info([self._at(name)])
         return int(found.size) if found.is_file else None
 
     def move(self, name: str, into: ArrowFolder) -> None:
         """Give a file its place in another folder of the same file system."""
         with _arrow_errors():
-            self._filesystem.move(self._at(name), into._at(name))
+            self.filesystem.move(self._at(name), into._at(name))
 
     def _at(self, name: str) -> str:
-        return f"{self._path}/{name}" if self._path else name
+        return f"{self.path}/{name}" if self.path else name
 
 
 def local_path(address: str) -> Path | None:
@@ -262,6 +270,17 @@ def open_folder(address: str, what: str = "file state", *, shared: bool = False)
             f"{shown(address)} cannot be reached: {Secrets.of(address).hidden(said)}"
         ) from None
     return ArrowFolder(filesystem, inner, address)
+
+
+def refuse_read_only(path: Path) -> None:
+    """Refuse a path at which no folder can be made, or written to."""
+    there = path
+    while not there.exists() and there != there.parent:
+        there = there.parent
+    if not there.is_dir():
+        raise StoreError(f"{there} is a file; a file state needs a folder")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise StoreError(f"{there} is read-only, so no state can be written to {path}")
 
 
 # What file servers say; and S3, HDFS and others, in the text of an error without a number.
