@@ -47,22 +47,22 @@ SURFACE = {
             TransactionalTopology TransactionalTopologyBuilder
         """,
         "waterspout.trident": """
-            Aggregator Assembly Average ChainedAggregatorDeclarer CollectSet Columns
+            Aggregator AppendRows Assembly Average ChainedAggregatorDeclarer CollectSet Columns
             CombinerAggregator Consumer Count CountDistinct Debug Equals Filter FilterNull
             FirstN FlatMapFunction Function GroupedMultiReducer GroupedStream MapFunction
             MapGet Max MaxBy Min MinBy MultiReducer Negate OperationContext QueryFunction
             ReducerAggregator SlidingCountWindow SlidingDurationWindow SnapshotGet Split
             StateUpdater Stream StringLength Sum TopN TridentCollector TridentState
             TridentTopology TridentTuple TrueFilter TumblingCountWindow
-            TumblingDurationWindow TupleCollectionGet WindowSpan aggregator arrow_aggregator
-            arrow_function combiner expr grouped_multi_reducer multi_reducer
+            TumblingDurationWindow TupleCollectionGet UpsertRows WindowSpan aggregator
+            arrow_aggregator arrow_function combiner expr grouped_multi_reducer multi_reducer
             nondeterministic pandas_aggregator pandas_function query reducer updater
         """,
         "waterspout.state": """
             BackingMap CachedMap ComparingMap FencedMap Head MapState MemoryMapState
-            NonTransactionalMap OpaqueMap OpaqueValue Risk Snapshottable SnapshottableMap Stamp
-            State StateFactory StateKind StoreState TransactionalMap TransactionalValue
-            ValueUpdater check_stamp decode_record encode_key encode_record
+            NonTransactionalMap OpaqueMap OpaqueValue Risk RowsState RowsStore RowsStoreState
+            Snapshottable SnapshottableMap Stamp State StateFactory StateKind StoreState TransactionalMap
+            TransactionalValue ValueUpdater check_stamp decode_record encode_key encode_record takes_over
         """,
         "waterspout.state.cassandra": """
             CassandraState

@@ -16,6 +16,7 @@ The points, in the order in which a batch passes them:
     commit.after_record    it is; no state knows of it
     head.before, head.after          a state's head is moved to this attempt
     write.before, write.after        (task or driver) one partition's keys are written
+    publish.before, publish.after    (driver) rows that all partitions have put down are shown
     mark.before, mark.after          the batch is marked as committed
     settle.before, settle.after      a state's head is told that the batch has committed
     cleanup                old metadata, staged blocks and spout positions are dropped
@@ -66,6 +67,8 @@ BATCH_POINTS = (
     "head.after",
     "write.before",
     "write.after",
+    "publish.before",
+    "publish.after",
     "mark.before",
     "mark.after",
     "settle.before",

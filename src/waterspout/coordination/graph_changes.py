@@ -502,6 +502,8 @@ def _short_name(piece: str, entry: Any) -> str:
 
 def _columns(layout: str) -> tuple[Schema | None, Schema]:
     keys, _, values = layout.rpartition(" -> ")
+    if keys == "(rows)":  # which are appended, and have no key
+        return Schema((("(rows)", None),)), Schema.parse(values)
     return None if keys == "(any key)" else Schema.parse(keys), Schema.parse(values)
 
 

@@ -160,7 +160,8 @@ def _writing(store: CoordinationStore, record: Any) -> dict[str, Any]:
 
 def _key_fields(update: Update) -> Schema:
     names: tuple[str, ...] = getattr(update.updating, "keys", None) or ()
-    return Schema(tuple((name, update.schema.type_of(name)) for name in names))
+    types = update.parents[0].schema
+    return Schema(tuple((name, types.type_of(name)) for name in names))
 
 
 def _parse_key(name: str, fields: Schema | None, text: str | None) -> tuple[Any, ...]:

@@ -9,6 +9,7 @@ from waterspout._config import Config
 from waterspout._schema import Schema
 from waterspout.errors import TopologyError
 from waterspout.state._base import Key, MapState, Snapshottable
+from waterspout.state._rows import RowsState
 from waterspout.trident.plan.nodes import NewValues, Node
 from waterspout.trident.runtime.finishing import finishing
 from waterspout.trident.runtime.scan import ScanTask
@@ -30,12 +31,15 @@ class TridentState:
         keys: Schema,
         values: Schema,
         update: Node | None,
+        *,
+        rows: Schema | None = None,
     ) -> None:
         self.topology = topology
         self.name = name
         self._keys = keys
         self._values = values
         self._update = update
+        self._rows = rows
 
     @property
     def node(self) -> Node | None:
@@ -52,8 +56,17 @@ class TridentState:
         """The fields of a value, as a reader sees them; none if they are not known."""
         return self._values
 
+    @property
+    def keeps_rows(self) -> bool:
+        """Whether it is a table of rows, which cannot be asked for the value of a key."""
+        return self.topology.state_spec(self.name).factory.keeps_rows
+
     def new_values_stream(self) -> Stream:
         """Return, for each batch, the keys that it changed with their new values."""
+        if self._rows is not None:
+            raise TopologyError(
+                f"state {self.name!r} is given rows and emits none; go on with the stream itself"
+            )
         if self._update is None:
             raise TopologyError(f"state {self.name!r} is not updated here: it has no new values")
         update, name = self._update, f"new values of {self.name}"
@@ -86,7 +99,7 @@ class TridentState:
                 f"state {self.name!r} is only read here, so its fields are not known; ask the "
                 "topology that updates it"
             )
-        schema = Schema(self._keys.fields + self._values.fields)
+        schema = self._rows or Schema(self._keys.fields + self._values.fields)
         spec = self.topology.state_spec(self.name)
         if spec.factory.driver_only:
             table = ScanTask(spec, schema, len(self._keys), 1).everything()
@@ -105,6 +118,11 @@ class TridentState:
         try:
             if keys is None and isinstance(state, Snapshottable):
                 return [state.get()]
+            if isinstance(state, RowsState):
+                raise TopologyError(
+                    f"state {self.name!r} keeps rows, which have no key to be asked by; read them "
+                    "with to_dataframe(), or in the store itself"
+                )
             if not isinstance(state, MapState):
                 raise TopologyError(f"state {self.name!r} is not a map; it cannot be asked by key")
             return state.multi_get([()] if keys is None else [_as_key(key) for key in keys])

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from waterspout.spouts._base import SpoutKind
 from waterspout.state._base import StateKind
+from waterspout.trident.operations.row_updaters import AppendRows
 from waterspout.trident.plan.nodes import (
     Isolated,
     NewValues,
@@ -116,6 +117,8 @@ def _why_it_is_wrong(plan: Plan, node: Node) -> Verdict | None:
     match node:
         case Query():
             return _why_an_answer_is_wrong(plan, node)
+        case Update(updating=UpdateWith(operation=AppendRows())):
+            return None  # it reads nothing
         case Update(updating=UpdateWith(keys=None)) if _is_transactional(plan, node):
             why = f"{node.title} may read values there {_LOST}, for it does not declare its keys"
             return Verdict(False, why, f"Make {node.state} opaque, or declare the updater's keys")

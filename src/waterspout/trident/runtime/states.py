@@ -19,6 +19,7 @@ from waterspout.state._batched import BatchedMap, CombinerValueUpdater
 from waterspout.state._head import Claim, Writer
 from waterspout.state._headed import HeadedState
 from waterspout.state._kinds import SnapshottableMap
+from waterspout.state._rows import RowsState
 from waterspout.transactional._states import begin_commit
 from waterspout.trident.operations.contracts import (
     CombinerAggregator,
@@ -45,6 +46,7 @@ __all__ = [
     "new_values",
     "open_headed_states",
     "open_state",
+    "publish_rows",
     "run_query",
     "run_update",
 ]
@@ -124,6 +126,19 @@ def run_update(
     if isinstance(made, pa.Table):
         return made
     return pa.Table.from_batches([rows_to_batch(made, node.schema, node.title)])
+
+
+def publish_rows(state: Callable[[], State], node: Update, claim: Claim) -> None:
+    """Show the rows that all partitions have put down, where a state shows them only then.
+
+    Called in the driver, when all of a state is written and before its batch is marked. `state` is
+    asked for it only if there is something to show.
+    """
+    receipts = claim.writing(node.state).receipts
+    if receipts:
+        found = state()
+        assert isinstance(found, RowsState), "only rows have receipts"
+        found.publish(claim, receipts)
 
 
 def new_values(node: NewValues, table: pa.Table) -> pa.Table:
@@ -254,11 +269,19 @@ def _keys(table: pa.Table, names: Sequence[str]) -> list[tuple[Any, ...]]:
     return list(zip(*(table.column(name).to_pylist() for name in names), strict=True))
 
 
+_WANTED: dict[Shape, type[State]] = {
+    Shape.MAP: MapState,
+    Shape.SNAPSHOT: Snapshottable,
+    Shape.ROWS: RowsState,
+    Shape.OWN: State,
+}
+
+
 def _as_shape(node: Update, spec: StateSpec, state: State) -> State:
     shape = spec.shape
     if shape is Shape.SNAPSHOT and isinstance(state, BatchedMap):
         return SnapshottableMap(state)
-    wanted = {Shape.MAP: MapState, Shape.SNAPSHOT: Snapshottable, Shape.OWN: State}[shape]
+    wanted = _WANTED[shape]
     if not isinstance(state, wanted):
         raise TopologyError(
             f"{node.title} needs a {wanted.__name__}; its factory made a {type(state).__name__}"
