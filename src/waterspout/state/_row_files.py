@@ -19,7 +19,15 @@ import pyarrow as pa
 from waterspout._serde import decode_value, encode_value
 from waterspout.errors import StoreError
 
-__all__ = ["PartName", "RowFile", "check_there", "files_of", "parquet_bytes", "parquet_rows", "receipt_of"]
+__all__ = [
+    "PartName",
+    "RowFile",
+    "check_there",
+    "files_of",
+    "parquet_bytes",
+    "parquet_rows",
+    "receipt_of",
+]
 
 _NAME = re.compile(r"part-([0-9]{10,19})-([0-9]{1,19})-([0-9]{5,19})-([0-9a-f]{16})\.parquet")
 

@@ -21,7 +21,7 @@ from typing import Any
 
 from waterspout._serde import decode_value, encode_value
 from waterspout.errors import DamagedStoreError, SerdeError
-from waterspout.state._head import Head, replaces_attempt
+from waterspout.state._head import Head, takes_over
 from waterspout.state._header import StoreHeader
 
 __all__ = [
@@ -90,11 +90,8 @@ class TableRecord:
 
     def leaves_rows(self, new: Head) -> bool:
         """Whether a move of the head leaves rows behind, of an attempt that is lost with it."""
-        return (
-            replaces_attempt(self.head, new)
-            and self.published is not None
-            and self.published[0] == new.stamp.txid
-        )
+        published = self.published is not None and self.published[0] >= new.stamp.txid
+        return published and takes_over(self.head, new)
 
     def to_bytes(self, header: StoreHeader, number: int) -> bytes:
         """Return the content of the record's file."""

@@ -58,8 +58,8 @@ class DeltaState(RowsStoreState):
         if not self.path:
             raise ConfigError("a Delta state needs the path of its table")
         options = self.storage_options
-        texts = isinstance(options, Mapping) and [*options, *options.values()]
-        if texts is False or not all(isinstance(text, str) for text in texts):
+        texts = [*options, *options.values()] if isinstance(options, Mapping) else [None]
+        if not all(isinstance(text, str) for text in texts):
             raise ConfigError('storage_options are texts by name, {"aws_region": "eu-central-1"}')
         object.__setattr__(self, "storage_options", dict(options))
         if not self._is_local:

@@ -47,7 +47,7 @@ def stats_of(rows: pa.Table) -> str:
 
 def _is_simple(kind: pa.DataType) -> bool:
     types = pa.types
-    return (
+    return bool(
         types.is_integer(kind)
         or types.is_floating(kind)
         or types.is_string(kind)

@@ -32,7 +32,7 @@ from waterspout.state.delta._table import (
     Work,
     add_files,
     merge_rows,
-    remove_batch,
+    remove_from,
 )
 from waterspout.state.files._locations import (
     ArrowFolder,
@@ -110,7 +110,7 @@ class DeltaRows(RowsStore):
             return known.moved(new)
 
         def work(table: object, properties: object) -> bool:
-            return lost[0] and remove_batch(new.stamp.txid)(table, properties)
+            return lost[0] and remove_from(new.stamp.txid)(table, properties)
 
         self._log.commit(decide, work)
         if expected is not None and goes_on(expected, new):

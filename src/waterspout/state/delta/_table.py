@@ -40,8 +40,7 @@ from waterspout.state.delta._record import (
 )
 from waterspout.state.files._locations import Folder, LocalFolder, is_outage
 
-__all__ = ["ATTEMPT", "TXID", "TableLog", "Work", "add_files", "merge_rows",
-           "remove_batch"]
+__all__ = ["ATTEMPT", "HEADS", "TXID", "TableLog", "Work", "add_files", "merge_rows", "remove_from"]
 
 MARK = "waterspout.layout"
 """The table's property that says that it is ours."""
@@ -192,7 +191,8 @@ class TableLog:
     def _properties(self, number: int, record: TableRecord) -> Any:
         from deltalake import CommitProperties, Transaction
 
-        said = "" if record.head is None else f"{record.head.stamp}"
+        head = record.head
+        said = "" if head is None else f"{head.stamp}{', committed' * head.committed}"
         transactions = [Transaction(APP_ID, number)]
         return CommitProperties(app_transactions=transactions, custom_metadata={"waterspout": said})
 
@@ -279,8 +279,8 @@ class TableLog:
         others = [name for name in self._folder.names() if not _is_ours(name)]
         if others:
             raise ForeignStoreError(
-                f"{self._header.title}: the folder is no Delta table, but has files that waterspout "
-                f"did not make, such as {sorted(others)[0]}. Use another path."
+                f"{self._header.title}: the folder is no Delta table, but has files that "
+                f"waterspout did not make, such as {sorted(others)[0]}. Use another path."
             )
 
     def _headless(self, table: Any) -> Exception:
@@ -363,12 +363,15 @@ def add_files(files: Sequence[RowFile]) -> Work:
     return work
 
 
-def remove_batch(txid: int) -> Work:
-    """Return the work of a commit that removes the rows of a batch, wherever they are by now."""
+def remove_from(txid: int) -> Work:
+    """Return the work of a commit that removes the rows of a batch and later ones.
+
+    By what is in the rows, not by files: somebody may have compacted them since.
+    """
 
     def work(table: Any, properties: Any) -> bool:
         before = table.version()
-        table.delete(f"{TXID} = {int(txid)}", commit_properties=properties)
+        table.delete(f"{TXID} >= {int(txid)}", commit_properties=properties)
         return bool(table.version() != before)
 
     return work
@@ -379,7 +382,7 @@ def merge_rows(rows: pa.Table, keys: Sequence[str], order_by: str | None) -> Wor
 
     A row stays if its order is above that of the new one; a row without an order is below all.
     """
-    same = " AND ".join(f"t.{_quoted(k)} IS NOT DISTINCT FROM s.{_quoted(k)}" for k in keys)
+    same = " AND ".join(f"t.{_quoted(key)} = s.{_quoted(key)}" for key in keys)  # none is null
     later = None
     if order_by is not None:
         column = _quoted(order_by)

@@ -62,7 +62,9 @@ class Places(ABC):
         """Return the files that readers see of a batch."""
         return self.folder.inside(batch_of(txid)).names()
 
-    def hide_lost(self, txid: int, is_lost: Callable[[PartName], bool], known: Iterable[str]) -> None:
+    def hide_lost(
+        self, txid: int, is_lost: Callable[[PartName], bool], known: Iterable[str]
+    ) -> None:
         """Remove what lost attempts at a batch have left, as far as names tell; and what is known.
 
         Again until nothing is found: an overtaken driver may be moving files meanwhile.

@@ -53,9 +53,8 @@ def _committed(path: str | Path) -> tuple[Folder, list[str], Schema]:
     for key, text in log.records.items():
         (name,) = texts.key(key)
         record = texts.decode(key, text)
-        if head is not None and record.value is not None:
-            if head.holds(record.txid, record.attempt):
-                names.append((record.txid, name))
+        if head is not None and head.holds(record.txid, record.attempt):
+            names.append((record.txid, name))
     rows = Schema.parse(manifest.shape.layout.rpartition(" -> ")[2])
     return folder, [_full(folder, name) for _, name in sorted(names)], rows
 

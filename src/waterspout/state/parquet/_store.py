@@ -123,7 +123,7 @@ class ParquetRows(RowsStore):
             part = PartName.parse(name.rpartition("/")[2])
             if part is not None and part.partition == partition:
                 with self._errors("read"):
-                    return self._folder.size(name) == size
+                    return bool(self._folder.size(name) == size)
         return False
 
     def read_rows(self, last: int, shard: int = 0, shards: int = 1) -> Iterator[pa.Table]:
