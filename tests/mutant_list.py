@@ -452,7 +452,7 @@ MUTANTS = (
     ),
     Mutant(
         "security: a new SQLite state is as open as the umask lets it be",
-        "state/sqlite/_state.py",
+        "state/sqlite/_file.py",
         "make_private(self._path, follow=True)",
         "pass",
         ("tests/test_own_files.py",),
@@ -949,14 +949,14 @@ MUTANTS = (
     ),
     Mutant(
         "fence of SQLite: nobody looks at the head",
-        "state/sqlite/_state.py",
+        "state/sqlite/_map.py",
         "check_stamp(head, rows.stamp, state=self._name)",
         "pass",
         ("tests/contracts/test_backing_map.py", "tests/state/test_sqlite_commit.py"),
     ),
     Mutant(
         "fence of SQLite: a crash of the machine may lose a commit",
-        "state/sqlite/_state.py",
+        "state/sqlite/_file.py",
         "PRAGMA synchronous=FULL",
         "PRAGMA synchronous=NORMAL",
         ("tests/state/test_sqlite.py", "tests/state/test_sqlite_faults.py"),
@@ -1609,7 +1609,7 @@ MUTANTS = (
     ),
     Mutant(
         "sqlite: a removed row stays",
-        "state/sqlite/_state.py",
+        "state/sqlite/_map.py",
         "            if goes_on(expected, new):",
         "            if False:",
         ("tests/contracts/test_backing_map.py", "tests/state/test_sqlite_commit.py"),
@@ -2086,9 +2086,9 @@ MUTANTS = (
     ),
     Mutant(
         "grow: a new column is not added to the table",
-        "state/sqlite/_state.py",
-        "        elif added := self._added(row):\n",
-        "        elif added := self._added(row) and ():\n",
+        "state/sqlite/_file.py",
+        "        elif added := self._add_statements(row):\n",
+        "        elif added := self._add_statements(row) and ():\n",
         ("tests/contracts/test_backing_map.py",),
     ),
     Mutant(

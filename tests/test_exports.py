@@ -61,8 +61,9 @@ SURFACE = {
         "waterspout.state": """
             BackingMap CachedMap ComparingMap FencedMap Head MapState MemoryMapState
             NonTransactionalMap OpaqueMap OpaqueValue Risk RowsState RowsStore RowsStoreState
-            Snapshottable SnapshottableMap Stamp State StateFactory StateKind StoreState TransactionalMap
-            TransactionalValue ValueUpdater check_stamp decode_record encode_key encode_record takes_over
+            Snapshottable SnapshottableMap Stamp State StateFactory StateKind StoreState
+            TransactionalMap TransactionalValue ValueUpdater check_stamp decode_record
+            encode_key encode_record takes_over
         """,
         "waterspout.state.cassandra": """
             CassandraState

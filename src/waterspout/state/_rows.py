@@ -202,7 +202,8 @@ class RowsState(HeadedState):
             return
         # The newest alone: who removes rows that have grown old removes the others first.
         txid, key = head.witnesses[0]
-        if not self._store.has_rows_of(txid, int(decode_key(key)[0])):
+        partition: Any = decode_key(key)[0]
+        if not self._store.has_rows_of(txid, partition):
             raise StateMismatchError(
                 f"{self._name} holds no row of batch {txid}, which has written some. Its rows were "
                 "emptied, or restored from another copy than its head. Restore rows and head of "
