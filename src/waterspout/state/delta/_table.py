@@ -322,12 +322,12 @@ class TableLog:
         try:
             if not self._swept:
                 found = map(number_of, self._heads.names())
-                numbers = [number for number in found if number is not None]
+                numbers = [number for number in found if number not in (None, self._number)]
             for number in numbers:
                 # Not those of the same count: a rival may be about to lose with one.
                 if count_of(number) < mine:
                     self._heads.remove(file_name(number))
-            self._swept = True
+            self._swept = all(count_of(number) < mine for number in numbers)
         except OSError:
             self._swept = False
 
