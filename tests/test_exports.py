@@ -129,8 +129,8 @@ SURFACE = {
         """,
         "waterspout.testing": """
             AckFailTracker Batches Fault FaultPlan FaultProxy FeederSpout FixedBatchSpout
-            LocalBatches LocalRun LocalWaves MemoryLog SimulatedCrash StateConformance
-            check_emitter run_in_process
+            LocalBatches LocalRun LocalWaves MemoryLog RowsConformance SimulatedCrash
+            StateConformance check_emitter run_in_process
         """,
     }.items()
 }

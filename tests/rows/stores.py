@@ -1,0 +1,150 @@
+"""Stores of rows as others might write them: one that publishes, one that can undo nothing."""
+
+from __future__ import annotations
+
+import json
+import threading
+import uuid
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from waterspout._arrow import arrow_schema, table_of_rows
+from waterspout.errors import FencedError
+from waterspout.state import RowsStore, RowsStoreState, StateKind, check_stamp, takes_over
+
+_places: dict[str, Place] = {}
+
+
+class Place:
+    """What a store keeps, for all its clients in this process."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.head = None
+        self.files = {}
+        self.shown = []
+        self.lines = []
+        self.done = {}
+
+
+class _Store(RowsStore):
+    def __init__(self, place, rows, name):
+        self._place = place
+        self._rows = rows
+        self._name = name
+
+    def read_head(self):
+        return self._place.head
+
+    def move_head(self, expected, new):
+        with self._place.lock:
+            if self._place.head != expected:
+                raise FencedError(f"{self._name}: the head has moved")
+            self._take_over(expected, new)
+            self._place.head = new
+
+    def _take_over(self, expected, new):
+        pass
+
+
+class PublishedRows(_Store):
+    """Tasks put files down; a manifest names those that are seen."""
+
+    def write_rows(self, stamp, partition, rows):
+        name = uuid.uuid4().hex
+        self._place.files[name] = [tuple(row.values()) for row in rows.to_pylist()]
+        return json.dumps({"file": name, "rows": rows.num_rows})
+
+    def publish(self, stamp, receipts):
+        with self._place.lock:
+            check_stamp(self._place.head, stamp, state=self._name)
+            kept = [one for one in self._place.shown if one[0] != stamp.txid]
+            self._place.shown = kept + [(stamp.txid, json.loads(r)["file"]) for r in receipts]
+
+    def _take_over(self, expected, new):
+        if takes_over(expected, new):
+            kept = [one for one in self._place.shown if one[0] < new.stamp.txid]
+            self._place.shown = kept
+
+    def has_rows_of(self, txid, partition):
+        return any(one == txid and self._place.files.get(f) for one, f in self._place.shown)
+
+    def read_rows(self, last, shard=0, shards=1):
+        for txid, name in self._place.shown[shard::shards]:
+            if txid <= last:
+                yield table_of_rows(self._rows, self._place.files[name], where=self._name)
+
+
+class PinnedRows(_Store):
+    """A log: what is in it stays. Each partition notes with its rows which batch they are of."""
+
+    undoes_lost_attempts = False
+
+    def write_rows(self, stamp, partition, rows):
+        with self._place.lock:
+            check_stamp(self._place.head, stamp, state=self._name)
+            if self._place.done.get(partition, 0) < stamp.txid:
+                self._place.done[partition] = stamp.txid
+                new = [tuple(row.values()) for row in rows.to_pylist()]
+                self._place.lines += [(stamp.txid, row) for row in new]
+
+    def has_rows_of(self, txid, partition):
+        return any(one == txid for one, _ in self._place.lines)
+
+    def read_rows(self, last, shard=0, shards=1):
+        rows = [row for txid, row in self._place.lines[shard::shards] if txid <= last]
+        if rows:
+            yield table_of_rows(self._rows, rows, where=self._name)
+        else:
+            yield arrow_schema(self._rows).empty_table()
+
+
+@dataclass(frozen=True, kw_only=True)
+class _State(RowsStoreState):
+    id: str = field(default_factory=lambda: uuid.uuid4().hex)
+
+    driver_only = True
+    volatile = True
+
+    @property
+    def place(self):
+        return _places.setdefault(self.id, Place())
+
+    @property
+    def title(self):
+        return f"{self.backend} {self.id[:8]}"
+
+    def location(self):
+        return f"{self.backend}:{self.id}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PublishedState(_State):
+    """Recipe of rows behind a manifest."""
+
+    backend: ClassVar[str] = "published"
+
+    def store(self):
+        return PublishedRows(self.place, self.rows, self.title)
+
+    @property
+    def seen(self):
+        """What a reader of the manifest sees."""
+        return [row for _, name in self.place.shown for row in self.place.files[name]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PinnedState(_State):
+    """Recipe of rows in a log, of which nothing can be taken back."""
+
+    kind: StateKind = StateKind.TRANSACTIONAL
+    backend: ClassVar[str] = "pinned"
+    pins_batches = True
+
+    def store(self):
+        return PinnedRows(self.place, self.rows, self.title)
+
+    @property
+    def seen(self):
+        """What a reader of the log sees."""
+        return [row for _, row in self.place.lines]
