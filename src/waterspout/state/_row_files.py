@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self
 
 import pyarrow as pa
 
@@ -103,8 +103,16 @@ def parquet_bytes(rows: pa.Table) -> pa.Buffer:
 
 
 def parquet_rows(contents: Iterable[bytes], schema: pa.Schema) -> pa.Table:
-    """Return the rows of all these Parquet files."""
+    """Return the rows of all these Parquet files; null in columns that were added since."""
     from pyarrow import parquet
 
-    tables: Sequence[Any] = [parquet.read_table(pa.BufferReader(raw)) for raw in contents]
-    return pa.concat_tables([table.cast(schema) for table in tables]) if tables else None
+    tables = [parquet.read_table(pa.BufferReader(raw)) for raw in contents]
+    return pa.concat_tables([with_columns(table, schema) for table in tables])
+
+
+def with_columns(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Return rows with just these columns; null where they have none of that name."""
+    for field in schema:
+        if field.name not in rows.column_names:
+            rows = rows.append_column(field, pa.nulls(rows.num_rows, field.type))
+    return rows.select(schema.names).cast(schema)

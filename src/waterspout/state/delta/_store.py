@@ -142,7 +142,7 @@ class DeltaRows(RowsStore):
             if not files or self._has(known, stamp):
                 return None
             if not todo:
-                todo.append(self._publishing(files))
+                todo.append(self._publishing(stamp, files))
             names = [] if self._keys else [file.name for file in files]
             return known.showing(stamp.txid, stamp.attempt, names)
 
@@ -158,16 +158,24 @@ class DeltaRows(RowsStore):
             return record.published[0] >= stamp.txid  # by whichever attempt: they are the same
         return record.published == (stamp.txid, stamp.attempt)
 
-    def _publishing(self, files: list[RowFile]) -> Work:
+    def _publishing(self, stamp: Stamp, files: list[RowFile]) -> Work:
         """Return the work of the commit that shows some files."""
+        if self._folder.exclusive:  # on an object store a file is there once it was written
+            self._refuse_missing(stamp, files)
+        if not self._keys:
+            return add_files(files)
         with self._file_errors():
-            if self._folder.exclusive:  # on an object store a file is there once it was written
-                for file in files:
-                    check_there(file, self._folder.size(file.name), self._header.title)
-            if not self._keys:
-                return add_files(files)
             contents = [self._folder.read(file.name) for file in files]
         return merge_rows(parquet_rows(contents, self._columns), self._keys, self._order_by)
+
+    def _refuse_missing(self, stamp: Stamp, files: list[RowFile]) -> None:
+        with self._file_errors():
+            sizes = [self._folder.size(file.name) for file in files]
+        if sizes != [file.size for file in files]:
+            # Whoever has taken over since has removed them.
+            check_stamp(self.read_head(), stamp, state=self._header.title)
+        for file, size in zip(files, sizes, strict=True):
+            check_there(file, size, self._header.title)
 
     def _remove_orphans(self, txid: int) -> None:
         """Remove data files of a batch that has committed, and that the log never had.

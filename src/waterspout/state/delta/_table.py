@@ -28,7 +28,7 @@ from waterspout.errors import (
     StoreError,
 )
 from waterspout.state._header import StoreHeader
-from waterspout.state._row_files import RowFile
+from waterspout.state._row_files import RowFile, with_columns
 from waterspout.state.delta._record import (
     APP_ID,
     BATCH,
@@ -147,9 +147,12 @@ class TableLog:
         """Yield the rows for which an expression is true."""
         with self._errors():
             dataset = self._fresh().to_pyarrow_dataset()
-            for batch in dataset.to_batches(columns=list(columns), filter=wanted):
+            wanted_columns = pa.schema([self._columns.field(name) for name in columns])
+            # The table gets columns that were added to the state with the next commit.
+            there = [name for name in columns if name in dataset.schema.names]
+            for batch in dataset.to_batches(columns=there, filter=wanted):
                 if batch.num_rows:
-                    yield pa.Table.from_batches([batch])
+                    yield with_columns(pa.Table.from_batches([batch]), wanted_columns)
 
     def _fresh(self) -> Any:
         table = self._refreshed()

@@ -100,15 +100,22 @@ class ParquetRows(RowsStore):
         keys = [(f"{batch_of(stamp.txid)}/{file.name}",) for file in files]
         names = [file.name for file in files]
         if None in self._manifest.multi_get(keys):
-            with self._errors("published"):
-                for file in files:
-                    check_there(file, self._places.staging.size(file.name), self._title)
+            self._refuse_missing(stamp, files)
             values = [[file.size, file.rows] for file in files]
             records = [OpaqueValue(stamp.txid, stamp.attempt, value) for value in values]
             self._manifest.fenced_put(stamp, keys, records)
         with self._errors("published"):
             self._places.show(stamp, names)
             self._take_back_if_overtaken(stamp, names)
+
+    def _refuse_missing(self, stamp: Stamp, files: Sequence[RowFile]) -> None:
+        with self._errors("published"):
+            sizes = [self._places.staging.size(file.name) for file in files]
+        if sizes != [file.size for file in files]:
+            # Whoever has taken over since has removed them.
+            check_stamp(self._manifest.read_head(), stamp, state=self._title)
+        for file, size in zip(files, sizes, strict=True):
+            check_there(file, size, self._title)
 
     def _take_back_if_overtaken(self, stamp: Stamp, names: Sequence[str]) -> None:
         """Look again: whoever has taken over since may have looked before the files were there."""
