@@ -24,6 +24,7 @@ from waterspout.state._row_files import (
 from waterspout.state._rows import RowsStore
 from waterspout.state.delta._record import TableRecord, batch_folder, header_of
 from waterspout.state.delta._stats import stats_of
+from waterspout.state.delta._storage import table_folder
 from waterspout.state.delta._table import (
     ATTEMPT,
     HEADS,
@@ -34,13 +35,7 @@ from waterspout.state.delta._table import (
     merge_rows,
     remove_from,
 )
-from waterspout.state.files._locations import (
-    ArrowFolder,
-    Folder,
-    LocalFolder,
-    is_outage,
-    local_path,
-)
+from waterspout.state.files._locations import Folder, is_outage
 
 __all__ = ["DeltaRows"]
 
@@ -236,14 +231,3 @@ def table_columns(rows: Schema) -> pa.Schema:
     """Return the columns of the table: those of the rows, then the batch and the attempt."""
     ours = [pa.field(TXID, pa.int64()), pa.field(ATTEMPT, pa.int64())]
     return pa.schema([*arrow_schema(rows), *ours])
-
-
-def table_folder(uri: str, options: dict[str, str]) -> Folder:
-    """Return the folder of a table, reached in the way in which Delta reaches it."""
-    path = local_path(uri)
-    if path is not None:
-        return LocalFolder(path, shared=True)
-    from deltalake.fs import DeltaStorageHandler
-    from pyarrow.fs import PyFileSystem
-
-    return ArrowFolder(PyFileSystem(DeltaStorageHandler(uri, options)), "", uri)
