@@ -215,7 +215,9 @@ def test_shards_hold_each_committed_row_once(kind, path):
         for shard in range(3)
     ]
 
-    assert sorted(sum(shards, [])) == [n for txid in range(1, 8) for n in (txid * 10, txid * 10 + 1)]
+    assert sorted(sum(shards, [])) == [
+        n for txid in range(1, 8) for n in (txid * 10, txid * 10 + 1)
+    ]
     assert all(shards)
 
 

@@ -77,10 +77,9 @@ class TableRecord:
     published: tuple[int, int] | None = None
     files: tuple[str, ...] = ()
 
-    def moved(self, new: Head) -> TableRecord:
-        """Return the record after a move of the head."""
-        published = None if self.leaves_rows(new) else self.published
-        return replace(self, head=new, published=published)
+    def moved(self, new: Head, *, taken_back: bool) -> TableRecord:
+        """Return the record after a move of the head, with which rows were taken back or not."""
+        return replace(self, head=new, published=None if taken_back else self.published)
 
     def showing(self, txid: int, attempt: int, files: Iterable[str]) -> TableRecord:
         """Return the record after an attempt has published these files."""

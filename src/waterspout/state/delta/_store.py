@@ -95,17 +95,18 @@ class DeltaRows(RowsStore):
         return None if record is None else record.head
 
     def move_head(self, expected: Head | None, new: Head) -> None:
-        lost: list[bool] = []
+        takes_back = False
 
         def decide(record: TableRecord | None) -> TableRecord:
+            nonlocal takes_back
             known = record or TableRecord()
             if known.head != expected:
                 raise self._header.moved(new, known.head)
-            lost[:] = [self.undoes_lost_attempts and known.leaves_rows(new)]
-            return known.moved(new)
+            takes_back = self.undoes_lost_attempts and known.leaves_rows(new)
+            return known.moved(new, taken_back=takes_back)
 
         def work(table: object, properties: object) -> bool:
-            return lost[0] and remove_from(new.stamp.txid)(table, properties)
+            return takes_back and remove_from(new.stamp.txid)(table, properties)
 
         self._log.commit(decide, work)
         if expected is not None and goes_on(expected, new):
