@@ -45,6 +45,7 @@ __all__ = [
     "BATCH_POINTS",
     "ENVIRONMENT_VARIABLE",
     "POINTS",
+    "ROWS_POINTS",
     "WAVE_POINTS",
     "Fault",
     "FaultPlan",
@@ -67,14 +68,15 @@ BATCH_POINTS = (
     "head.after",
     "write.before",
     "write.after",
-    "publish.before",
-    "publish.after",
     "mark.before",
     "mark.after",
     "settle.before",
     "settle.after",
     "cleanup",
 )
+
+ROWS_POINTS = ("publish.before", "publish.after")
+"""Between write and mark, where a state shows its rows only when all partitions are there."""
 
 WAVE_POINTS = (
     "wave.execute",
@@ -88,7 +90,7 @@ WAVE_POINTS = (
 GROWTH_POINTS = ("graph.before", "graph.after", "fill.before", "fill.after")
 """Around the record that a changed topology is taken in; before a fill, and after a part of it."""
 
-POINTS = (*BATCH_POINTS, *WAVE_POINTS, *GROWTH_POINTS)
+POINTS = (*BATCH_POINTS, *ROWS_POINTS, *WAVE_POINTS, *GROWTH_POINTS)
 
 ACTIONS = ("kill", "raise", "fail", "stop", "hang")
 

@@ -12,7 +12,7 @@ from waterspout._arrow import arrow_schema, table_of_rows
 from waterspout.errors import FencedError
 from waterspout.state import RowsStore, RowsStoreState, StateKind, check_stamp, takes_over
 
-_places: dict[str, Place] = {}
+_places = {}
 
 
 class Place:
@@ -25,6 +25,16 @@ class Place:
         self.shown = []
         self.lines = []
         self.done = {}
+
+    def content(self):
+        """Return a copy of all there is."""
+        return (self.head, dict(self.files), list(self.shown), list(self.lines), dict(self.done))
+
+    def put_back(self, content):
+        """Put a copy in the place of what there is."""
+        self.head, files, shown, lines, done = content
+        self.files, self.shown = dict(files), list(shown)
+        self.lines, self.done = list(lines), dict(done)
 
 
 class _Store(RowsStore):

@@ -276,6 +276,7 @@ class RowsStoreState(StateFactory):
             "kind": self.kind.value,
             **self.within(),
             "layout": rows_layout(self.rows, self.keys),
+            **({"pinned": True} if self.pins_batches else {}),
         }
 
     def check(self) -> None:

@@ -257,7 +257,7 @@ class RowBatches(Batches):
     def restarted(self, state: Any = None) -> RowBatches:
         """Return the next driver of the topology, which continues from this one's ledger."""
         assert self.recipe is not None
-        again = self.recipe.make_state(Config(), 0, 1) if state is None else state
+        again: Any = self.recipe.make_state(Config(), 0, 1) if state is None else state
         return replace(self, state=again, epoch=self.epoch + 1)
 
     def rows(self) -> list[tuple[Any, ...]]:

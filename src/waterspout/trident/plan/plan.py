@@ -107,6 +107,11 @@ class Plan:
         """The update of every state that is updated here."""
         return {node.state: node for node in self.nodes if isinstance(node, Update)}
 
+    @property
+    def pins_batches(self) -> bool:
+        """Whether a state that is updated needs the same rows in each attempt that commits."""
+        return any(self.states[name].factory.pins_batches for name in self.updates)
+
     @cached_property
     def phases(self) -> dict[Node, Phase]:
         """The phase of every node.
