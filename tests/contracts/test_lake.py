@@ -65,6 +65,24 @@ class TestDelta(LakeSuite):
 
 
 @pytest.mark.soak
+class TestDeltaUpserts(TestDelta):
+    """Rows that are merged by key, of which nothing can be taken back."""
+
+    test_equal_rows_are_as_many_as_they_were = None  # they are one
+    test_to_dataframe_gives_committed_rows_only = None  # a merged batch is seen at once
+
+    def make_recipe(self, rows):
+        path = self.root / f"table {next(self.numbers)}"
+        return DeltaState(path).bind_rows(rows, ("id",))
+
+    def grown(self, recipe, rows):
+        return DeltaState(recipe.path).bind_rows(rows, ("id",))
+
+    def lose_rows(self, recipe):
+        return False  # all rows of a batch may have been replaced
+
+
+@pytest.mark.soak
 class TestDeltaElsewhere(TestDelta):
     """Files by way of `deltalake`'s own file system, as on an object store: nothing is synced."""
 

@@ -1,8 +1,8 @@
 """Kills drivers of rows at every operation, and says what is wrong with what they leave.
 
-    python -m tests.lake.kill_child FOLDER KIND STEP
+    python -m tests.lake.kill_child FOLDER KIND:STEP...
 
-makes FOLDER/killed: two batches, and an attempt at the third that was published and lost. It is
+makes FOLDER/KIND/killed: two batches, and an attempt at the third that was published and lost. It is
 copied, and a driver that goes on there is killed before the first operation on a file or on the
 table, the second and so on (each STEP-th), until one comes through. Then a reader looks, who knows
 nothing of waterspout; and a last driver goes on and must come to an exact end. Each of them is a
@@ -23,9 +23,9 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from tests.lake.support import RowBatches, open_rows, seen
+from tests.lake.support import recipe, seen
 from waterspout.state.parquet import committed_files
-from waterspout.testing._batches import OWNER
+from waterspout.testing._batches import OWNER, RowBatches
 from waterspout.transactional._ledger import Ledger
 
 LAST = 5
@@ -36,6 +36,11 @@ TABLE_OPERATIONS = ("create_write_transaction", "delete", "update_incremental")
 def id_of(txid: int, attempt: int) -> int:
     """Return the row of an attempt: other rows in each."""
     return txid * 100 + attempt
+
+
+def rows_of_attempt(txid: int, attempt: int) -> dict[int, list[tuple[int, str]]]:
+    """Return its rows by partition: one of its own, and one that says no more than the batch."""
+    return {0: [(id_of(txid, attempt), "a")], 1: [(-txid, "b")]}
 
 
 def load(folder: Path) -> Ledger:
@@ -51,15 +56,16 @@ def save(folder: Path, ledger: Ledger) -> None:
 
 def truth(ledger: Ledger) -> list[int]:
     """Return the rows of all batches that were marked."""
-    return sorted(id_of(int(t), a) for t, a in (ledger.committed_metadata or {}).items())
+    marked = (ledger.committed_metadata or {}).items()
+    return sorted(n for t, a in marked for n in (id_of(int(t), a), -int(t)))
 
 
 def go_on(folder: Path, kind: str, epoch: int, last: int) -> RowBatches:
     ledger = load(folder)
     emitted = ledger.emitted.get(ledger.current)
-    batches = RowBatches(
-        open_rows(kind, folder / "table"),
-        epoch,
+    batches = RowBatches.over(
+        recipe(kind, folder / "table"),
+        epoch=epoch,
         ledger=ledger,
         attempt=-1 if emitted is None else emitted.attempt,
         save=lambda new: save(folder, new),
@@ -68,7 +74,7 @@ def go_on(folder: Path, kind: str, epoch: int, last: int) -> RowBatches:
     batches.recover()
     while batches.txid <= last:
         batches.claim()
-        batches.write([id_of(batches.txid, batches.attempt)])
+        batches.write(rows_of_attempt(batches.txid, batches.attempt))
         batches.finish()
     return batches
 
@@ -76,7 +82,7 @@ def go_on(folder: Path, kind: str, epoch: int, last: int) -> RowBatches:
 def prepare(folder: Path, kind: str) -> None:
     folder.mkdir(parents=True)
     batches = go_on(folder, kind, 1, 2)
-    batches.lose([id_of(3, 0)])
+    batches.lose(rows_of_attempt(3, 0))
 
 
 def kill_before_operation(nth: int) -> None:
@@ -108,12 +114,13 @@ def wrong_now(folder: Path, kind: str) -> str | None:
     extra = Counter(ids) - Counter(right)
     if Counter(right) - Counter(ids):
         return f"{ids}: committed rows are missing, of {right}"
-    if any(n // 100 != ledger.current for n in extra) or any(n > 1 for n in extra.values()):
+    batches = {n // 100 if n > 0 else -n for n in extra}
+    if batches - {ledger.current} or any(many > 1 for many in extra.values()):
         return f"{ids}: rows too many, instead of {right}"
     if kind == "parquet":
         files = committed_files(folder / "table")
         shown = len(files)
-        if shown not in (len(right), len(right) - 1) or not all(map(os.path.exists, files)):
+        if shown not in (len(right), len(right) - 2) or not all(map(os.path.exists, files)):
             return f"the manifest has {files}, instead of {right}"
     return None
 
@@ -121,7 +128,7 @@ def wrong_now(folder: Path, kind: str) -> str | None:
 def wrong_at_the_end(folder: Path, kind: str) -> str | None:
     ledger = go_on(folder, kind, 3, LAST).ledger
     ids, right = seen(kind, folder / "table"), truth(ledger)
-    if ids != right or len(right) != LAST:
+    if ids != right or len(right) != 2 * LAST:
         return f"{ids} in the end, instead of {right}"
     left = [p.name for p in (folder / "table").rglob("part-*") if "_staging" in str(p)]
     heads = list((folder / "table" / "_waterspout").glob("head-*"))
@@ -153,7 +160,7 @@ def require(said: tuple[bool, str | None]) -> None:
         sys.exit(f"could not be prepared: {said}")
 
 
-def main(folder: Path, kind: str, step: int) -> None:
+def kill_at_every(folder: Path, kind: str, step: int) -> dict[str, Any]:
     start = folder / "killed"
     require(in_a_fork(lambda: prepare(start, kind)))
     wrong: list[str] = []
@@ -172,9 +179,11 @@ def main(folder: Path, kind: str, step: int) -> None:
         wrong += [f"killed before operation {nth}: {text}" for text in looks]
         shutil.rmtree(copy)
         if not killed:
-            print(json.dumps({"operations": nth, "wrong": wrong}))
-            return
+            return {"operations": nth, "wrong": wrong}
+    raise AssertionError
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]))
+    asked = [text.split(":") for text in sys.argv[2:]]
+    found = {k: kill_at_every(Path(sys.argv[1], k), k, int(step)) for k, step in asked}
+    print(json.dumps(found))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +14,6 @@ from waterspout.state._head import Head, Stamp, Writer
 from waterspout.state._rows import RowsState, RowsStore
 from waterspout.state.delta import DeltaState
 from waterspout.state.parquet import ParquetState
-from waterspout.testing._batches import Batches
 
 FIELDS = Schema.parse("id bigint, word string")
 STATES = {"delta": DeltaState, "parquet": ParquetState}
@@ -68,23 +65,3 @@ def committed(store: RowsStore, before: Head | None, at: Head, *ids: int) -> Hea
     done = Head(at.stamp, committed=True)
     store.move_head(at, done)
     return done
-
-
-@dataclass
-class RowBatches(Batches):
-    """Drives batches of ids through a state of rows, by the real commit protocol."""
-
-    def write(self, updates: Iterable[int], removes: Iterable[str] = ()) -> None:
-        self.put_down(updates)
-        self.publish()
-
-    def put_down(self, ids: Iterable[int]) -> None:
-        self.state.begin_commit(self.txid, self.attempt)
-        self.state.append(rows_of(*ids))
-        self.state.commit(self.txid)
-        if self._claim is not None:
-            self._claim.writing(self.name).add(self.state.written)
-
-    def publish(self) -> None:
-        assert self._claim is not None
-        self.state.publish(self._claim, self._claim.writing(self.name).receipts)

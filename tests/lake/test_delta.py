@@ -1,4 +1,4 @@
-"""What is peculiar to Delta tables: the commit is the fence, others write too, the log is cleaned."""
+"""What is peculiar to Delta tables: the commit is the fence, and others write to them too."""
 
 from __future__ import annotations
 

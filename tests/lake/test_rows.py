@@ -1,4 +1,4 @@
-"""What Delta tables and Parquet files have in common: each row once, for a reader who knows nothing."""
+"""What Delta tables and Parquet files have in common, beside what the suite for rows asks."""
 
 from __future__ import annotations
 
@@ -7,19 +7,18 @@ import pytest
 from tests.lake.support import (
     FIELDS,
     STATES,
-    RowBatches,
     committed,
     head,
-    open_rows,
     put_down,
     recipe,
     seen,
     store_of,
 )
+from tests.soaking import sampled
 from waterspout import Config, faults
 from waterspout.coordination.store import MemoryCoordinationStore
-from waterspout.errors import FencedError, ForeignStoreError, StoreError, TopologyError
-from waterspout.faults import BATCH_POINTS, Fault, FaultPlan
+from waterspout.errors import ForeignStoreError, StoreError, TopologyError
+from waterspout.faults import BATCH_POINTS, ROWS_POINTS, Fault, FaultPlan
 from waterspout.state._head import Head
 from waterspout.testing import FixedBatchSpout, LocalRun, run_in_process
 from waterspout.trident import AppendRows, TridentTopology
@@ -61,9 +60,10 @@ def test_it_is_exactly_once_and_explain_says_so(kind, path):
 
 
 POINTS = [point for point in BATCH_POINTS if point not in ("processing", "processed", "cleanup")]
+POINTS += ROWS_POINTS
 
 
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("point", sampled(POINTS, [POINTS.index("publish.after")]))
 def test_each_row_is_there_once_though_a_step_fails(kind, path, point):
     topology, _ = appending(STATES[kind](path))
     plan = FaultPlan([Fault(point, "raise", where={"txid": 2})])
@@ -76,105 +76,6 @@ def test_each_row_is_there_once_though_a_step_fails(kind, path, point):
         LocalRun(appending(STATES[kind](path))[0], Config(state_partitions=2), store=store).finish()
 
     assert seen(kind, path) == [n for n, _ in ROWS]
-
-
-def test_nobody_sees_rows_before_all_partitions_are_there(kind, path):
-    store, at = store_of(kind, path), head(1)
-    store.move_head(None, at)
-    receipts = [put_down(store, at, 1, 2), put_down(store, at, 3, partition=1)]
-    before = seen(kind, path)
-
-    store.publish(at.stamp, receipts)
-
-    assert before == []
-    assert seen(kind, path) == [1, 2, 3]
-
-
-def test_a_task_that_was_tried_again_has_its_rows_there_once(kind, path):
-    store, at = store_of(kind, path), head(1)
-    store.move_head(None, at)
-    put_down(store, at, 1, 2)
-    again = put_down(store, at, 1, 2)
-
-    store.publish(at.stamp, [again])
-
-    assert seen(kind, path) == [1, 2]
-
-
-def test_to_publish_again_changes_nothing(kind, path):
-    store, at = store_of(kind, path), head(1)
-    store.move_head(None, at)
-    receipts = [put_down(store, at, 1, 2)]
-    store.publish(at.stamp, receipts)
-
-    store.publish(at.stamp, receipts)
-    store_of(kind, path).publish(at.stamp, receipts)
-
-    assert seen(kind, path) == [1, 2]
-
-
-def test_rows_of_a_lost_attempt_are_gone_with_the_claim_of_the_next(kind, path):
-    store = store_of(kind, path)
-    before = committed(store, None, head(1), 1)
-    store.move_head(before, head(2))
-    store.publish(head(2).stamp, [put_down(store, head(2), 7, 8)])
-    assert seen(kind, path) == [1, 7, 8]
-
-    store.move_head(head(2), head(2, 1))
-
-    assert seen(kind, path) == [1]
-    store.publish(head(2, 1).stamp, [put_down(store, head(2, 1), 2)])
-    assert seen(kind, path) == [1, 2]
-
-
-def test_a_batch_that_was_rolled_back_is_gone_with_the_next_claim(kind, path):
-    batches = RowBatches(open_rows(kind, path))
-    batches.commit([1])
-    batches.commit([2, 3])
-    batches.take_back()
-
-    batches.commit([4])
-
-    assert seen(kind, path) == [1, 4]
-
-
-@pytest.mark.parametrize("at", ["claim", "put_down", "publish", "mark", "settle"])
-def test_a_zombie_is_refused_at_every_step_and_changes_nothing(kind, path, at):
-    first = RowBatches(open_rows(kind, path))
-    first.commit([1])
-    steps = ["claim", "put_down", "publish"]
-    for step in steps[: steps.index(at)] if at in steps else steps:
-        getattr(first, step)(*([[7]] if step == "put_down" else []))
-    second = first.restarted(open_rows(kind, path))
-    second.attempt = max(second.attempt, 0)
-    second.lose([2])
-    left = seen(kind, path)
-
-    if at in ("mark", "settle"):  # the ledger is another's, which its lease sees to; here the head
-        first.mark()
-    if at == "put_down":
-        first.put_down([7])
-    act = {"put_down": first.publish, "mark": first.settle}.get(at, getattr(first, at))
-    with pytest.raises(FencedError):
-        act()
-
-    assert left == [1, 2]
-    assert seen(kind, path) == left
-    second.finish()
-    second.commit([3])
-    assert seen(kind, path) == [1, 2, 3]
-
-
-def test_a_batch_without_rows_is_no_trouble(kind, path):
-    store = store_of(kind, path)
-    before = committed(store, None, head(1), 1)
-    store.move_head(before, head(2))
-    done = Head(head(2).stamp, committed=True)
-    store.move_head(head(2), done)
-
-    committed(store, done, head(3), 3)
-
-    assert seen(kind, path) == [1, 3]
 
 
 def test_what_was_never_published_is_cleaned_up_with_the_next_batch(kind, path):
@@ -194,14 +95,6 @@ def test_what_was_never_published_is_cleaned_up_with_the_next_batch(kind, path):
     assert seen(kind, path) == [1]
 
 
-def test_an_emptied_table_is_found_out(kind, path):
-    store = store_of(kind, path)
-    committed(store, None, head(1), 1)
-
-    assert store.has_rows_of(1, 0)
-    assert not store.has_rows_of(2, 0)
-
-
 def test_shards_hold_each_committed_row_once(kind, path):
     store = store_of(kind, path)
     before = None
@@ -215,7 +108,7 @@ def test_shards_hold_each_committed_row_once(kind, path):
         for shard in range(3)
     ]
 
-    assert sorted(sum(shards, [])) == [
+    assert sorted(n for shard in shards for n in shard) == [
         n for txid in range(1, 8) for n in (txid * 10, txid * 10 + 1)
     ]
     assert all(shards)
