@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import threading
 import uuid
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import ClassVar
 
 from waterspout._arrow import arrow_schema, table_of_rows
 from waterspout.errors import FencedError
-from waterspout.state import RowsStore, RowsStoreState, StateKind, check_stamp, takes_over
+from waterspout.state import (
+    Head,
+    RowsStore,
+    RowsStoreState,
+    StateKind,
+    check_stamp,
+    takes_over,
+)
 
 _places = {}
 
@@ -158,3 +168,78 @@ class PinnedState(_State):
     def seen(self):
         """What a reader of the log sees."""
         return [row for _, row in self.place.lines]
+
+
+class FolderRows(RowsStore):
+    """Files in a folder, and one file that names those that are seen: tasks reach it too."""
+
+    def __init__(self, folder, rows, name):
+        self._folder = Path(folder)
+        self._rows = rows
+        self._name = name
+
+    def read_head(self):
+        text = self._table()["head"]
+        return Head.from_text(text) if text else None
+
+    def move_head(self, expected, new):
+        with self._changing() as table:
+            found = Head.from_text(table["head"]) if table["head"] else None
+            if found != expected:
+                raise FencedError(f"{self._name}: the head has moved")
+            if takes_over(expected, new):
+                table["shown"] = [one for one in table["shown"] if one[0] < new.stamp.txid]
+            table["head"] = new.to_text()
+
+    def write_rows(self, stamp, partition, rows):
+        name = f"{stamp.txid}-{stamp.attempt}-{partition}-{uuid.uuid4().hex}.json"
+        self._folder.mkdir(parents=True, exist_ok=True)
+        (self._folder / name).write_text(json.dumps(rows.to_pylist()))
+        return json.dumps({"file": name, "rows": rows.num_rows})
+
+    def publish(self, stamp, receipts):
+        with self._changing() as table:
+            head = Head.from_text(table["head"]) if table["head"] else None
+            check_stamp(head, stamp, state=self._name)
+            kept = [one for one in table["shown"] if one[0] != stamp.txid]
+            table["shown"] = kept + [[stamp.txid, json.loads(r)["file"]] for r in receipts]
+
+    def _table(self):
+        path = self._folder / "table"
+        return json.loads(path.read_text()) if path.exists() else {"head": "", "shown": []}
+
+    @contextmanager
+    def _changing(self):
+        self._folder.mkdir(parents=True, exist_ok=True)
+        with open(self._folder / "lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            table = self._table()
+            yield table
+            new = self._folder / f"table-{uuid.uuid4().hex}"
+            new.write_text(json.dumps(table))
+            new.replace(self._folder / "table")
+
+
+@dataclass(frozen=True, kw_only=True)
+class FolderState(RowsStoreState):
+    """Recipe of rows in a folder."""
+
+    folder: str
+    backend: ClassVar[str] = "folder"
+
+    @property
+    def title(self):
+        return f"folder {self.folder}"
+
+    def location(self):
+        return f"folder:{self.folder}"
+
+    def store(self):
+        return FolderRows(self.folder, self.rows, self.title)
+
+    @property
+    def seen(self):
+        """What a reader of the folder sees."""
+        shown = self.store()._table()["shown"]
+        files = [json.loads((Path(self.folder) / name).read_text()) for _, name in shown]
+        return [tuple(row.values()) for rows in files for row in rows]

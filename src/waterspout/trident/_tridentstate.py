@@ -11,6 +11,7 @@ from waterspout.errors import TopologyError
 from waterspout.state._base import Key, MapState, Snapshottable
 from waterspout.state._rows import RowsState
 from waterspout.trident.plan.nodes import NewValues, Node
+from waterspout.trident.plan.plan import StateSpec
 from waterspout.trident.runtime.finishing import finishing
 from waterspout.trident.runtime.scan import ScanTask
 
@@ -89,7 +90,7 @@ class TridentState:
         return self._ask(keys)
 
     def to_dataframe(self, spark: Any, *, partitions: int = 4) -> Any:
-        """Return the whole state as a DataFrame: the key fields, then the values.
+        """Return the whole state as a DataFrame: the key fields, then the values; or its rows.
 
         Committed values only, where the state can tell them. Executors read it in `partitions`
         shards at once; a state that only the driver reaches is read here, now.
@@ -99,8 +100,13 @@ class TridentState:
                 f"state {self.name!r} is only read here, so its fields are not known; ask the "
                 "topology that updates it"
             )
-        schema = self._rows or Schema(self._keys.fields + self._values.fields)
+        schema = Schema(self._keys.fields + self._values.fields)
         spec = self.topology.state_spec(self.name)
+        frame = self._as_frame(spark, spec, schema, partitions)
+        # A table of rows has the fields in the order that its stream has.
+        return frame if self._rows is None else frame.select(*self._rows.names)
+
+    def _as_frame(self, spark: Any, spec: StateSpec, schema: Schema, partitions: int) -> Any:
         if spec.factory.driver_only:
             table = ScanTask(spec, schema, len(self._keys), 1).everything()
             if table.num_rows == 0:
