@@ -148,11 +148,11 @@ def test_which_row_of_a_batch_stays_does_not_depend_on_their_order(rows, ordered
             assert kept.endswith(f", {best})")
 
 
-def test_a_query_sees_the_fields_that_are_not_the_key(memory):
+def test_a_join_sees_the_fields_that_are_not_the_key(memory):
     topology, state = upserted(memory)
     asked = topology.new_stream("asked", FixedBatchSpout("id bigint", 1, [(1,), (2,), (7,)]))
     answers = MemoryMapState.opaque()
-    found = asked.state_query(state, "id", MapGet(), "word string, at bigint")
+    found = asked.join_static(state, on="id", how="left")
     kept = found.partition_persist(answers, UpsertRows("id"))
 
     run_in_process(topology)

@@ -50,7 +50,7 @@ def query(spark, folder: Path, sink):
 def main(folder: Path) -> None:
     appended = SQLiteState.opaque(folder / "rows.db", table="appended")
     published = FolderState(folder=str(folder / "rows"))
-    topology = rows_topology(Numbers(2_000, (500, 700), (100, 200)), appended, published=published)
+    topology = rows_topology(Numbers(1_200, (500, 600), (200, 300)), appended, published=published)
     config = Config(home=str(folder / "home"), state_partitions=3, idle_poll_millis=20)
     spark = embedded_session(folder / "spark.log")
     run = submit(topology, spark, config)

@@ -28,14 +28,14 @@ from waterspout.trident import Count
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
 
 CHILD = Path(__file__).with_name("rows_child.py")
-LIMIT, KEYS = 2_000, 7
+LIMIT, KEYS = 1_200, 7
 QUICK = Config(max_spout_pending=2, retry_backoff_millis=5, idle_poll_millis=20, state_partitions=2)
 LAST = {k: max(range(k, LIMIT, KEYS)) for k in range(KEYS)}
 
 
 def numbers():
     """Opaque: a replay has fewer numbers."""
-    return Numbers(LIMIT, (500, 700), (100, 200))
+    return Numbers(LIMIT, (500, 600), (200, 300))
 
 
 def storm(folder):
