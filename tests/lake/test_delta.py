@@ -487,6 +487,14 @@ def test_options_are_texts(path, options):
         DeltaState(path, storage_options=options)
 
 
+@pytest.mark.parametrize("version", ["1.5.1", "0.25.5"])
+def test_a_library_that_drops_the_fence_is_refused(path, monkeypatch, version):
+    monkeypatch.setattr("deltalake.__version__", version)
+
+    with pytest.raises(ConfigError, match=r"Take 1\.6 or newer"):
+        DeltaState(path)
+
+
 def test_secrets_are_taken_from_the_environment_and_never_shown(monkeypatch):
     monkeypatch.setenv("LAKE_KEY", "hunter2hunter2")
     options = {

@@ -24,6 +24,7 @@ __all__ = ["DeltaState"]
 _NOT_SECRET = re.compile(
     r"(?i)region|endpoint|timeout|retries|allow|locking|conditional|virtual|bucket_name|account_name"
 )
+_FENCED_SINCE = (1, 6)
 _NO_KEY = re.compile(r"(?i)\b(array|map|struct|variant|float|double)\b")
 
 
@@ -65,6 +66,7 @@ class DeltaState(RowsStoreState):
         if not self._is_local:
             check_url(str(self.path), "URI of a Delta table")
         require_package("deltalake", "deltalake", "delta")
+        _refuse_older()
 
     @property
     def pins_batches(self) -> bool:  # type: ignore[override]
@@ -114,6 +116,19 @@ class DeltaState(RowsStoreState):
             return f"delta:{os.path.realpath(path)}"
         scheme, _, place = shown(str(self.path)).partition("://")
         return f"delta:{scheme.lower()}://{place}"
+
+
+def _refuse_older() -> None:
+    """Refuse a `deltalake` that would drop the fence from a commit, and commit all the same."""
+    import deltalake
+
+    numbers = re.findall(r"\d+", deltalake.__version__)[:2]
+    if tuple(map(int, numbers)) < _FENCED_SINCE:
+        raise ConfigError(
+            f"deltalake {deltalake.__version__} leaves the application transaction out of a commit "
+            "that adds files, and that is what keeps two drivers apart. Take 1.6 or newer: "
+            "pip install 'waterspout[delta]'"
+        )
 
 
 def _refuse_columns(rows: Schema, keys: tuple[str, ...], title: str) -> None:

@@ -29,7 +29,10 @@ def committed_files(path: str | Path) -> list[str]:
 
 
 def committed_dataset(path: str | Path) -> Any:
-    """Return the same as a `pyarrow.dataset.Dataset`: `.to_table()`, `.scanner(...)`."""
+    """Return the rows of all committed batches as a `pyarrow.dataset.Dataset`, each row once.
+
+    As `committed_files`, of one moment; `.to_table()` reads them, `.scanner(...)` some of them.
+    """
     from pyarrow import dataset
 
     folder, files, rows = _committed(path)
