@@ -2,8 +2,8 @@
 
     python -m tests.lake.kill_child FOLDER KIND:STEP...
 
-makes FOLDER/KIND/killed: two batches, and an attempt at the third that was published and lost. It is
-copied, and a driver that goes on there is killed before the first operation on a file or on the
+makes FOLDER/KIND/killed: two batches, and an attempt at the third that was published and lost. It
+is copied, and a driver that goes on there is killed before the first operation on a file or on the
 table, the second and so on (each STEP-th), until one comes through. Then a reader looks, who knows
 nothing of waterspout; and a last driver goes on and must come to an exact end. Each of them is a
 process of its own, forked from here, where neither Arrow nor Delta has done anything yet.

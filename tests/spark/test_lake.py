@@ -29,7 +29,7 @@ LAST = {(max(range(k, LIMIT, KEYS)), k): 1 for k in range(KEYS)}
 
 def counted(table):
     """Return each row and how often it is there."""
-    return Counter(map(tuple, zip(*(table.column(n).to_pylist() for n in ("value", "k")))))
+    return Counter((row["value"], row["k"]) for row in table.select(["value", "k"]).to_pylist())
 
 
 def found(folder):

@@ -27,6 +27,7 @@ __all__ = [
     "parquet_bytes",
     "parquet_rows",
     "receipt_of",
+    "with_columns",
 ]
 
 _NAME = re.compile(r"part-([0-9]{10,19})-([0-9]{1,19})-([0-9]{5,19})-([0-9a-f]{16})\.parquet")

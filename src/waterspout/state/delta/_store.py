@@ -37,7 +37,7 @@ from waterspout.state.delta._table import (
 )
 from waterspout.state.files._locations import Folder, is_outage
 
-__all__ = ["DeltaRows"]
+__all__ = ["DeltaRows", "table_columns"]
 
 STAGED = f"{HEADS}/staged"
 """Where rows lie that are to be merged: not in the table itself, as they are no part of it."""
