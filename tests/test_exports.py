@@ -68,11 +68,17 @@ SURFACE = {
         "waterspout.state.cassandra": """
             CassandraState
         """,
+        "waterspout.state.delta": """
+            DeltaState
+        """,
         "waterspout.state.files": """
             FileState
         """,
         "waterspout.state.memcached": """
             MemcachedState
+        """,
+        "waterspout.state.parquet": """
+            ParquetState committed_dataset committed_files
         """,
         "waterspout.state.postgres": """
             PostgresState

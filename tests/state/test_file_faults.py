@@ -205,6 +205,13 @@ class HookedFolder(Folder):
         self.hook()
         self.inner.create()
 
+    def inside(self, name):
+        return HookedFolder(self.inner.inside(name), self.hook)
+
+    def size(self, name):
+        self.hook()
+        return self.inner.size(name)
+
 
 @pytest.fixture(params=["local", "mock"])
 def make_folder(request, tmp_path):

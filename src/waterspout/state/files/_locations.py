@@ -20,7 +20,15 @@ from waterspout._addresses import Secrets, check_url, resolved, shown
 from waterspout._own_files import open_private, private_folder
 from waterspout.errors import StoreError
 
-__all__ = ["ArrowFolder", "Folder", "LocalFolder", "is_outage", "local_path", "open_folder"]
+__all__ = [
+    "ArrowFolder",
+    "Folder",
+    "LocalFolder",
+    "is_outage",
+    "local_path",
+    "open_folder",
+    "refuse_read_only",
+]
 
 _LOCAL = re.compile(r"(?i)file://(localhost)?/")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
@@ -63,15 +71,33 @@ class Folder(ABC):
     def create(self) -> None:
         """Make the folder if it is not there."""
 
+    @abstractmethod
+    def inside(self, name: str) -> Folder:
+        """Return a folder in this one; it need not be there yet."""
+
+    @abstractmethod
+    def size(self, name: str) -> int | None:
+        """Return how many bytes a file has; None if there is none."""
+
 
 class LocalFolder(Folder):
-    """A folder of this machine's file systems (also of a network mount)."""
+    """A folder of this machine's file systems (also of a network mount).
+
+    What is made in it is for this user alone, unless it is `shared`: then the umask says for whom,
+    as it does for what other programs write.
+    """
 
     exclusive = True
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: str | Path, *, shared: bool = False) -> None:
         self._path = os.path.realpath(path)
+        self._shared = shared
         self.key = f"file:{self._path}"
+
+    @property
+    def path(self) -> str:
+        """Where it is."""
+        return self._path
 
     def names(self) -> list[str]:
         try:
@@ -85,7 +111,7 @@ class LocalFolder(Folder):
 
     def write(self, name: str, chunks: Iterable[bytes]) -> None:
         self._write(name, chunks)
-        self._sync()
+        self.sync()
 
     def write_whole(self, name: str, temporary: str, content: bytes) -> None:
         self._write(temporary, [content])
@@ -101,7 +127,7 @@ class LocalFolder(Folder):
             os.rename(self._at(temporary), self._at(name))
         else:
             self.remove(temporary)
-        self._sync()
+        self.sync()
 
     def remove(self, name: str) -> None:
         with suppress(FileNotFoundError):
@@ -113,26 +139,43 @@ class LocalFolder(Folder):
             missing = missing.parent
         if os.path.isdir(self._path):
             return
-        private_folder(Path(self._path))
+        if self._shared:
+            os.makedirs(self._path, exist_ok=True)
+        else:
+            private_folder(Path(self._path))
         for level in Path(self._path).parents:
             _sync_folder(str(level))
             if level == missing:
                 return
 
+    def inside(self, name: str) -> LocalFolder:
+        return LocalFolder(self._at(name), shared=self._shared)
+
+    def size(self, name: str) -> int | None:
+        try:
+            return os.stat(self._at(name)).st_size
+        except FileNotFoundError:
+            return None
+
+    def sync(self) -> None:
+        """Make the names in it durable."""
+        _sync_folder(self._path)
+
     def _at(self, name: str) -> str:
         return os.path.join(self._path, name)
 
     def _write(self, name: str, chunks: Iterable[bytes]) -> None:
-        handle = open_private(self._at(name), os.O_WRONLY | os.O_EXCL)
+        if self._shared:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+            handle = os.open(self._at(name), flags, 0o666)
+        else:
+            handle = open_private(self._at(name), os.O_WRONLY | os.O_EXCL)
         with open(handle, "wb", buffering=0) as file:
             for chunk in chunks:
                 rest = memoryview(chunk)
                 while rest:
                     rest = rest[file.write(rest) :]
             os.fsync(file.fileno())
-
-    def _sync(self) -> None:
-        _sync_folder(self._path)
 
 
 class ArrowFolder(Folder):
@@ -145,42 +188,55 @@ class ArrowFolder(Folder):
     exclusive = False
 
     def __init__(self, filesystem: Any, path: str, key: str) -> None:
-        self._filesystem = filesystem
-        self._path = path.rstrip("/")
+        self.filesystem = filesystem
+        self.path = path.rstrip("/")
         self.key = key
 
     def names(self) -> list[str]:
         from pyarrow.fs import FileSelector
 
         with _arrow_errors():
-            found = self._filesystem.get_file_info(FileSelector(self._path, allow_not_found=True))
+            found = self.filesystem.get_file_info(FileSelector(self.path, allow_not_found=True))
         return [info.base_name for info in found]
 
     def read(self, name: str) -> bytes:
-        with _arrow_errors(), self._filesystem.open_input_stream(self._at(name)) as stream:
+        with _arrow_errors(), self.filesystem.open_input_stream(self._at(name)) as stream:
             content: bytes = stream.read()
             return content
 
     def write(self, name: str, chunks: Iterable[bytes]) -> None:
-        with _arrow_errors(), self._filesystem.open_output_stream(self._at(name)) as stream:
+        with _arrow_errors(), self.filesystem.open_output_stream(self._at(name)) as stream:
             for chunk in chunks:
                 stream.write(chunk)
 
     def write_whole(self, name: str, temporary: str, content: bytes) -> None:
         self.write(temporary, [content])
         with _arrow_errors():
-            self._filesystem.move(self._at(temporary), self._at(name))
+            self.filesystem.move(self._at(temporary), self._at(name))
 
     def remove(self, name: str) -> None:
         with _arrow_errors(), suppress(FileNotFoundError):
-            self._filesystem.delete_file(self._at(name))
+            self.filesystem.delete_file(self._at(name))
 
     def create(self) -> None:
         with _arrow_errors():
-            self._filesystem.create_dir(self._path, recursive=True)
+            self.filesystem.create_dir(self.path, recursive=True)
+
+    def inside(self, name: str) -> ArrowFolder:
+        return ArrowFolder(self.filesystem, self._at(name), f"{self.key} {name}")
+
+    def size(self, name: str) -> int | None:
+        with _arrow_errors():
+            (found,) = self.filesystem.get_file_info([self._at(name)])
+        return int(found.size) if found.is_file else None
+
+    def move(self, name: str, into: ArrowFolder) -> None:
+        """Give a file its place in another folder of the same file system."""
+        with _arrow_errors():
+            self.filesystem.move(self._at(name), into._at(name))
 
     def _at(self, name: str) -> str:
-        return f"{self._path}/{name}"
+        return f"{self.path}/{name}" if self.path else name
 
 
 def local_path(address: str) -> Path | None:
@@ -192,13 +248,16 @@ def local_path(address: str) -> Path | None:
     return Path(unquote(urlsplit(address).path))
 
 
-def open_folder(address: str) -> Folder:
-    """Return the folder at a path or URI, with `${NAME}` in it resolved here."""
+def open_folder(address: str, what: str = "file state", *, shared: bool = False) -> Folder:
+    """Return the folder at a path or URI, with `${NAME}` in it resolved here.
+
+    `what` the URI is of, for errors. `shared` as in `LocalFolder`.
+    """
     address = resolved(address)
     path = local_path(address)
     if path is not None:
-        return LocalFolder(path)
-    check_url(address, "URI of a file state")
+        return LocalFolder(path, shared=shared)
+    check_url(address, f"URI of a {what}")
     from pyarrow import ArrowException
     from pyarrow.fs import FileSystem
 
@@ -211,6 +270,17 @@ def open_folder(address: str) -> Folder:
             f"{shown(address)} cannot be reached: {Secrets.of(address).hidden(said)}"
         ) from None
     return ArrowFolder(filesystem, inner, address)
+
+
+def refuse_read_only(path: Path) -> None:
+    """Refuse a path at which no folder can be made, or written to."""
+    there = path
+    while not there.exists() and there != there.parent:
+        there = there.parent
+    if not there.is_dir():
+        raise StoreError(f"{there} is a file; a file state needs a folder")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise StoreError(f"{there} is read-only, so no state can be written to {path}")
 
 
 # What file servers say; and S3, HDFS and others, in the text of an error without a number.

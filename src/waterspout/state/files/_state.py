@@ -37,7 +37,13 @@ from waterspout.state._kinds import OpaqueValue
 from waterspout.state._records import RecordTexts, encode_record
 from waterspout.state._store import StoreState
 from waterspout.state.files._format import Manifest, StateShape
-from waterspout.state.files._locations import Folder, is_outage, local_path, open_folder
+from waterspout.state.files._locations import (
+    Folder,
+    is_outage,
+    local_path,
+    open_folder,
+    refuse_read_only,
+)
 from waterspout.state.files._log import FileLog, OvertakenError, log_at
 
 __all__ = ["FileMap", "FileState"]
@@ -58,7 +64,7 @@ class FileMap(FencedMap[Any]):
         self,
         folder: Folder,
         kind: StateKind,
-        layout: Layout,
+        layout: Layout | str,
         *,
         title: str = "the files",
         snapshot_every: int = 50,
@@ -66,10 +72,11 @@ class FileMap(FencedMap[Any]):
     ) -> None:
         self._folder = folder
         self._kind = kind
-        self._shape = StateShape(kind.value, layout.describe())
+        columns = layout if isinstance(layout, str) else layout.describe()
+        self._shape = StateShape(kind.value, columns)
         self._title = title
         self._texts = RecordTexts(kind, title)
-        self._header = StoreHeader(title, "folder", kind.value, layout.describe())
+        self._header = StoreHeader(title, "folder", kind.value, columns)
         self._every = snapshot_every
         self._secrets = secrets
         self._log: FileLog | None = None
@@ -302,7 +309,7 @@ class FileState(StoreState):
     def check(self) -> None:
         path = local_path(str(self.path))
         if path is not None:
-            _refuse_read_only(path)
+            refuse_read_only(path)
         super().check()
 
     def location(self) -> str:
@@ -311,13 +318,3 @@ class FileState(StoreState):
             return f"files:{os.path.realpath(path)}"
         scheme, _, place = shown(str(self.path)).partition("://")
         return f"files:{scheme.lower()}://{place}"
-
-
-def _refuse_read_only(path: Path) -> None:
-    there = path
-    while not there.exists() and there != there.parent:
-        there = there.parent
-    if not there.is_dir():
-        raise StoreError(f"{there} is a file; a file state needs a folder")
-    if not os.access(there, os.W_OK | os.X_OK):
-        raise StoreError(f"{there} is read-only, so no state can be written to {path}")

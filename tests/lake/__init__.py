@@ -1,0 +1,1 @@
+"""Rows in Delta tables and Parquet files."""
