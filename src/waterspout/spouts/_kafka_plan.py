@@ -145,7 +145,8 @@ def stand(
             continue
         if old and _is_another(ids.get(topic), here.id):
             why = "it was deleted and made anew: it has another id now"
-            losses.append(Loss(topic, None, why, certain=False))
+            # How many messages it had that nobody has read, nobody knows.
+            losses.append(Loss(topic, None, why, 1, certain=False))
             old = {}
         for number in range(here.partitions):
             place = (topic, number)

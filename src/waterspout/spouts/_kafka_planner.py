@@ -80,18 +80,12 @@ class KafkaPlanner(BatchPlanner):
         self._told: set[tuple[str, int | None, str]] = set()
 
     def is_ready(self, previous: Any) -> bool:
-        ahead, key = self._ahead, json.dumps(previous)
-        fresh = ahead is not None and self._clock() - ahead.at < _FRESH_S
-        if ahead is None or ahead.previous != key or not (fresh and ahead.standing.waiting):
-            ahead = self._ahead = self._looked(previous, key)
-        return bool(ahead.standing.waiting)
+        self._ahead = self._found(previous)
+        return bool(self._ahead.standing.waiting)
 
     def plan(self, txid: int, previous: Any, target: int | None = None) -> Any:
         """Pin the next offsets, `target` of them at most; else as many as the spout allows."""
-        ahead, self._ahead = self._ahead, None
-        key = json.dumps(previous)
-        if ahead is None or ahead.previous != key:
-            ahead = self._looked(previous, key)
+        ahead, self._ahead = self._found(previous), None
         size = self._spout.max_batch_size
         limit = size if target is None else max(1, min(target, size))
         return metadata_of(
@@ -153,6 +147,14 @@ class KafkaPlanner(BatchPlanner):
 
     def close(self) -> None:
         self._cluster.close()
+
+    def _found(self, previous: Any) -> _Ahead:
+        """Return what the last look has found for a batch, if it is still of use; else look."""
+        ahead, key = self._ahead, json.dumps(previous)
+        fresh = ahead is not None and self._clock() - ahead.at < _FRESH_S
+        if ahead is not None and fresh and ahead.previous == key and ahead.standing.waiting:
+            return ahead
+        return self._looked(previous, key)
 
     def _looked(self, previous: Any, key: str) -> _Ahead:
         """Look at the topics, and see where a batch behind `previous` would go on."""

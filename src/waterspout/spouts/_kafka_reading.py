@@ -150,11 +150,10 @@ class RangeReader:
             return [], []
         more = self._consumer.consume(min(room, _CHUNK), 0) if room > 1 else []
         found = first + more
-        errors = list(map(self._kafka.Message.error, found))
-        if errors.count(None) == len(errors):
+        if not any(map(self._kafka.Message.error, found)):
             return found, []
-        good = [m for m, error in zip(found, errors, strict=True) if error is None]
-        return good, [m for m, error in zip(found, errors, strict=True) if error is not None]
+        marks = [message for message in found if message.error() is not None]
+        return [message for message in found if message.error() is None], marks
 
     def _within(self, found: list[Any], at: int, end: int) -> list[Any]:
         """Return those of some messages, in order, that are in the range."""

@@ -49,11 +49,14 @@ _READING: Mapping[str, Any] = {
     "group.id": "waterspout",
     "max.poll.interval.ms": 86_400_000,
 }
-# What a user may choose otherwise. At the end of a partition a broker answers at once; and what is
-# fetched beyond the end of a range is thrown away, so that it should not be much.
+# What a user may choose otherwise. At the end of a partition a broker answers at once: the next
+# range is read over the same connection, and would wait for that answer. What is fetched beyond the
+# end of a range is thrown away, so that it should not be much; then the library pauses for a whole
+# second unless it is told not to.
 _USUAL: Mapping[str, Any] = {
-    "fetch.wait.max.ms": 20,
-    "queued.min.messages": 20_000,
+    "fetch.wait.max.ms": 5,
+    "fetch.queue.backoff.ms": 2,
+    "queued.min.messages": 10_000,
     "queued.max.messages.kbytes": 32_768,
     "reconnect.backoff.max.ms": 1_000,
     "topic.metadata.refresh.sparse": True,
