@@ -61,6 +61,7 @@ SETTINGS = {
     "background.threads": 2,
     "num.recovery.threads.per.data.dir": 1,
     "log.initial.task.delay.ms": 100,
+    "log.retention.ms": -1,  # a test may write messages of any time
     "log.retention.check.interval.ms": 200,
     "log.segment.delete.delay.ms": 0,
     "log.cleaner.threads": 1,
@@ -224,6 +225,7 @@ class KafkaCluster:
             self.brokers.append(KafkaBroker(node, self))
         self.topics = 0
         self._admin: Any = None
+        self._sender: Any = None
 
     def __enter__(self) -> Self:
         try:
@@ -279,7 +281,7 @@ class KafkaCluster:
         await_condition(lambda: node in self.live(), START_TIMEOUT_S, self.said)
 
     def close(self) -> None:
-        self._admin = None
+        self._admin = self._sender = None
         for broker in self.brokers:
             broker.close()
 
@@ -400,7 +402,9 @@ class KafkaCluster:
         timestamp: Callable[[int], int] = lambda _: 0,
     ) -> int:
         """Write messages, and wait until all of them are acknowledged; return how many."""
-        producer = self.producer()
+        if self._sender is None:  # kept: it takes a second to be given its number
+            self._sender = self.producer()
+        producer = self._sender
         count = 0
         for count, value in enumerate(values, 1):
             where = partition(count - 1) if callable(partition) else partition

@@ -86,6 +86,9 @@ class KafkaPlanner(BatchPlanner):
     def plan(self, txid: int, previous: Any, target: int | None = None) -> Any:
         """Pin the next offsets, `target` of them at most; else as many as the spout allows."""
         ahead, self._ahead = self._found(previous), None
+        if previous is None:
+            # A replay goes on from here, not from where "earliest" is by then.
+            self._starts = dict(ahead.standing.positions)
         size = self._spout.max_batch_size
         limit = size if target is None else max(1, min(target, size))
         return metadata_of(
