@@ -321,6 +321,7 @@ class KafkaCluster:
     def delete_topic(self, name: str) -> None:
         """Delete a topic, and wait until nobody has heard of it."""
         _done(self.admin.delete_topics([name], operation_timeout=ADMIN_TIMEOUT_S))
+        self._sender = None
         await_condition(lambda: name not in self.topic_names(), ADMIN_TIMEOUT_S, self.said)
 
     def recreate_topic(self, name: str, partitions: int = 1, **config: object) -> None:
@@ -333,6 +334,7 @@ class KafkaCluster:
         from confluent_kafka.admin import NewPartitions
 
         _done(self.admin.create_partitions([NewPartitions(name, total)]))
+        self._sender = None  # it would not know of them for a while
         self.await_leaders(name, total)
 
     def topic_names(self) -> set[str]:
@@ -404,18 +406,23 @@ class KafkaCluster:
         """Write messages, and wait until all of them are acknowledged; return how many."""
         if self._sender is None:  # kept: it takes a second to be given its number
             self._sender = self.producer()
-        producer = self._sender
+        producer, refused = self._sender, []
         count = 0
+
+        def hear(error: Any, _: Any) -> None:
+            refused.extend([error] if error is not None else [])
+
         for count, value in enumerate(values, 1):
             where = partition(count - 1) if callable(partition) else partition
             more = {} if where < 0 else {"partition": where}
             _put(
                 producer, topic, value, key=key(count - 1), headers=headers,
-                timestamp=timestamp(count - 1), **more,
+                timestamp=timestamp(count - 1), on_delivery=hear, **more,
             )  # fmt: skip
         left = producer.flush(60)
-        if left:
-            raise ServerFailed(f"{left} messages were not acknowledged.\n{self.said()}")
+        if left or refused:
+            told = f"{left} messages were not acknowledged; refused: {refused[:3]}"
+            raise ServerFailed(f"{told}\n{self.said()}")
         return count
 
     def send_in_transaction(
