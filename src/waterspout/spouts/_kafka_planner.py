@@ -15,8 +15,8 @@ from waterspout.spouts._kafka_plan import (
     ClusterLook,
     Extent,
     Loss,
+    OffsetsStanding,
     Place,
-    Standing,
     TopicLook,
     ends_of,
     firsts_of,
@@ -51,7 +51,7 @@ class _Ahead:
 
     previous: str
     at: float
-    standing: Standing
+    standing: OffsetsStanding
     ids: Mapping[str, str]
     lost: int
 
@@ -173,7 +173,7 @@ class KafkaPlanner(BatchPlanner):
         standing, ids = self._without_doubts(standing, positions, ids, look)
         lost += self._counted(standing.losses)
         there = {p: e for p, e in standing.extents.items() if self._away.may_ask(place_name(*p))}
-        standing = Standing(standing.positions, there)
+        standing = OffsetsStanding(standing.positions, there)
         return _Ahead(key, self._clock(), standing, ids, lost)
 
     def _look(self) -> ClusterLook:
@@ -207,11 +207,11 @@ class KafkaPlanner(BatchPlanner):
 
     def _without_doubts(
         self,
-        standing: Standing,
+        standing: OffsetsStanding,
         before: Mapping[Place, int],
         ids: Mapping[str, str],
         look: ClusterLook,
-    ) -> tuple[Standing, dict[str, str]]:
+    ) -> tuple[OffsetsStanding, dict[str, str]]:
         """Return the same without what is lost only perhaps: that stays as it was, for now."""
         doubted = [loss for loss in standing.losses if not loss.certain and not self._is_sure(loss)]
         seen = {(loss.topic, loss.partition) for loss in standing.losses}
@@ -227,7 +227,7 @@ class KafkaPlanner(BatchPlanner):
             if loss.partition is None:
                 now_ids[loss.topic] = ids.get(loss.topic, "")
         sure = tuple(loss for loss in standing.losses if loss not in doubted)
-        return Standing(positions, extents, sure), now_ids
+        return OffsetsStanding(positions, extents, sure), now_ids
 
     def _is_sure(self, loss: Loss) -> bool:
         since = self._doubts.setdefault((loss.topic, loss.partition), self._clock())

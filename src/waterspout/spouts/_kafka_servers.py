@@ -20,7 +20,7 @@ from waterspout.errors import (
     TopologyError,
 )
 
-__all__ = ["KafkaClientErrors", "KafkaServers", "require_confluent_kafka"]
+__all__ = ["BorrowedConsumer", "KafkaClientErrors", "KafkaServers", "require_confluent_kafka"]
 
 SERVICE = "kafka"
 """What a run says it waits for."""

@@ -58,7 +58,7 @@ class _PinnedOffsets(BatchSpout):
         max_batch_size: int = 100_000,
         refresh_secs: float = 5.0,
         timeout_secs: float = 10.0,
-        options: Mapping[str, Any] | None = None,
+        options: Mapping[str, str | int | float | bool] | None = None,
     ) -> None:
         self._name = type(self).__name__
         self.servers = KafkaServers.of(bootstrap, options, isolation)
