@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv demo test test-fast soak service mutants check format bench bench-words bench-forms bench-core bench-memory bench-transactional bench-windows bench-states bench-drpc java servers browser screenshots check-java lock audit clean
+.PHONY: help venv demo test test-fast soak service mutants check format bench bench-words bench-forms bench-core bench-memory bench-transactional bench-windows bench-states bench-drpc bench-kafka kafka-storm java servers kafka browser screenshots check-java lock audit clean
 
 PYTHON ?= python3
 ARGS ?=
@@ -68,6 +68,10 @@ service: export WATERSPOUT_SERVICE_SECS ?= 900
 service: check-java $(STAMP) ## Run a service for fifteen minutes, with outages, kills and a deploy
 	@$(PYTEST) -m soak --timeout=2100 -s tests/spark/test_service.py $(ARGS)
 
+kafka-storm: export WATERSPOUT_KAFKA_MESSAGES ?= 2000000
+kafka-storm: check-java $(STAMP) ## Send two million messages through brokers and drivers that are killed
+	@$(PYTEST) -m soak --timeout=4000 -s tests/spark/test_kafka_storm.py $(ARGS)
+
 mutants: check-java $(STAMP) ## Break one rule after the other and see the tests fail (ARGS=word)
 	@$(PY) -m tests.mutants $(ARGS)
 
@@ -103,6 +107,9 @@ bench-windows: check-java $(STAMP) ## Measure windows of event time against Stru
 bench-drpc: check-java $(STAMP) ## Measure DRPC point reads while a word count commits (ARGS=...)
 	@$(PY) -m benchmarks.drpc $(ARGS)
 
+bench-kafka: check-java $(STAMP) ## Measure reading a Kafka beside a bare consumer and Structured Streaming (ARGS=...)
+	@$(PY) -m benchmarks.kafka $(ARGS)
+
 bench-states: $(STAMP) ## Measure the states against the bare clients of their stores (ARGS=...)
 	@$(PY) -m benchmarks.states $(ARGS)
 
@@ -115,6 +122,9 @@ java: ## Install a Java 17 runtime with apt-get, if there is none
 
 servers: ## Install Redis, memcached, PostgreSQL and RabbitMQ with apt-get, for the tests that need them
 	@scripts/install_servers
+
+kafka: ## Fetch Kafka with Maven, for the tests that need a broker
+	@scripts/install_kafka
 
 browser: ## Install Chromium with apt-get, for the tests that look at the page
 	@scripts/install_browser

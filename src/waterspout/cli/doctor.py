@@ -35,6 +35,7 @@ _EXTRAS = {
     "cassandra": "cassandra-driver",
     "connect": "grpcio",
     "delta": "deltalake",
+    "kafka": "confluent-kafka",
     "memcached": "pymemcache",
     "otel": "opentelemetry-sdk",
     "postgres": "psycopg",
