@@ -10,6 +10,7 @@ import math
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from waterspout.transactional._sizing import BatchFacts, SizeController, Sizing
 
@@ -181,7 +182,7 @@ def turns(targets: list[Mapping[str, int]], at_least: float = 1.0) -> int:
     """How often the targets change from rising to falling or back, small steps left out."""
     values = [each["s"] for each in targets if "s" in each]
     signs = []
-    for before, after in zip(values, values[1:], strict=False):
+    for before, after in pairwise(values):
         if max(before, after) >= at_least * min(before, after) and before != after:
             signs.append(after > before)
-    return sum(one != other for one, other in zip(signs, signs[1:], strict=False))
+    return sum(one != other for one, other in pairwise(signs))

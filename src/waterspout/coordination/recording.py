@@ -17,6 +17,7 @@ from waterspout.coordination.events import (
     BatchEmitted,
     BatchFailed,
     BatchProcessed,
+    BatchSized,
     ErrorReported,
     Event,
     MessageDeadLettered,
@@ -35,6 +36,7 @@ from waterspout.coordination.events import (
 from waterspout.coordination.progress import (
     BatchInFlight,
     BatchProgress,
+    BatchSizing,
     BatchTotals,
     ErrorSummary,
     Outage,
@@ -79,6 +81,7 @@ class Recorder:
         self._pauses: dict[str, SpoutPause] = {}
         self._outages: dict[str, Outage] = {}
         self._away: dict[tuple[str, int], UnreachablePartition] = {}
+        self._sizing: BatchSizing | None = None
         self._since: dict[str, float] = {}
         self._logged: dict[str, int] = {}
 
@@ -123,6 +126,7 @@ class Recorder:
                 errors=tuple(self._errors),
                 waiting_for=self._waiting_for(),
                 unreachable=tuple(self._away.values()),
+                sizing=self._sizing,
             )
 
     def _note(self, event: Event) -> None:
@@ -147,6 +151,9 @@ class Recorder:
                 self._count(committed=1, input_rows=read, written_rows=rows, executed_tuples=tuples)
                 assert isinstance(self._totals, BatchTotals)
                 self._totals = replace(self._totals, last_txid=attempt.txid)
+            case BatchSized(sizing=sizing):
+                self._sizing = sizing
+                log.info("%s: %s", self._name, sizing.reason)
             case BatchFailed(attempt=attempt, error=error):
                 self._count(failures=1)
                 self._enter("failed", "a pause before its replay", attempt, event)

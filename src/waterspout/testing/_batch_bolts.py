@@ -12,6 +12,7 @@ from waterspout._config import Config
 from waterspout.coordination.engine import Committed, Processed, Wrote
 from waterspout.coordination.events import Listener
 from waterspout.coordination.loop import BatchLoop, BatchSetup
+from waterspout.coordination.sizing import sizing_policy
 from waterspout.coordination.store import CoordinationStore, MemoryCoordinationStore
 from waterspout.coordination.transactions import checked_topology, note_written, open_states
 from waterspout.spouts._emitters import EmittedSpout
@@ -36,6 +37,7 @@ __all__ = ["InProcessBatchBolts", "LocalBatches", "LostWorker"]
 
 _TRIES = 4  # as Spark's spark.task.maxFailures
 
+_PENDING_MAX = 3  # batches in flight, where batch_sizing chooses
 _PAUSE_S = 0.05  # how far the clock moves where nothing happens
 
 
@@ -195,7 +197,8 @@ class LocalBatches(CapturedRun):
         )
         store = store or MemoryCoordinationStore(topology.name)
         self._states = open_states(topology, conf)
-        setup = BatchSetup.of_bolts(topology, spout, self._states, store, self.engine, conf)
+        sizing = sizing_policy(conf, pending_max=_PENDING_MAX, otherwise=False)
+        setup = BatchSetup.of_bolts(topology, spout, self._states, store, self.engine, conf, sizing)
         self.loop = BatchLoop(setup, clock or (lambda: self._now), listener)
         self.loop.start()
 

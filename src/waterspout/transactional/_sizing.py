@@ -85,7 +85,7 @@ class Sizing:
     """By spout; one that is not in it takes what it takes by itself."""
     pending: int = 1
     throttled: bool = False
-    reason: str = "nothing has committed yet: spouts take what they take by themselves"
+    reason: str = "too little is known yet: spouts take what they take by themselves"
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,9 +332,7 @@ class SizeController:
                 self._band = min(_WIDEST_BAND, self._band * _WIDER)
             self._grew = grows
         said = self._said(changed) or "as before"
-        self.now = replace(
-            now, targets={**now.targets, **changed}, reason=f"{reason}: {said}"
-        )
+        self.now = replace(now, targets={**now.targets, **changed}, reason=f"{reason}: {said}")
 
     def _wanted(self, costs: _Costs) -> float:
         """Return the load that a batch should have."""
