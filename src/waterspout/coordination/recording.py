@@ -87,6 +87,9 @@ class Recorder:
 
     def __call__(self, event: Event) -> None:
         with self._lock:
+            if isinstance(event, BatchSized):
+                self._sizing = event.sizing
+                log.info("%s: %s", self._name, event.sizing.reason)
             self._note(event)
 
     @property
@@ -151,9 +154,6 @@ class Recorder:
                 self._count(committed=1, input_rows=read, written_rows=rows, executed_tuples=tuples)
                 assert isinstance(self._totals, BatchTotals)
                 self._totals = replace(self._totals, last_txid=attempt.txid)
-            case BatchSized(sizing=sizing):
-                self._sizing = sizing
-                log.info("%s: %s", self._name, sizing.reason)
             case BatchFailed(attempt=attempt, error=error):
                 self._count(failures=1)
                 self._enter("failed", "a pause before its replay", attempt, event)

@@ -135,6 +135,7 @@ class _PulledPlanner(BatchPlanner):
         self._task = task
         self._is_fixed = size is not None
         self._size = size or _OWN_SIZE
+        self._target: int | None = None
         self._full: set[str] = set()
         """The attempts whose pull ended because there was enough."""
         self._max_retries = max_retries
@@ -156,8 +157,7 @@ class _PulledPlanner(BatchPlanner):
         return self._task.emitted > 0
 
     def plan(self, txid: int, previous: Any, target: int | None = None) -> Any:
-        if not self._is_fixed:
-            self._size = target or _OWN_SIZE
+        self._target = None if self._is_fixed else target
         # When a batch fails, all later ones are replayed too, and so are their messages.
         for lost in sorted(t for t in self._tokens if t >= txid):
             token = self._tokens.pop(lost)
@@ -170,7 +170,7 @@ class _PulledPlanner(BatchPlanner):
         self._pulls += 1
         token = self._tokens[txid] = f"{self._run}-{self._pulls}"
         self.batches[token] = batch
-        if len(batch.rows) >= self._size:
+        if len(batch.rows) >= self._wanted:
             self._full.add(token)
         return {"batch": token, "rows": len(batch.rows)}
 
@@ -211,6 +211,10 @@ class _PulledPlanner(BatchPlanner):
     def close(self) -> None:
         self._task.close()
 
+    @property
+    def _wanted(self) -> int:
+        return self._target or self._size
+
     def _pull(self) -> None:
         """Ask until there are enough tuples, or a call gives none, or it has taken long enough."""
         until = time.monotonic() + _PULL_S
@@ -218,7 +222,7 @@ class _PulledPlanner(BatchPlanner):
         def is_over() -> bool:
             return time.monotonic() >= until
 
-        while (room := self._size - self._task.emitted) > 0 and not is_over():
+        while (room := self._wanted - self._task.emitted) > 0 and not is_over():
             if not self._guarded(lambda n=room: self._task.ask(n, is_over)):  # type: ignore[misc]
                 return
 

@@ -37,7 +37,7 @@ _BAND, _WIDEST_BAND = 1.3, 2.0  # factors that change nothing, at first and at m
 _WIDER = 1.25  # the band after each change of direction
 _MOST_GROWTH, _MOST_SHRINKAGE = 2.0, 0.25
 _OUT_OF_LINE = 1.6
-_APART = 2.0  # sizes that differ by this factor tell the fixed cost from that of a unit
+_APART, _PAIRS = 1.5, 2  # pairs of sizes that tell the fixed cost from that of a unit
 _FAR_BEYOND = 2.5  # times the aim: one batch like that is enough
 _MOSTLY = 0.8  # share of a turn that the fixed cost has where smaller batches are no help
 _COLD = 4.0  # what the first batch of a run takes counts only if it is so far beyond the aim
@@ -89,7 +89,7 @@ class Sizing:
 
 
 @dataclass(frozen=True, slots=True)
-class _Point:
+class _Turn:
     """A stretch of batches one after the other: what one of them held, and its turn, in seconds."""
 
     sizes: Mapping[str, float]
@@ -97,7 +97,7 @@ class _Point:
 
 
 @dataclass(frozen=True, slots=True)
-class _Costs:
+class _TurnCosts:
     """`fixed_s + per_load_s * load` is the turn of a batch; a load is relative to the largest."""
 
     fixed_s: float
@@ -106,9 +106,6 @@ class _Costs:
 
     def load(self, sizes: Mapping[str, float]) -> float:
         return sum(n / self.largest[s] for s, n in sizes.items() if self.largest.get(s))
-
-    def turn_s(self, sizes: Mapping[str, float]) -> float:
-        return self.fixed_s + self.per_load_s * self.load(sizes)
 
 
 class SizeController:
@@ -120,12 +117,12 @@ class SizeController:
     def __init__(self, policy: SizingPolicy) -> None:
         self._policy = policy
         self.now = Sizing(pending=policy.pending or 1)
-        self._points: deque[_Point] = deque(maxlen=_WINDOW)
-        self._costs: _Costs | None = None
+        self._points: deque[_Turn] = deque(maxlen=_WINDOW)
+        self._costs: _TurnCosts | None = None
         self._turns: list[tuple[float, BatchFacts]] = []
         """Where each turn of the current busy stretch began, and its batch."""
         self._last_commit_at = -math.inf
-        self._strange: list[_Point] = []
+        self._strange: list[_Turn] = []
         self._limits: dict[str, float] = {}
         """Sizes that were too large; doubled after a while without a failure."""
         self._calm = 0
@@ -215,19 +212,19 @@ class SizeController:
             for spout, size in each.sizes.items():
                 sizes[spout] = sizes.get(spout, 0.0) + size / together
         self._turns.clear()
-        point = _Point(sizes, max(took / together, 1e-6))
+        point = _Turn(sizes, max(took / together, 1e-6))
         # The first batch of a run pays for what is loaded and compiled.
         if self._seen == 1 and point.turn_s < _COLD * self._policy.aim_s:
             return False
         return self._learn(point)
 
-    def _learn(self, point: _Point) -> bool:
+    def _learn(self, point: _Turn) -> bool:
         """Take in a point; one out of line only if the next is so too: then all has changed."""
         if self._costs is not None and len(self._points) >= _FEW:
-            ratio = point.turn_s / max(self._costs.turn_s(point.sizes), 1e-6)
-            if not 1 / _OUT_OF_LINE <= ratio <= _OUT_OF_LINE:
+            least, most = self._expected(point)
+            if not least / _OUT_OF_LINE <= point.turn_s <= most * _OUT_OF_LINE:
                 self._strange.append(point)
-                is_far = ratio > 1 and point.turn_s > _FAR_BEYOND * self._policy.aim_s
+                is_far = point.turn_s > max(most, _FAR_BEYOND * self._policy.aim_s)
                 if len(self._strange) < 2 and not is_far:
                     return False
                 self._points.clear()
@@ -241,27 +238,35 @@ class SizeController:
         self._costs = self._fitted()
         return True
 
-    def _fitted(self) -> _Costs:
+    def _expected(self, point: _Turn) -> tuple[float, float]:
+        """Return between what its turn should be: all of the cost is fixed, or nothing of it is."""
+        assert self._costs is not None
+        usual_s = median(each.turn_s for each in self._points)
+        load = median(self._costs.load(each.sizes) for each in self._points)
+        in_proportion_s = usual_s * self._costs.load(point.sizes) / max(load, 1e-9)
+        return min(usual_s, in_proportion_s), max(usual_s, in_proportion_s)
+
+    def _fitted(self) -> _TurnCosts:
         """Return the costs that fit the points: medians, so that no single one counts much."""
         largest: dict[str, float] = {}
         for point in self._points:
             for spout, size in point.sizes.items():
                 largest[spout] = max(largest.get(spout, 0.0), size)
-        known = _Costs(0.0, 0.0, largest)
+        known = _TurnCosts(0.0, 0.0, largest)
         found = [(known.load(point.sizes), point.turn_s) for point in self._points]
         slopes = [
             (t2 - t1) / (x2 - x1)
             for (x1, t1), (x2, t2) in combinations(found, 2)
             if max(x1, x2) >= _APART * min(x1, x2)
         ]
-        if len(slopes) >= _FEW:
+        if len(slopes) >= _PAIRS:
             slope = max(0.0, median(slopes))
             fixed_s = median(t - slope * x for x, t in found)
         else:  # too much alike to tell: what was learned of the fixed cost still holds
             fixed_s = 0.0 if self._costs is None else self._costs.fixed_s
         fixed_s = min(max(0.0, fixed_s), 0.95 * median(t for _, t in found))
         per_load_s = median((t - fixed_s) / x for x, t in found if x > 0)
-        return _Costs(fixed_s, max(per_load_s, 1e-9), largest)
+        return _TurnCosts(fixed_s, max(per_load_s, 1e-9), largest)
 
     def _choose_pending(self, facts: BatchFacts) -> bool:
         """Choose how many batches may be in flight; True if it is another number now."""
@@ -334,7 +339,7 @@ class SizeController:
         said = self._said(changed) or "as before"
         self.now = replace(now, targets={**now.targets, **changed}, reason=f"{reason}: {said}")
 
-    def _wanted(self, costs: _Costs) -> float:
+    def _wanted(self, costs: _TurnCosts) -> float:
         """Return the load that a batch should have."""
         aim_s, fixed_s = self._policy.aim_s, costs.fixed_s
         return max(aim_s - fixed_s, min(fixed_s, aim_s)) / costs.per_load_s
