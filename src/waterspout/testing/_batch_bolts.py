@@ -6,6 +6,7 @@ between any two shards, so that a simulation can let others go on there, or have
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Generator
 
 from waterspout._config import Config
@@ -76,6 +77,7 @@ class InProcessBatchBolts(SteppedEngine[tuple[PhasePlan, list[Row]]]):
         self.start(claim.attempt, self._commit(claim, move_heads, *staged))
 
     def _process(self, attempt: TransactionAttempt, metadata: Metadata) -> Steps:
+        began = time.monotonic()
         phase = self._phases.processing(attempt, metadata)
         taken = self._spout.taken(phase.header.metadata)
         rows = yield from self._through(
@@ -88,7 +90,8 @@ class InProcessBatchBolts(SteppedEngine[tuple[PhasePlan, list[Row]]]):
             [row for row in rows if row.stage >= 0 or row.stage == COUNTED],
         )
         yield
-        return Processed(attempt, executed_tuples=count)
+        took = time.monotonic() - began
+        return Processed(attempt, processing_s=took, executed_tuples=count)
 
     def _commit(
         self,
@@ -98,6 +101,7 @@ class InProcessBatchBolts(SteppedEngine[tuple[PhasePlan, list[Row]]]):
         staged: list[Row],
     ) -> Steps:
         yield
+        began = time.monotonic()
         move_heads()
         phase = self._phases.commit(processing, claim.resolved, claim.writer)
         rows = yield from self._through(phase, staged)
@@ -105,7 +109,12 @@ class InProcessBatchBolts(SteppedEngine[tuple[PhasePlan, list[Row]]]):
         for state in self._topology.states:
             self.report(Wrote(claim.attempt, state))
         yield
-        return Committed(claim.attempt, committed_tuples=executed(rows), counts=counted(rows))
+        return Committed(
+            claim.attempt,
+            commit_s=time.monotonic() - began,
+            committed_tuples=executed(rows),
+            counts=counted(rows),
+        )
 
     def _through(self, phase: PhasePlan, rows: list[Row]) -> Generator[None, None, list[Row]]:
         """Lead rows through the stages of a phase, with a stop before each shard."""
