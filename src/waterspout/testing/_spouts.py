@@ -95,7 +95,7 @@ class _LogPlanner(BatchPlanner):
     def size_of(self, metadata: Any) -> int | None:
         if not self._spout.sized:
             return None
-        return sum(end - start for start, end in metadata["ranges"])
+        return int(sum(end - start for start, end in metadata["ranges"]))
 
     def lag(self, previous: Any) -> Mapping[str, int]:
         return {"rows": self._spout.waiting(previous)} if self._spout.sized else {}

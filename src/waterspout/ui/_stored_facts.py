@@ -96,8 +96,8 @@ def pressure(snapshot: Mapping[str, Any]) -> dict[str, Any]:
     points = []
     if isinstance(last, Mapping):
         size = last.get("tuples") or last.get("executed_tuples") or last.get("input_rows") or 0
-        kept = ("processing_s", "commit_s", "wave_s", "busy_s", "backlog", "max_in_flight")
-        kept = (*kept, "sizes", "targets")
+        seconds = ("processing_s", "commit_s", "wave_s", "busy_s")
+        kept = (*seconds, "backlog", "max_in_flight", "sizes", "targets")
         point = {
             "t": int(last["timestamp"]),
             "count": 1,
