@@ -48,7 +48,7 @@ _REST_PER_LISTING = 10  # listing takes at most a tenth of the time
 _REST_PER_LOOK = 100  # and what is only for the lag a hundredth
 _LOOK_S = 1.0
 _OWN_FILES, _OWN_BYTES = 1000, 64_000_000  # of a batch, where nobody has said anything else
-_MOST_FILES = 10_000  # whatever is asked for: their names are stored with the batch
+_MOST_FILES = 5_000  # whatever is asked for: their names are stored with the batch
 
 
 class FileSpout(BatchSpout):
