@@ -74,7 +74,7 @@ def watched(
     *,
     batches: int = 0,
     at: Sequence[tuple[float, Callable[[], None]]] = (),
-    key: str = f"pmod(xxhash64(value), {KEYS})",
+    key: str = f"pmod(xxhash64(sha2(cast(value as string), 256)), {KEYS})",
     **conf: Any,
 ) -> Watched:
     """Run for so many seconds, doing things at some of them; return what was told.
@@ -135,7 +135,7 @@ def step(aim_s: float) -> dict[str, Any]:
     store = Store()
 
     def slow() -> None:
-        store.commit_s, store.row_s = 0.5, 2e-4
+        store.commit_s, store.row_s = 0.5, 8e-4
 
     def well() -> None:
         store.commit_s = store.row_s = 0.0
@@ -190,9 +190,9 @@ def _picture(told: Watched, until: float) -> str:
 
 def steady(aim_s: float, seconds: float) -> dict[str, Any]:
     """A backlog, beside fixed sizes."""
-    endless = [(1e9, 5e6)]
+    endless = [(1e9, 1e8)]
     rates, skip = {}, seconds / 2
-    for size in (30_000, 100_000, 300_000, 1_000_000, 3_000_000):
+    for size in (30_000, 100_000, 300_000, 1_000_000, 3_000_000, 10_000_000):
         told = watched(Arrivals(endless, size), Store(), seconds, max_spout_pending=2)
         rates[size] = told.rate(skip, seconds)
     told = watched(Arrivals(endless), Store(), seconds, batch_interval_millis=1000 * aim_s)

@@ -326,3 +326,41 @@ def test_spouts_of_users_need_not_know_any_of_it():
     assert BatchPlanner.size_of(_TwoArguments(), {}) is None
     assert BatchPlanner.left_more(_TwoArguments(), {}) is None
     assert issubclass(FixedBatchSpout, BatchSpout)
+
+
+class Trickle(BatchPlanner):
+    """Rows that come one in a hundredth of a second, also while a batch is stored."""
+
+    def __init__(self, clock):
+        self._clock = clock
+
+    def is_ready(self, previous):
+        return self._due() > (0 if previous is None else previous["end"])
+
+    def plan(self, txid, previous, target=None):
+        start = 0 if previous is None else previous["end"]
+        return {"start": start, "end": min(self._due(), start + (target or 100))}
+
+    def size_of(self, metadata):
+        return metadata["end"] - metadata["start"]
+
+    def lag(self, previous):
+        return {"rows": self._due() - previous["end"]}
+
+    def _due(self):
+        return min(500, int(self._clock() * 100))
+
+
+def test_what_comes_while_a_batch_is_on_its_way_is_no_backlog():
+    spout = FixedBatchSpout("n bigint", 1, list(range(500)))
+    spout.open = lambda context: Trickle(context.clock)
+    timed = Timed(spout)
+    timed.row_s = 0.0
+
+    timed.now = 0.01
+    for _ in range(6000):
+        timed.run.step()
+        timed.now += 1e-3
+
+    assert sum(timed.sizes) == 500
+    assert timed.of(BatchSized) == []  # each batch has taken all that there was

@@ -27,6 +27,7 @@ from waterspout.transactional._sizing import BatchFacts, SizeController, Sizing,
 __all__ = ["BatchSizes", "is_too_large", "sizing_policy"]
 
 _FULL = 0.7  # share of its target from which on a spout that does not tell may have had more
+_MUCH = 0.1  # share of a batch: less than that has come while it was planned, and is no backlog
 _OUT_OF_MEMORY = ("OutOfMemoryError", "MemoryError", "out of memory", "OOMKilled")
 
 
@@ -83,6 +84,8 @@ class BatchSizes:
     _takes_target: dict[str, bool] = field(default_factory=dict)
     _controller: SizeController | None = None
     _underway: dict[TransactionAttempt, _Underway] = field(default_factory=dict)
+    _behind: dict[str, bool] = field(default_factory=dict)
+    """By spout, whether more waited when it planned its part of the batch that is emitted next."""
 
     def open(self, planners: Mapping[str, BatchPlanner]) -> None:
         """Take in the planners; one of a user may know no target."""
@@ -107,24 +110,23 @@ class BatchSizes:
 
     def plan(self, spout_id: str, txid: int, previous: Any) -> Any:
         """Return the metadata of a spout's part in a batch, about as large as it should be."""
-        planner = self._planners[spout_id]
-        target = self._target(spout_id)
-        if target is None or not self._takes_target[spout_id]:
-            return planner.plan(txid, previous)
-        return planner.plan(txid, previous, target)
+        planner, target = self._planners[spout_id], self._target(spout_id)
+        asked = target is not None and self._takes_target[spout_id]
+        metadata = planner.plan(txid, previous, *((target,) if asked else ()))
+        if self._controller is not None:
+            # Now: what comes while the batch is stored has not been left behind by it.
+            size = self._size_of(spout_id, metadata)
+            self._behind[spout_id] = self._is_behind(spout_id, metadata, size)
+        return metadata
 
     def emitted(self, attempt: TransactionAttempt, at: float, metadata: Mapping[str, Any]) -> None:
-        """Note what an attempt holds, and where more waits."""
+        """Note what an attempt holds; and where more waits, if it was planned just now."""
         if self._controller is None:
             return
-        sizes = {}
-        for spout_id, planner in self._planners.items():
-            size = None
-            if self._takes_target[spout_id]:
-                size = without_harm(partial(planner.size_of, metadata[spout_id]), spout_id)
-            if size is not None:
-                sizes[spout_id] = size
-        behind = tuple(s for s in self._planners if self._is_behind(s, metadata[s], sizes.get(s)))
+        found = {spout: self._size_of(spout, metadata[spout]) for spout in self._planners}
+        sizes = {spout: size for spout, size in found.items() if size is not None}
+        behind = tuple(spout for spout, is_behind in self._behind.items() if is_behind)
+        self._behind = {}
         self._underway[attempt] = _Underway(sizes, behind, at)
 
     def processed(self, report: Processed) -> None:
@@ -176,6 +178,11 @@ class BatchSizes:
     def _target(self, spout_id: str) -> int | None:
         return None if self._controller is None else self._controller.now.targets.get(spout_id)
 
+    def _size_of(self, spout_id: str, metadata: Any) -> int | None:
+        if not self._takes_target[spout_id]:
+            return None
+        return without_harm(partial(self._planners[spout_id].size_of, metadata), spout_id)
+
     def _is_behind(self, spout_id: str, metadata: Any, size: int | None) -> bool:
         """Whether more waited at a spout than it has given; a guess where it does not tell."""
         planner = self._planners[spout_id]
@@ -184,7 +191,7 @@ class BatchSizes:
             return left
         lag = without_harm(partial(planner.lag, metadata), spout_id)
         if lag:
-            return any(lag.values())
+            return lag.get(planner.unit, max(lag.values())) > _MUCH * (size or 0)
         target = self._target(spout_id)
         return target is None or size is None or size >= _FULL * target
 
