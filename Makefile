@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv demo test test-fast soak service mutants check format bench bench-words bench-forms bench-core bench-memory bench-transactional bench-windows bench-states bench-drpc bench-kafka kafka-storm java servers kafka browser screenshots check-java lock audit clean
+.PHONY: help venv demo test test-fast soak service mutants check format bench bench-words bench-forms bench-core bench-memory bench-transactional bench-windows bench-states bench-drpc bench-kafka kafka-storm java servers kafka browser screenshots check-java lock audit clean bench-pressure
 
 PYTHON ?= python3
 ARGS ?=
@@ -103,6 +103,9 @@ bench-transactional: check-java $(STAMP) ## Measure four batches in flight again
 
 bench-windows: check-java $(STAMP) ## Measure windows of event time against Structured Streaming's (ARGS=...)
 	@$(PY) -m benchmarks.windows $(ARGS)
+
+bench-pressure: check-java $(STAMP) ## Measure batches that size themselves under a changing load, and draw it (ARGS=...)
+	@$(PY) -m benchmarks.pressure $(ARGS)
 
 bench-drpc: check-java $(STAMP) ## Measure DRPC point reads while a word count commits (ARGS=...)
 	@$(PY) -m benchmarks.drpc $(ARGS)

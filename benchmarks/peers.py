@@ -8,8 +8,9 @@ prints when every batch was done. The last pass counts: the JVM compiles during 
     by-hand-driver, by-hand-executors
                  Structured Streaming, foreachBatch, a transactional upsert written by hand:
                  rows collected to the driver, or written by the tasks
-    waterspout   the same stream and store, opaque state, `--pending` batches in flight; `--form`
-                 says how the split is written
+    waterspout   the same stream and store, opaque state, a file a batch, `--pending` batches in
+                 flight; `--form` says how the split is written
+    backlog      the same without any setting: all files wait, and batches size themselves
 """
 
 from __future__ import annotations
@@ -165,7 +166,18 @@ def _write_from_executors(counts: Any, batch_id: int, path: Path) -> None:
 
 
 def waterspout(arguments: argparse.Namespace, number: int) -> list[float]:
-    """The same count as a Trident topology."""
+    """The same count as a Trident topology, a file a batch."""
+    return _counted(arguments, number, {"max_files": 1}, {"max_spout_pending": arguments.pending})
+
+
+def backlog(arguments: argparse.Namespace, number: int) -> list[float]:
+    """The same count as a Trident topology of which nothing is set."""
+    return _counted(arguments, number, {}, {})
+
+
+def _counted(
+    arguments: argparse.Namespace, number: int, spout: dict[str, Any], conf: dict[str, Any]
+) -> list[float]:
     from waterspout import Config, submit
     from waterspout.spouts.files import FileSpout
     from waterspout.state.sqlite import SQLiteState
@@ -173,15 +185,14 @@ def waterspout(arguments: argparse.Namespace, number: int) -> list[float]:
 
     topology = TridentTopology(f"bench-{number}")
     state = SQLiteState.opaque(arguments.work / f"counts-{number}.db", table=TABLE)
-    lines = topology.new_stream("lines", FileSpout(arguments.data, max_files=1))
+    lines = topology.new_stream("lines", FileSpout(arguments.data, **spout))
     (
         FORMS[arguments.form](lines)
         .group_by("word")
         .persistent_aggregate(state, Count(), out="count")
         .parallelism_hint(1)
     )
-    config = Config(max_spout_pending=arguments.pending, home=str(arguments.work / "home"))
-    run = submit(topology, config=config)
+    run = submit(topology, config=Config(home=str(arguments.work / "home"), **conf))
     run.process_all_available(timeout=600)
     run.stop()
     return [progress["timestamp"] for progress in run.recent_progress]
@@ -253,6 +264,7 @@ PEERS: dict[str, Callable[..., list[float]]] = {
     "by-hand-driver": _by_hand(_write_from_driver),
     "by-hand-executors": _by_hand(_write_from_executors),
     "waterspout": waterspout,
+    "backlog": backlog,
 }
 
 if __name__ == "__main__":

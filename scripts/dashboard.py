@@ -76,7 +76,14 @@ ROWS: list[tuple[str, list[tuple[str, str, list[Query]]]]] = [
                 ],
             ),
             ("Failures by kind", "ops", [by("waterspout_batch_failures_total", "kind")]),
-            ("In flight", "none", [gauge("waterspout_batches_in_flight", "{{phase}}")]),
+            (
+                "In flight",
+                "none",
+                [
+                    gauge("waterspout_batches_in_flight", "{{phase}}"),
+                    gauge("waterspout_batches_in_flight_max", "allowed"),
+                ],
+            ),
             ("Processing", "s", quantiles("waterspout_batch_processing_seconds")),
             ("Waiting for the turn", "s", quantiles("waterspout_batch_waiting_seconds")),
             ("Commit", "s", quantiles("waterspout_batch_commit_seconds")),
@@ -85,6 +92,14 @@ ROWS: list[tuple[str, list[tuple[str, str, list[Query]]]]] = [
                 "Rows written per second, by state",
                 "rowsps",
                 [by("waterspout_state_written_rows_total", "state")],
+            ),
+            (
+                "Sizes of batches by spout, and what is asked for",
+                "none",
+                [
+                    gauge("waterspout_batch_size", "{{spout}}"),
+                    gauge("waterspout_batch_target", "{{spout}}, asked for"),
+                ],
             ),
         ],
     ),

@@ -33,7 +33,10 @@ DEFAULTS = {
     "max_bad_ratio": ("waterspout.max.bad.ratio", 1.0),
     "batch_emit_interval_millis": ("topology.trident.batch.emit.interval.millis", 0),
     "batch_timeout_secs": ("waterspout.batch.timeout.secs", 600),
-    "spout_max_batch_size": ("topology.spout.max.batch.size", 1000),
+    "batch_sizing": ("waterspout.batch.sizing", None),
+    "batch_interval_millis": ("waterspout.batch.interval.millis", 3000),
+    "staged_max_rows": ("waterspout.staged.max.rows", 2_000_000),
+    "spout_max_batch_size": ("topology.spout.max.batch.size", None),
     "max_retries": ("waterspout.max.retries", 3),
     "outage_secs": ("waterspout.outage.secs", 600),
     "retry_backoff_millis": ("waterspout.retry.backoff.millis", 100),
@@ -84,7 +87,10 @@ GOOD = {
     "max_bad_ratio": [0, 0.25, 1, 1.0],
     "batch_emit_interval_millis": [0, 0.5, 500],
     "batch_timeout_secs": [0.1, 600],
-    "spout_max_batch_size": [1, 1000],
+    "batch_sizing": [None, True, False],
+    "batch_interval_millis": [0.5, 3000],
+    "staged_max_rows": [1, 2_000_000],
+    "spout_max_batch_size": [None, 1, 1000],
     "max_retries": [0, 9],
     "retry_backoff_millis": [0, 100.5],
     "retry_backoff_max_millis": [0, 1e6],
@@ -132,6 +138,9 @@ BAD = {
     "max_bad_ratio": [-0.1, 1.5, True, "0.5", None],
     "batch_emit_interval_millis": [-1, None, False],
     "batch_timeout_secs": [0, None],
+    "batch_sizing": [0, "yes"],
+    "batch_interval_millis": [0, None, "3 s"],
+    "staged_max_rows": [0, None, 1.5],
     "spout_max_batch_size": [0, 1.0],
     "max_retries": [-1, None],
     "retry_backoff_millis": [-0.1, "1"],
@@ -190,7 +199,7 @@ def test_every_quantity_has_a_unit():
     without = {row.name for row in Config.describe() if not row.unit}
 
     switches = {"enable_message_timeouts", "strict", "commit_in", "bolt_errors", "on_error"}
-    switches |= {"traces", "zookeeper_tls"}
+    switches |= {"batch_sizing", "traces", "zookeeper_tls"}
     assert without == switches
 
 

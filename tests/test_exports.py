@@ -26,7 +26,8 @@ SURFACE = {
         """,
         "waterspout.events": """
             BatchCancelled BatchCommitted BatchCommitting BatchEmitted BatchFailed
-            BatchProcessed BatchProgress CommandObeyed CommitStep ErrorReported Event Listener
+            BatchProcessed BatchProgress BatchSized BatchSizing CommandObeyed CommitStep
+            ErrorReported Event Listener
             MessageDeadLettered PartitionReachable PartitionUnreachable ProgressBetweenWaves
             QueryIdle QueryListener QueryProgress QueryProgressed QueryStarted QueryTerminated
             RunEnded RunIdle RunSnapshot ServiceAway ServiceBack

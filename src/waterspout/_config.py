@@ -157,7 +157,8 @@ class Config(SaysInstead):
     max_spout_pending: int | None = _option(
         None,
         _SIZE,
-        "Unfinished tuples per spout task (None: no limit), or batches in flight (None: 1).",
+        "Unfinished tuples per spout task (None: no limit), or batches in flight (None: as many as "
+        "the measured times suggest; 1 without batch_sizing).",
         unit="tuples or batches",
         key="topology.max.spout.pending",
         zero_is_none=True,
@@ -201,7 +202,8 @@ class Config(SaysInstead):
     backpressure_high: float = _option(
         0.9,
         _DURATION,
-        "Waiting tuples, as a share of a wave's size, from which on no spout is asked.",
+        "Waiting tuples, as a share of a wave's size, or staged rows, as one of staged_max_rows, "
+        "from which on no spout is asked.",
         unit="share",
         key="backpressure.disruptor.high.watermark",
     )
@@ -236,15 +238,32 @@ class Config(SaysInstead):
         "Least time between the starts of two batches.",
         key="topology.trident.batch.emit.interval.millis",
     )
+    batch_sizing: bool | None = _option(
+        None,
+        _SWITCH,
+        "Whether batches size themselves; None: they do, but not in the test kit.",
+    )
+    batch_interval_millis: float = _option(
+        3000,
+        _DURATION,
+        "Time that a batch should take while there is a backlog; its size follows from it.",
+    )
+    staged_max_rows: int = _option(
+        2_000_000,
+        _SIZE,
+        "Rows that processed batches may have left for their commits; see backpressure_high.",
+        unit="rows",
+    )
     batch_timeout_secs: float = _option(
         600,
         _DURATION,
         "Time after which a phase of a batch that is not done has crashed; see max_retries.",
     )
-    spout_max_batch_size: int = _option(
-        1000,
+    spout_max_batch_size: int | None = _option(
+        None,
         _SIZE,
-        "Most tuples that a batch takes from a spout that knows no batches.",
+        "Most tuples that a batch takes from a spout that knows no batches; None: 1,000 at first, "
+        "then as batch_interval_millis asks.",
         unit="tuples",
         key="topology.spout.max.batch.size",
     )
@@ -490,8 +509,13 @@ class Config(SaysInstead):
 
     @property
     def max_batches(self) -> int:
-        """Batches that may be in flight at once."""
+        """Batches that may be in flight at once, where nobody chooses by what was measured."""
         return self.max_spout_pending or 1
+
+    @property
+    def chooses_in_flight(self) -> bool:
+        """Whether a run on Spark chooses how many batches are in flight."""
+        return self.max_spout_pending is None and self.batch_sizing is not False
 
     @property
     def retry_backoff(self) -> Backoff:

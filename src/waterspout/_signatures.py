@@ -8,7 +8,16 @@ from typing import Any
 
 from waterspout.errors import TopologyError
 
-__all__ = ["refuse_misfit", "refuse_misfit_methods"]
+__all__ = ["refuse_misfit", "refuse_misfit_methods", "takes"]
+
+
+def takes(function: Callable[..., Any], count: int) -> bool:
+    """Whether a function can be called with so many arguments.
+
+    >>> takes(lambda txid, previous: None, 3), takes(lambda txid, previous, target=None: None, 3)
+    (False, True)
+    """
+    return _misfit(function, count) is None
 
 
 def refuse_misfit(function: Callable[..., Any], count: int, where: str, given: str) -> None:

@@ -9,6 +9,7 @@ from waterspout.coordination.events import (
     BatchEmitted,
     BatchFailed,
     BatchProcessed,
+    BatchSized,
     CommandObeyed,
     CommitStep,
     ErrorReported,
@@ -32,6 +33,7 @@ from waterspout.coordination.events import (
 )
 from waterspout.coordination.progress import (
     BatchProgress,
+    BatchSizing,
     RunSnapshot,
     WaveProgress,
 )
@@ -52,6 +54,8 @@ __all__ = [
     "BatchFailed",
     "BatchProcessed",
     "BatchProgress",
+    "BatchSized",
+    "BatchSizing",
     "CommandObeyed",
     "CommitStep",
     "ErrorReported",

@@ -64,6 +64,7 @@ def test_every_metric_has_its_place_or_a_reason_not_to():
 
     assert left_out == {
         "batch_last_txid",  # a number that only grows: the rate of commits says more
+        "batches_throttled",
         "bolt_state_bytes",
         "component_acked_tuples",
         "component_emitted_tuples",

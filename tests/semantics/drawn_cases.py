@@ -152,6 +152,8 @@ class Schedule:
     strict: bool = False
     rolls_back: bool = False
     disaster: Disaster | None = None
+    sized: bool = False
+    """Whether batches size themselves, and how many are in flight as well."""
 
     @property
     def is_calm(self) -> bool:
@@ -366,6 +368,7 @@ def draw(seed: int) -> Case:
     """Return the case of a seed."""
     rng = random.Random(seed)
     made = Draw(rng)
+    sized = random.Random(f"sized {seed}").random() < 0.5  # what else is drawn stays as it was
     for _ in range(rng.choice([1, 1, 2])):
         made.source()
     chances: Sequence[tuple[Callable[[], None], int]] = (
@@ -387,7 +390,7 @@ def draw(seed: int) -> Case:
         made.make_all_opaque()
     if len(made.updates()) > 1 and rng.random() < 0.06:
         made.share_a_store()
-    return Case(tuple(made.things), _schedule(rng, made))
+    return Case(tuple(made.things), replace(_schedule(rng, made), sized=sized))
 
 
 def draw_rows(seed: int) -> Case:

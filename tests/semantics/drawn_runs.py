@@ -306,12 +306,15 @@ class Runner:
         topology = self._topology
         config = Config(
             home=str(world.folder / "home"),
-            max_spout_pending=schedule.in_flight,
+            max_spout_pending=None if schedule.sized else schedule.in_flight,
             max_retries=20,
             retry_backoff_millis=1,
             retry_backoff_max_millis=20,
             cancel_wait_secs=0.01,
             strict=schedule.strict,
+            batch_sizing=schedule.sized,
+            batch_interval_millis=100,
+            staged_max_rows=5,
         )
         if world.plan is None:
             world.plan = topology.plan(config)

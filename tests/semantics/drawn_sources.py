@@ -34,6 +34,7 @@ class Feed(ABC):
         self._random = rng
         self.parts = [list(part) for part in source.parts]
         self.off: set[int] = set()
+        self.sized = False
 
     @abstractmethod
     def stream(self, topology: TridentTopology) -> Stream:
@@ -70,7 +71,9 @@ class LogFeed(Feed):
 
     def stream(self, topology: TridentTopology) -> Stream:
         kind = SpoutKind(self._source.kind)
-        self._log = MemoryLog(FIELDS, self.parts, kind=kind, take=lambda _: self.take())
+        self._log = MemoryLog(
+            FIELDS, self.parts, kind=kind, take=lambda _: self.take(), sized=self.sized
+        )
         self._log.disabled = self.off
         return topology.new_stream(self.name, self._log)
 
@@ -107,7 +110,8 @@ class FilesFeed(Feed):
         self._write(source.parts, "early")
 
     def stream(self, topology: TridentTopology) -> Stream:
-        spout = FileSpout(self._folder, max_files=self._source.take)
+        limits = {} if self.sized else {"max_files": self._source.take}
+        spout = FileSpout(self._folder, **limits)
         return topology.new_stream(self.name, spout).map(_parsed, FIELDS)
 
     def bring_late_rows(self) -> None:

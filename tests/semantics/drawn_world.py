@@ -242,6 +242,7 @@ class World:
         for i, thing in enumerate(self.case.things):
             if isinstance(thing, Source):
                 self.feeds[i] = feed_of(f"s{i}", thing, self.dice.random, self.folder)
+                self.feeds[i].sized = self.case.schedule.sized
             elif isinstance(thing, Static):
                 self.statics[i] = 0
 

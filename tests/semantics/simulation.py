@@ -216,6 +216,7 @@ class World:
     wrong: list[str] = field(default_factory=list)
     crashes: int = 0
     now: float = 0.0
+    sized: bool = False
 
     def topology(self) -> TridentTopology:
         topology = TridentTopology("simulated")
@@ -297,9 +298,16 @@ def make_world(
         [(rng.choice(KEYS), next(numbers)) for _ in range(rng.randrange(1, 9))]
         for _ in range(rng.randrange(1, 4))
     ]
-    log = MemoryLog("key string, id bigint", rows, kind=spout, take=lambda _: rng.randrange(0, 4))
+    sized = random.Random(f"sized {seed}").random() < 0.25
+    log = MemoryLog(
+        "key string, id bigint",
+        rows,
+        kind=spout,
+        take=lambda _: rng.randrange(0, 4),
+        sized=sized,
+    )
     states = [UnreliableState(map_class(dice), state) for _ in range(2)]
-    return World(dice, log, rows, *states)
+    return World(dice, log, rows, *states, sized=sized)
 
 
 def run_schedule(world: World, *, max_batches: int = 3, max_steps: int = 3000) -> World:
@@ -310,6 +318,9 @@ def run_schedule(world: World, *, max_batches: int = 3, max_steps: int = 3000) -
         retry_backoff_millis=1,
         retry_backoff_max_millis=20,
         cancel_wait_secs=0.01,
+        batch_sizing=world.sized,
+        batch_interval_millis=100,
+        staged_max_rows=5,
     )
     old: list[InProcessEngine] = []
     run: LocalRun | None = None

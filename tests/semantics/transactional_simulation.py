@@ -319,6 +319,11 @@ class World:
     topology: TransactionalTopology = None  # type: ignore[assignment]
     copies: dict[str, int] = field(default_factory=dict)
 
+    @property
+    def sized(self) -> bool:
+        """Whether it chooses by itself how many are in flight."""
+        return random.Random(f"sized {self.number}").random() < 0.25
+
     def __post_init__(self) -> None:
         _worlds[self.number] = self
         if self.opaque:
@@ -469,7 +474,8 @@ def make_world(
 def run_schedule(world: World, *, max_steps: int = 4000) -> World:
     """Run until the source is drained, restarting after every crash; then check the end."""
     config = Config(
-        max_spout_pending=world.pending,
+        max_spout_pending=None if world.sized else world.pending,
+        batch_sizing=world.sized,
         wave_collapse_tuples=world.collapse,
         max_retries=1000,
         retry_backoff_millis=1,

@@ -95,7 +95,7 @@ class Emits(EmittingSpout):
 
     def open(self, conf, context):
         assert conf["mine"] == 7
-        assert conf["topology.spout.max.batch.size"] == 1000
+        assert conf["topology.spout.max.batch.size"] is None
         assert context.component_output_fields("words") == ("word",)
 
     def emit_batch(self, batch_id, collector):

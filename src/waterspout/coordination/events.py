@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from waterspout._letters import DeadLetter
-from waterspout.coordination.progress import BatchProgress, WaveProgress
+from waterspout.coordination.progress import BatchProgress, BatchSizing, WaveProgress
 from waterspout.transactional._attempt import TransactionAttempt
 from waterspout.waves.counting import TaskCounts
 
@@ -21,6 +21,7 @@ __all__ = [
     "BatchEmitted",
     "BatchFailed",
     "BatchProcessed",
+    "BatchSized",
     "CommandObeyed",
     "CommitStep",
     "ErrorReported",
@@ -199,6 +200,14 @@ class BatchCommitted(Event):
 
     attempt: TransactionAttempt
     progress: BatchProgress
+
+
+@dataclass(frozen=True, slots=True)
+class BatchSized(Event):
+    """Batches that are planned from now on are larger or smaller, or others are in flight."""
+
+    sizing: BatchSizing
+    """What holds now, and why."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ import queue
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -56,10 +56,11 @@ from waterspout.coordination.events import (
     StateWritten,
     TuplesCounted,
 )
+from waterspout.coordination.opening import open_planners
 from waterspout.coordination.outages import LEDGER, STATES, outage_of
-from waterspout.coordination.progress import BatchProgress
+from waterspout.coordination.sizing import BatchSizes
 from waterspout.coordination.store import CoordinationStore, acquire_when_free, grown
-from waterspout.coordination.telling import Reach, Steps
+from waterspout.coordination.telling import Reach, Steps, progress_of
 from waterspout.errors import (
     BuildError,
     DataLossError,
@@ -68,7 +69,7 @@ from waterspout.errors import (
     OutageError,
     OutsideError,
 )
-from waterspout.spouts._base import BatchPlanner, PlannedSpout, SpoutContext, is_pinned
+from waterspout.spouts._base import BatchPlanner, PlannedSpout, is_pinned
 from waterspout.spouts._emitters import EmittedSpout
 from waterspout.state._head import Writer
 from waterspout.state._headed import HeadedState
@@ -84,7 +85,8 @@ from waterspout.transactional._coordinator import (
     Mark,
     Stop,
 )
-from waterspout.transactional._ledger import SKIPPED, Ledger, first_batch, is_skipped
+from waterspout.transactional._ledger import SKIPPED, Ledger, is_skipped
+from waterspout.transactional._sizing import SizingPolicy
 
 __all__ = ["BatchLoop", "BatchSetup"]
 
@@ -107,6 +109,8 @@ class BatchSetup:
     clock: BatchClock | None = None
     others_write: bool = False
     """Whether user code writes as well, without a state of ours."""
+    sizing: SizingPolicy | None = None
+    """The bounds within which batches size themselves; None: they do not."""
 
     pins_batches: bool = False
     """Whether a state needs the same rows again of a batch that has begun to commit."""
@@ -120,6 +124,7 @@ class BatchSetup:
         store: CoordinationStore,
         engine: BatchEngine,
         config: Config,
+        sizing: SizingPolicy | None = None,
     ) -> BatchSetup:
         """Return that of a transactional topology, which has one spout."""
         return cls(
@@ -131,6 +136,7 @@ class BatchSetup:
             engine=engine,
             config=config,
             others_write=bool(topology.on_their_own),
+            sizing=sizing,
         )
 
 
@@ -157,6 +163,9 @@ class BatchLoop(DrivenLoop):
         """Whether the states were reached since they were last found to be away."""
         self._reach = Reach(self.name, self.events.publish)
         self._steps = Steps(self.name, self.events.publish)
+        self._sizes = BatchSizes(
+            self.name, setup.sizing, self.events.publish, clock, setup.config.max_batches
+        )
         setup.engine.report = self._hear
 
     def start(self) -> None:
@@ -181,14 +190,15 @@ class BatchLoop(DrivenLoop):
             self.writer = Writer(setup.topology, epoch, ledger.history, uuid.uuid4().hex)
             self._commits.enroll(self.writer)
             self._commits.recover()
-            self._open_spouts()
+            spouts, conf = setup.spouts, setup.config
+            open_planners(spouts, ledger, setup.store, conf, self._clock, self._planners)
+            self._sizes.open(self._planners)
         except BaseException:
             setup.store.release()
             raise
         attempts = {txid: batch.attempt for txid, batch in ledger.emitted.items()}
-        self.coordinator = Coordinator(
-            CoordinatorPolicy.of(setup.config), current=ledger.current, attempts=attempts
-        )
+        policy = replace(CoordinatorPolicy.of(setup.config), max_batches=self._sizes.pending)
+        self.coordinator = Coordinator(policy, current=ledger.current, attempts=attempts)
 
     @property
     def ledger(self) -> Ledger:
@@ -223,6 +233,7 @@ class BatchLoop(DrivenLoop):
     def change(self, change: Change) -> None:
         self._setup.engine.change(change)
         if change.pending is not None:
+            self._sizes.pin_pending(change.pending)
             self.coordinator.set_max_batches(change.pending)
 
     def _round(self, wait_s: float) -> None:
@@ -268,6 +279,7 @@ class BatchLoop(DrivenLoop):
                 faults.point("processed", txid=attempt.txid)
                 if self._is_in_flight(attempt) and self._is_confirmed(attempt):
                     self._processed[attempt] = report
+                    self._sizes.processed(report)
                     self.events.publish(BatchProcessed(self.name, attempt))
                     self._carry_out(self.coordinator.processed(attempt, now))
             case Committed(attempt):
@@ -304,6 +316,7 @@ class BatchLoop(DrivenLoop):
         for planner in self._planners.values():
             planner.attempt_failed(error)
         if actions:
+            self._sizes.lost(attempt, error)
             self._tell_failed(attempt, error, actions)
         self._carry_out(actions)
 
@@ -350,6 +363,7 @@ class BatchLoop(DrivenLoop):
         for action in actions:
             if isinstance(action, Cancel):
                 self._processed.pop(action.attempt, None)
+                self._sizes.lost(action.attempt)
                 if action.attempt != attempt:
                     self.events.publish(BatchCancelled(self.name, action.attempt, attempt))
 
@@ -384,7 +398,7 @@ class BatchLoop(DrivenLoop):
 
     @about_the_attempt
     def _emit(self, attempt: TransactionAttempt) -> None:
-        began = time.monotonic()
+        began, now = time.monotonic(), self._clock()
         try:
             metadata = self._plan(attempt)
         except Exception as error:
@@ -392,6 +406,7 @@ class BatchLoop(DrivenLoop):
             return
         self._keeper.emit(attempt, metadata)
         self._replayed += attempt.attempt_id > 0
+        self._sizes.emitted(attempt, now, metadata)
         plan_s = time.monotonic() - began
         self.events.publish(BatchEmitted(self.name, attempt, plan_s))
         self._setup.engine.start_processing(attempt, metadata)
@@ -399,6 +414,7 @@ class BatchLoop(DrivenLoop):
     @about_the_attempt
     def _begin_commit(self, attempt: TransactionAttempt) -> None:
         claim = self._commits.begin(attempt)
+        self._sizes.committing(attempt)
         self._steps.publish()
         self.events.publish(BatchCommitting(self.name, attempt))
         # The engine claims when it is about to write, on a thread of its own.
@@ -431,25 +447,13 @@ class BatchLoop(DrivenLoop):
             self.events.publish(StateWritten(self.name, attempt, state, rows))
         if committed.counts:
             self.events.publish(TuplesCounted(self.name, committed.counts))
-        took = max(processed.processing_s + committed.commit_s, 1e-6)
-        progress = BatchProgress(
-            name=self.name,
-            txid=attempt.txid,
-            attempt=attempt.attempt_id,
-            timestamp=time.time(),
+        sizing = self._sizes.committed(attempt, processed, committed)
+        self.coordinator.set_max_batches(sizing.max_in_flight)
+        progress = replace(
+            progress_of(self.name, processed, committed, sizing),
             in_flight=len(self.coordinator.in_flight),
             replayed=self._replayed,
             failures=self._failures,
-            processing_s=processed.processing_s,
-            commit_s=committed.commit_s,
-            input_rows=processed.input_rows,
-            inputs=processed.inputs,
-            rows_per_s=None if processed.input_rows is None else processed.input_rows / took,
-            staged_rows=processed.staged_rows,
-            written_rows=sum(committed.written.values()),
-            late_rows=committed.late_rows,
-            executed_tuples=processed.executed_tuples,
-            committed_tuples=committed.committed_tuples,
             lag=self._measured(),
             unreachable=self._reach.errors,
         )
@@ -491,13 +495,14 @@ class BatchLoop(DrivenLoop):
         # What the current batch held when it began to commit is what is stored.
         pins = self._setup.pins_batches and self.ledger.has_begun(attempt.txid)
         metadata = {}
-        for spout_id, planner in self._planners.items():
+        for spout_id in self._planners:
             keeps = is_pinned(self._setup.spouts[spout_id], pins_batches=pins)
             if spout_id in fixed and (keeps or is_skipped(fixed, spout_id)):
                 metadata[spout_id] = fixed[spout_id]
             else:
                 try:
-                    metadata[spout_id] = planner.plan(attempt.txid, previous.get(spout_id))
+                    before = previous.get(spout_id)
+                    metadata[spout_id] = self._sizes.plan(spout_id, attempt.txid, before)
                 except Exception as error:
                     outage = outage_of(error, spout_id)
                     if outage is None:
@@ -516,6 +521,8 @@ class BatchLoop(DrivenLoop):
     def _ready(self, txid: int) -> bool:
         if txid > self.ledger.current and txid - 1 not in self.ledger.emitted:
             return False  # not before it is known where the batch before it ends
+        if self._sizes.is_throttled:
+            return False
         if self._ask_again_at is not None and self._clock() < self._ask_again_at:
             return False
         previous = self.ledger.metadata_before(txid) or {}
@@ -559,24 +566,6 @@ class BatchLoop(DrivenLoop):
             return any(told)
         # A spout that cannot tell had something when it was asked, or may have in a replay.
         return any(told) or attempt.txid in self._found_data or attempt.attempt_id > 0
-
-    def _open_spouts(self) -> None:
-        ledger = self.ledger
-        known = {txid: batch.metadata for txid, batch in ledger.emitted.items()}
-        if ledger.committed_metadata is not None:
-            known[ledger.current - 1] = ledger.committed_metadata
-        for spout_id, spout in self._setup.spouts.items():
-            context = SpoutContext(
-                conf=self._setup.config,
-                spout_id=spout_id,
-                folder=self._setup.store.folder,
-                known={t: m[spout_id] for t, m in known.items() if spout_id in m},
-                current=ledger.current,
-                since=first_batch(ledger.fingerprint.get(f"spout {spout_id}")),
-                kept=self._setup.store.kept,
-                clock=self._clock,
-            )
-            self._planners[spout_id] = spout.open(context)
 
     def _activate_spouts(self, active: bool) -> None:
         for planner in self._planners.values():

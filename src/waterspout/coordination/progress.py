@@ -14,6 +14,7 @@ from typing import Any, Literal
 __all__ = [
     "BatchInFlight",
     "BatchProgress",
+    "BatchSizing",
     "BatchTotals",
     "ErrorSummary",
     "Outage",
@@ -72,6 +73,24 @@ class UnreachablePartition(_DictLike):
 
 
 @dataclass(frozen=True, slots=True)
+class BatchSizing(_DictLike):
+    """How large the batches are that are planned from now on, and how many may be in flight."""
+
+    targets: Mapping[str, int] = field(default_factory=dict)
+    """What each spout is asked for; one that is not named takes what it takes by itself."""
+    units: Mapping[str, str] = field(default_factory=dict)
+    """What is counted at each of them: bytes, offsets, rows, messages."""
+    max_in_flight: int = 1
+    """How many batches may be in flight."""
+    throttled: bool = False
+    """Whether no batch begins because too many rows wait for their commit."""
+    reason: str = ""
+    """Why, for people; empty: nobody chooses."""
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    """What the batch held of which this was told last."""
+
+
+@dataclass(frozen=True, slots=True)
 class BatchProgress(_DictLike):
     """A batch of a Trident or transactional topology that was committed."""
 
@@ -113,6 +132,16 @@ class BatchProgress(_DictLike):
     """What waited at each spout then, by what is counted: files, bytes, offsets, rows, messages."""
     unreachable: Mapping[str, str] = field(default_factory=dict)
     """Partitions of opaque spouts that were left out then ("words/3"), and what was raised."""
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    """What the batch held of each spout that can be asked for a size, in the spout's own unit."""
+    targets: Mapping[str, int] = field(default_factory=dict)
+    """What such a spout is asked for from now on; one that is not named is not asked for a size."""
+    max_in_flight: int = 1
+    """How many batches may be in flight from now on."""
+    throttled: bool = False
+    """Whether no batch begins because too many rows wait for their commit."""
+    reason: str = ""
+    """Why the next batches are as large, and as many, as they are; empty: nobody chooses."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,3 +356,5 @@ class RunSnapshot(_DictLike):
     """What waits at each spout, by what is counted: files, bytes, offsets, rows, messages."""
     unreachable: tuple[UnreachablePartition, ...] = ()
     """The partitions of opaque spouts that cannot be reached, and are left out of batches."""
+    sizing: BatchSizing | None = None
+    """How large the next batches are, how many at once, and why; None: nobody has chosen yet."""

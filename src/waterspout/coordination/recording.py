@@ -17,6 +17,7 @@ from waterspout.coordination.events import (
     BatchEmitted,
     BatchFailed,
     BatchProcessed,
+    BatchSized,
     ErrorReported,
     Event,
     MessageDeadLettered,
@@ -35,6 +36,7 @@ from waterspout.coordination.events import (
 from waterspout.coordination.progress import (
     BatchInFlight,
     BatchProgress,
+    BatchSizing,
     BatchTotals,
     ErrorSummary,
     Outage,
@@ -79,11 +81,15 @@ class Recorder:
         self._pauses: dict[str, SpoutPause] = {}
         self._outages: dict[str, Outage] = {}
         self._away: dict[tuple[str, int | str], UnreachablePartition] = {}
+        self._sizing: BatchSizing | None = None
         self._since: dict[str, float] = {}
         self._logged: dict[str, int] = {}
 
     def __call__(self, event: Event) -> None:
         with self._lock:
+            if isinstance(event, BatchSized):
+                self._sizing = event.sizing
+                log.info("%s: %s", self._name, event.sizing.reason)
             self._note(event)
 
     @property
@@ -123,6 +129,7 @@ class Recorder:
                 errors=tuple(self._errors),
                 waiting_for=self._waiting_for(),
                 unreachable=tuple(self._away.values()),
+                sizing=self._sizing,
             )
 
     def _note(self, event: Event) -> None:

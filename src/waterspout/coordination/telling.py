@@ -8,20 +8,50 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from waterspout.coordination.engine import Committed, Processed
 from waterspout.coordination.events import (
     CommitStep,
     Event,
     PartitionReachable,
     PartitionUnreachable,
 )
-from waterspout.coordination.progress import UnreachablePartition
+from waterspout.coordination.progress import BatchProgress, BatchSizing, UnreachablePartition
 from waterspout.spouts._base import BatchPlanner
 from waterspout.transactional._attempt import TransactionAttempt
 from waterspout.transactional._away import PartitionName
 
-__all__ = ["Reach", "Steps"]
+__all__ = ["Reach", "Steps", "progress_of"]
 
 log = logging.getLogger(__name__)
+
+
+def progress_of(
+    name: str, processed: Processed, committed: Committed, sizing: BatchSizing
+) -> BatchProgress:
+    """Return what the phases of a committed attempt tell of it."""
+    attempt = committed.attempt
+    took = max(processed.processing_s + committed.commit_s, 1e-6)
+    return BatchProgress(
+        name=name,
+        txid=attempt.txid,
+        attempt=attempt.attempt_id,
+        timestamp=time.time(),
+        processing_s=processed.processing_s,
+        commit_s=committed.commit_s,
+        input_rows=processed.input_rows,
+        inputs=processed.inputs,
+        rows_per_s=None if processed.input_rows is None else processed.input_rows / took,
+        staged_rows=processed.staged_rows,
+        written_rows=sum(committed.written.values()),
+        late_rows=committed.late_rows,
+        executed_tuples=processed.executed_tuples,
+        committed_tuples=committed.committed_tuples,
+        sizes=sizing.sizes,
+        targets=sizing.targets,
+        max_in_flight=sizing.max_in_flight,
+        throttled=sizing.throttled,
+        reason=sizing.reason,
+    )
 
 
 class Steps:

@@ -230,7 +230,8 @@ def explain(
             if state.component == spec.id
         ]
     shape = spread(topology.outline(), workers, widths)
-    lines += ["", f"in flight at once: {conf.max_batches} at most; in commit: one"]
+    many = "as many as pays" if conf.chooses_in_flight else f"{conf.max_batches} at most"
+    lines += ["", f"in flight at once: {many}; in commit: one"]
     lines.append(f"processing: 1 job, {len(shape.stages)} stages")
     lines += describe_stages(shape)
     late = topology.late

@@ -122,6 +122,10 @@ OF_BATCHES = (
     Metric("batch_failures", "counter", "Attempts that failed, by the kind of error.", ("kind",)),
     Metric("batch_cancellations", "counter", "Attempts cancelled since an earlier batch failed."),
     Metric("batches_in_flight", "gauge", "Batches emitted and not committed.", ("phase",)),
+    Metric("batches_in_flight_max", "gauge", "Batches that may be in flight at once."),
+    Metric("batches_throttled", "gauge", "1 while no batch begins since too much waits to commit."),
+    Metric("batch_size", "gauge", "What a spout gave to the last batch, in its unit.", ("spout",)),
+    Metric("batch_target", "gauge", "What a spout is asked for, in its unit.", ("spout",)),
     Metric("batch_last_txid", "gauge", "The batch committed last."),
     Metric(
         "batch_last_commit_time_seconds",

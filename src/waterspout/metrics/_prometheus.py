@@ -187,7 +187,14 @@ def _seen_batches(snapshot: RunSnapshot) -> Samples:
     for phase in _PHASES:
         yield "batches_in_flight", (phase,), phases[phase]
     if snapshot.last_progress is not None:
-        yield "batch_last_txid", (), snapshot.last_progress["txid"]
+        made = snapshot.last_progress
+        yield "batches_in_flight_max", (), made["max_in_flight"]
+        yield "batches_throttled", (), made["throttled"]
+        for spout, size in made["sizes"].items():
+            yield "batch_size", (spout,), size
+        for spout, target in made["targets"].items():
+            yield "batch_target", (spout,), target
+        yield "batch_last_txid", (), made["txid"]
         yield "batch_last_commit_time_seconds", (), snapshot.last_progress.timestamp
 
 

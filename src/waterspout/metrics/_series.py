@@ -55,8 +55,14 @@ class PressureSeries:
             case BatchProgress():
                 size = progress.executed_tuples or progress.input_rows or progress.staged_rows
                 names = ("processing_s", "commit_s")
-                last = {"pending": progress.in_flight, "lag": _plain(progress.lag)}
-                throttled = False
+                throttled = progress.throttled
+                last = {
+                    "pending": progress.in_flight,
+                    "lag": _plain(progress.lag),
+                    "max_in_flight": progress.max_in_flight,
+                    "sizes": dict(progress.sizes),
+                    "targets": dict(progress.targets),
+                }
             case WaveProgress():
                 size, names, throttled = progress.tuples, ("wave_s", "busy_s"), progress.throttled
                 last = {

@@ -182,19 +182,21 @@ class RunStats:
         """Return how sizes, durations and what waits have changed over time.
 
         Keys: window; step_s (between two points); points; now (the newest values, {} before the
-        first); reason (why the next wave is as large as it is, or the spouts wait).
+        first); reason (why the next batches or the next wave are as large as they are, or the
+        spouts wait).
 
         A point has t (seconds since 1970), count (batches or waves that ended), size (their mean
         rows or tuples), size_max, pending (batches in flight, or messages), lag (by spout),
-        throttled; of batches processing_s, commit_s; of waves wave_s, busy_s, backlog, next_size.
-        Where nothing ended there is no point.
+        throttled; of batches processing_s, commit_s, max_in_flight, and by spout, in its own unit,
+        sizes (what it gave) and targets (what it is asked for); of waves wave_s, busy_s, backlog,
+        next_size. Where nothing ended there is no point.
         """
         span = None if window == "all" else window
         with self._lock:
             step_s, points = self._series.points(_checked(span), time.time())
             last = self._last
         now = points[-1] if points else {}
-        reason = _reason(last) if isinstance(last, WaveProgress) else None
+        reason = None if last is None else _reason(last)
         return {"window": window, "step_s": step_s, "points": points, "now": now, "reason": reason}
 
     def _counted(self, window: Window) -> tuple[Counted, float]:
@@ -318,8 +320,10 @@ def _checked(span: float | None) -> float | None:
     return span
 
 
-def _reason(progress: WaveProgress) -> str:
-    """Say why the next wave is as large as it is, or why spouts wait."""
+def _reason(progress: BatchProgress | WaveProgress) -> str | None:
+    """Say why the next batch or wave is as large as it is, or why spouts wait."""
+    if isinstance(progress, BatchProgress):
+        return progress.reason or None
     if progress.throttled:
         return (
             f"spouts wait: {progress.backlog:,} tuples are left from earlier waves, and the next "

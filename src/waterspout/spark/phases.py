@@ -29,6 +29,8 @@ from waterspout.transactional._ledger import Metadata
 
 __all__ = ["PhaseEngine", "Work"]
 
+_MOST_IN_FLIGHT = 4  # where nobody says how many; more only wait for the cores
+
 
 @dataclass(slots=True)
 class Work:
@@ -47,10 +49,16 @@ class PhaseEngine(BatchEngine):
         self._runtime = runtime
         self._name = name
         self._conf = conf
-        self._processing = DaemonPool(conf.max_batches, "waterspout-process")
+        self._processing = DaemonPool(self.most_in_flight, "waterspout-process")
         self._committing = DaemonPool(1, "waterspout-commit")
         self._work: dict[TransactionAttempt, Work] = {}
         self._lock = threading.Lock()
+
+    @property
+    def most_in_flight(self) -> int:
+        """How many batches may process at once: as was said, else what the cores can bear."""
+        said = self._conf.max_spout_pending
+        return said or max(2, min(_MOST_IN_FLIGHT, self._runtime.cores or _MOST_IN_FLIGHT))
 
     @abstractmethod
     def process(self, attempt: TransactionAttempt, metadata: Metadata, work: Work) -> Processed:
@@ -120,7 +128,7 @@ class PhaseEngine(BatchEngine):
         if change.pending is not None:
             self._conf = self._conf.replace(max_spout_pending=change.pending)
             self._processing.close(self._conf.cancel_wait_secs)
-            self._processing = DaemonPool(self._conf.max_batches, "waterspout-process")
+            self._processing = DaemonPool(self.most_in_flight, "waterspout-process")
 
     def _guard(
         self,

@@ -26,6 +26,7 @@ from waterspout.coordination.preflight import prepare
 from waterspout.coordination.progress import BatchTotals, WaveTotals
 from waterspout.coordination.recording import Recorder
 from waterspout.coordination.run import Run
+from waterspout.coordination.sizing import sizing_policy
 from waterspout.coordination.store import CoordinationStore, refuse_changed_graph
 from waterspout.coordination.transactions import explain as explain_transactions
 from waterspout.coordination.transactions import prepare_batches
@@ -193,7 +194,8 @@ def _transactional(
     engine = BatchBoltEngine(runtime, topology, spout, conf)
     opened.callback(engine.close)
     states, store = prepared.states, prepared.store
-    setup = BatchSetup.of_bolts(topology, spout, states, store, engine, conf)
+    sizing = sizing_policy(conf, pending_max=engine.most_in_flight, otherwise=True)
+    setup = BatchSetup.of_bolts(topology, spout, states, store, engine, conf, sizing)
     loop = BatchLoop(setup, time.monotonic)
 
     def explain() -> str:
@@ -230,6 +232,7 @@ def _trident(
         engine=engine,
         config=conf,
         clock=clock_for(windows_by_time(plan)),
+        sizing=sizing_policy(conf, pending_max=engine.most_in_flight, otherwise=True),
     )
     loop = BatchLoop(setup, time.monotonic)
 

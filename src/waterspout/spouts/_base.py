@@ -14,10 +14,11 @@ from collections.abc import Callable, Collection, Mapping, MutableMapping, Seque
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from waterspout._config import Config
 from waterspout._schema import Schema
+from waterspout._signatures import takes
 from waterspout.errors import ConfigError, OutageError, TopologyError
 from waterspout.spouts._malformed import OnMalformed
 from waterspout.spouts._reads import Read, RowsRead
@@ -85,6 +86,9 @@ class SpoutContext:
 class BatchPlanner(ABC):
     """The live, driver side of a spout. One thread calls it."""
 
+    unit: ClassVar[str] = "rows"
+    """What `size_of` and a target count."""
+
     @abstractmethod
     def is_ready(self, previous: Any) -> bool:
         """Whether there is data for a batch that goes on where `previous` ended.
@@ -93,13 +97,28 @@ class BatchPlanner(ABC):
         """
 
     @abstractmethod
-    def plan(self, txid: int, previous: Any) -> Any:
+    def plan(self, txid: int, previous: Any, target: int | None = None) -> Any:
         """Return the metadata of a batch that goes on where `previous` ended.
 
         Called once per txid for a transactional spout, once per attempt for any other; the
         answer is stored before the batch is read. With nothing to read, plan an empty batch.
         `previous` is None for the first batch.
+
+        `target` is a wish, in the unit of `size_of`: take about so much, at least one piece (a
+        file, a record), and less where there is less. None: as much as the spout sees fit. A
+        planner may leave the parameter out; then nobody asks it for a size.
         """
+
+    def size_of(self, metadata: Any) -> int | None:
+        """Return how much the batch of this metadata holds, in `unit`.
+
+        None: nobody knows, or a target would change nothing, since the size is fixed.
+        """
+        return None
+
+    def left_more(self, metadata: Any) -> bool | None:
+        """Whether more waited than this batch has taken, when it was planned; None: `lag` tells."""
+        return None
 
     def holds_data(self, metadata: Any) -> bool | None:
         """Whether the batch of this metadata has tuples; None if only reading it would tell.
@@ -154,29 +173,43 @@ class LookingPlanner(BatchPlanner):
     def __init__(self, context: SpoutContext) -> None:
         self._following = max([context.current - 1, *context.known]) + 1
         """The first txid that was never planned."""
-        self._looked: tuple[tuple[int, str], Any] | None = None
+        self._looked: tuple[tuple[int, str, int | None], Any] | None = None
+        """What was found, and for which batch, behind which one, with which target."""
+
+        self._asks_for_size = takes(self.look, 3)
+        self._target: int | None = None
 
     @abstractmethod
-    def look(self, txid: int, previous: Any) -> Any:
-        """Return the metadata of a batch that goes on where `previous` ended."""
+    def look(self, txid: int, previous: Any, target: int | None = None) -> Any:
+        """Return the metadata of a batch that goes on where `previous` ended.
+
+        `target` as in `plan`; one that cannot be sized may leave it out.
+        """
 
     def goes_on(self, metadata: Any) -> bool:
         """Whether a batch of this metadata is to be begun: it has tuples, or the source moves."""
         return bool(self.holds_data(metadata))
 
     def is_ready(self, previous: Any) -> bool:
-        wanted = (self._following, json.dumps(previous))
+        wanted = (self._following, json.dumps(previous), self._target)
         if self._looked is None or self._looked[0] != wanted:
-            found = self.look(self._following, previous)
+            found = self._look(self._following, previous)
             self._looked = (wanted, found) if self.goes_on(found) else None
         return self._looked is not None
 
-    def plan(self, txid: int, previous: Any) -> Any:
+    def plan(self, txid: int, previous: Any, target: int | None = None) -> Any:
+        # What was found for another target is looked for anew; who takes none, is never asked to.
+        self._target = target if self._asks_for_size else None
         looked, self._looked = self._looked, None
         self._following = max(self._following, txid + 1)
-        if looked is not None and looked[0] == (txid, json.dumps(previous)):
+        if looked is not None and looked[0] == (txid, json.dumps(previous), self._target):
             return looked[1]
-        return self.look(txid, previous)
+        return self._look(txid, previous)
+
+    def _look(self, txid: int, previous: Any) -> Any:
+        if self._target is None:
+            return self.look(txid, previous)
+        return self.look(txid, previous, self._target)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from typing import Any
 
 from waterspout._safe_repr import shown
 from waterspout._schema import FieldNames, Schema
+from waterspout._signatures import takes
 from waterspout.errors import TopologyError
 from waterspout.spouts._base import (
     AdaptedSource,
@@ -56,6 +57,9 @@ class DataFrameSpout(ABC):
 
         Called in the driver, by one thread, often, also to see whether there is anything: must
         be quick. The answer is stored before the batch is read.
+
+        Written with a third parameter, `target=None`, and with `size_of`, it is asked for batches
+        of about so many rows, as large as suits (`batch_interval_millis`); None: as you see fit.
         """
 
     @abstractmethod
@@ -68,8 +72,13 @@ class DataFrameSpout(ABC):
     def lag(self, previous: Any) -> int | None:
         """Return how many rows wait behind this range (None: all); None if nobody can tell.
 
-        For who watches a run. Called in the driver, about once a second: must be quick.
+        For who watches a run, and for the sizes of batches. Called in the driver, about once a
+        second: must be quick.
         """
+        return None
+
+    def size_of(self, range: Any) -> int | None:
+        """Return about how many rows a range has; None if nobody can tell. Must be quick."""
         return None
 
     def succeeded(self, txid: int, range: Any) -> None:  # noqa: B027  (optional hook)
@@ -144,12 +153,19 @@ class _RangePlanner(LookingPlanner):
         super().__init__(context)
         self._spout = spout
         self._where = where
+        self._is_sized = takes(spout.next_range, 3)
 
-    def look(self, txid: int, previous: Any) -> Any:
-        last = _last(previous)
-        found = self._spout.next_range(txid, last)
+    def look(self, txid: int, previous: Any, target: int | None = None) -> Any:
+        last, sized = _last(previous), self._is_sized and target is not None
+        wish = (target,) if sized else ()
+        found = self._spout.next_range(txid, last, *wish)
         otherwise = f"{self._where}: next_range gave {shown(found)}, which is not JSON"
         return [last, as_json(found, otherwise)]
+
+    def size_of(self, metadata: Any) -> int | None:
+        if not self._is_sized:
+            return None
+        return 0 if metadata[1] is None else self._spout.size_of(metadata[1])
 
     def lag(self, previous: Any) -> Mapping[str, int]:
         rows = self._spout.lag(_last(previous))

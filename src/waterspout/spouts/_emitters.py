@@ -144,7 +144,7 @@ class _Whole(_EmitterPlanner):
     def is_ready(self, previous: Any) -> bool:
         return bool(self._coordinator.is_ready(self._following))
 
-    def look(self, txid: int, previous: Any) -> Any:
+    def look(self, txid: int, previous: Any, target: int | None = None) -> Any:
         return self._plain(self._coordinator.initialize_transaction(txid, previous))
 
 
@@ -204,7 +204,7 @@ class _ByPartition(_EmitterPlanner):
         held = [entry for entry in metadata if entry[1] is not None]
         return any(len(entry) == 2 or entry[2]["tuples"] for entry in held)
 
-    def look(self, txid: int, previous: Any) -> list[Any]:
+    def look(self, txid: int, previous: Any, target: int | None = None) -> list[Any]:
         before = previous or []
         there = self._owner.num_partitions()
         self._away.begin_look()
@@ -218,7 +218,7 @@ class _ByPartition(_EmitterPlanner):
             planned.append(self._next(txid, partition, start) if partition < there else nothing)
         return planned
 
-    def plan(self, txid: int, previous: Any) -> Any:
+    def plan(self, txid: int, previous: Any, target: int | None = None) -> Any:
         metadata = super().plan(txid, previous)
         # When a batch fails, all later ones are planned again too.
         earlier = {t: kept for t, kept in self._kept.items() if t < txid}

@@ -135,7 +135,7 @@ class _EmittingPlanner(BatchPlanner):
                 self._ahead = (txid, rows) if goes_on else None
             return self._ahead is not None
 
-    def plan(self, txid: int, previous: Any) -> Any:
+    def plan(self, txid: int, previous: Any, target: int | None = None) -> Any:
         with self._lock:
             ahead, self._ahead = self._ahead, None
             if ahead is not None and ahead[0] == txid:

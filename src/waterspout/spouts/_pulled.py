@@ -1,8 +1,9 @@
 """A spout of a core topology as a source of batches: messages are pulled in the driver.
 
 It knows no batches, so a batch is what it gives just then, and another attempt holds other
-messages: non-transactional. Its rows go through the driver, at most `spout_max_batch_size` (and
-what one call of `next_tuple` gives beyond it) for each batch in flight.
+messages: non-transactional. Its rows go through the driver, for each batch in flight at most
+`spout_max_batch_size`, or as many as it is asked for (and what one call of `next_tuple` gives
+beyond that).
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ _HERE = (0,)
 
 # How long a batch is gathered from a spout that sleeps whenever it is asked.
 _PULL_S = 1.0
+_OWN_SIZE = 1_000
 
 
 class PulledSource(AdaptedSource[Spout]):
@@ -127,9 +129,15 @@ class _PulledPlanner(BatchPlanner):
     old one had on the way its source must give again, as in a core topology.
     """
 
-    def __init__(self, task: _Puller, size: int, max_retries: int) -> None:
+    unit = "messages"
+
+    def __init__(self, task: _Puller, size: int | None, max_retries: int) -> None:
         self._task = task
-        self._size = size
+        self._is_fixed = size is not None
+        self._size = size or _OWN_SIZE
+        self._target: int | None = None
+        self._full: set[str] = set()
+        """The attempts whose pull ended because there was enough."""
         self._max_retries = max_retries
         self._run = secrets.token_hex(4)
         self._pulls = 0
@@ -148,10 +156,13 @@ class _PulledPlanner(BatchPlanner):
             self._pull()
         return self._task.emitted > 0
 
-    def plan(self, txid: int, previous: Any) -> Any:
+    def plan(self, txid: int, previous: Any, target: int | None = None) -> Any:
+        self._target = None if self._is_fixed else target
         # When a batch fails, all later ones are replayed too, and so are their messages.
         for lost in sorted(t for t in self._tokens if t >= txid):
-            batch = self.batches.pop(self._tokens.pop(lost))
+            token = self._tokens.pop(lost)
+            batch = self.batches.pop(token)
+            self._full.discard(token)
             self._guarded(lambda ids=batch.ids: self._task.tell("fail", ids))  # type: ignore[misc]
         self._up()
         self._pull()
@@ -159,13 +170,22 @@ class _PulledPlanner(BatchPlanner):
         self._pulls += 1
         token = self._tokens[txid] = f"{self._run}-{self._pulls}"
         self.batches[token] = batch
+        if len(batch.rows) >= self._wanted:
+            self._full.add(token)
         return {"batch": token, "rows": len(batch.rows)}
+
+    def size_of(self, metadata: Any) -> int | None:
+        return None if self._is_fixed else int(metadata["rows"])
+
+    def left_more(self, metadata: Any) -> bool | None:
+        return metadata["batch"] in self._full
 
     def holds_data(self, metadata: Any) -> bool | None:
         return bool(metadata["rows"])
 
     def succeeded(self, txid: int, metadata: Any) -> None:
         token = self._tokens.pop(txid, None)
+        self._full.discard(token or "")
         batch = None if token is None else self.batches.pop(token, None)
         if batch is None or self._is_down:
             return
@@ -191,6 +211,10 @@ class _PulledPlanner(BatchPlanner):
     def close(self) -> None:
         self._task.close()
 
+    @property
+    def _wanted(self) -> int:
+        return self._target or self._size
+
     def _pull(self) -> None:
         """Ask until there are enough tuples, or a call gives none, or it has taken long enough."""
         until = time.monotonic() + _PULL_S
@@ -198,7 +222,7 @@ class _PulledPlanner(BatchPlanner):
         def is_over() -> bool:
             return time.monotonic() >= until
 
-        while (room := self._size - self._task.emitted) > 0 and not is_over():
+        while (room := self._wanted - self._task.emitted) > 0 and not is_over():
             if not self._guarded(lambda n=room: self._task.ask(n, is_over)):  # type: ignore[misc]
                 return
 

@@ -47,13 +47,17 @@ _NAMES_AT_ONCE = 1000
 _REST_PER_LISTING = 10  # listing takes at most a tenth of the time
 _REST_PER_LOOK = 100  # and what is only for the lag a hundredth
 _LOOK_S = 1.0
+_OWN_FILES, _OWN_BYTES = 1000, 64_000_000  # of a batch, where nobody has said anything else
+_MOST_FILES = 5_000  # whatever is asked for: their names are stored with the batch
 
 
 class FileSpout(BatchSpout):
     """Emit the rows of every file below a directory (or matching a glob), once each.
 
     A batch is a list of files: those that came first, up to `max_files` of them and up to
-    `max_bytes` and `max_rows` in all, at least one. Transactional: the list is stored with
+    `max_bytes` and `max_rows` in all, at least one. With none of these said, the first batch has up
+    to 64 MB, and the sizes of the others follow from how long batches take
+    (`batch_interval_millis`). Transactional: the list is stored with
     sizes, times and digests, and a file that changed afterwards is an error, not other data; one
     of which only the time is another is still the same. Files must be complete when they appear:
     write them elsewhere, then move them. Files and folders whose names start with `_` or `.`, and
@@ -78,14 +82,14 @@ class FileSpout(BatchSpout):
         format: str = "text",
         schema: FieldNames | Schema | None = None,
         *,
-        max_files: int = 1000,
-        max_bytes: int = 64_000_000,
+        max_files: int | None = None,
+        max_bytes: int | None = None,
         max_rows: int | None = None,
         max_record_bytes: int = 16_000_000,
         on_error: str | None = None,
         options: Mapping[str, str] | None = None,
     ) -> None:
-        _refuse_bad_arguments(format, max_files, max_bytes, max_rows, max_record_bytes)
+        _refuse_bad_arguments(format, (max_files, max_bytes, max_rows), max_record_bytes)
         given = None if schema is None else Schema.parse(schema)
         if format == "text":
             given = Schema((("value", "string"),))
@@ -97,8 +101,10 @@ class FileSpout(BatchSpout):
             )
         self.path = str(path)
         self.format = format
-        self.max_files = max_files
-        self.max_bytes = max_bytes
+        self.is_sized = max_files is None and max_bytes is None and max_rows is None
+        """Whether a batch may be as large as it is asked for: nobody has said how large."""
+        self.max_files = max_files or _OWN_FILES
+        self.max_bytes = max_bytes or _OWN_BYTES
         self.max_rows = max_rows
         self._schema = given.require_types(where="FileSpout")
         self._options = dict(options or {})
@@ -265,6 +271,8 @@ def _oldest_first(names: Iterable[str]) -> list[tuple[int, str, int]]:
 
 
 class _FilePlanner(BatchPlanner):
+    unit = "bytes"
+
     def __init__(self, spout: FileSpout, context: SpoutContext) -> None:
         self._spout = spout
         self._listed: ReadFiles = (
@@ -335,22 +343,26 @@ class _FilePlanner(BatchPlanner):
             self._list()
         return {"files": len(self._waiting), "bytes": self._waiting_bytes}
 
-    def plan(self, txid: int, previous: Any) -> Any:
+    def plan(self, txid: int, previous: Any, target: int | None = None) -> Any:
         # Again for one that was not stored, because another spout of the topology failed.
         if txid not in self._planned:
-            files = self._take_files()
+            files = self._take_files(target if self._spout.is_sized else None)
             names = [name for name, _ in files]
             self._assigned.update(names)
             self._taken = self._taken.plus(names)
             self._planned[txid] = {**pin(files), "read": self._taken.to_json(txid)}
         return self._planned[txid]
 
-    def _take_files(self) -> list[tuple[str, os.stat_result]]:
+    def size_of(self, metadata: Any) -> int | None:
+        return sum(f.size for f in pinned(metadata)) if self._spout.is_sized else None
+
+    def _take_files(self, target: int | None) -> list[tuple[str, os.stat_result]]:
         """Take the files of the next batch from those that wait."""
         spout, size, rows, looked_at = self._spout, 0, 0, 0
+        most = spout.max_files if target is None else _MOST_FILES
         files: list[tuple[str, os.stat_result]] = []
         for _, name, _ in self._waiting:
-            if len(files) == spout.max_files:
+            if len(files) == most:
                 break
             _refuse_unspeakable(name)
             try:
@@ -360,7 +372,13 @@ class _FilePlanner(BatchPlanner):
                 continue
             count = _count_rows(name, spout.format) if spout.max_rows is not None else 0
             too_many = spout.max_rows is not None and rows + count > spout.max_rows
-            if files and (size + now.st_size > spout.max_bytes or too_many):
+            # A wish is met as nearly as files allow, a limit is kept.
+            beyond = (
+                size + now.st_size > spout.max_bytes
+                if target is None
+                else size + now.st_size / 2 > target
+            )
+            if files and (beyond or too_many):
                 break
             looked_at += 1
             files.append((name, now))
@@ -445,12 +463,10 @@ def _not_the_list(listed: ReadFiles, found: Tally, wanted: Tally, source: str) -
     )
 
 
-def _refuse_bad_arguments(
-    format: str, max_files: int, max_bytes: int, max_rows: int | None, max_record_bytes: int
-) -> None:
+def _refuse_bad_arguments(format: str, most: tuple[int | None, ...], max_record_bytes: int) -> None:
     if format not in _FORMATS:
         raise TopologyError(f"FileSpout cannot read {format!r}; it reads {', '.join(_FORMATS)}")
-    if max_files < 1 or max_bytes < 1 or (max_rows is not None and max_rows < 1):
+    if any(limit is not None and limit < 1 for limit in most):
         raise TopologyError("FileSpout: max_files, max_bytes and max_rows must be at least 1")
     if max_record_bytes < 1:
         raise TopologyError("FileSpout: max_record_bytes must be at least 1")

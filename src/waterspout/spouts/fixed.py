@@ -79,7 +79,7 @@ class _FixedPlanner(BatchPlanner):
     def is_ready(self, previous: Any) -> bool:
         return self._total is None or _end(previous) < self._total
 
-    def plan(self, txid: int, previous: Any) -> Any:
+    def plan(self, txid: int, previous: Any, target: int | None = None) -> Any:
         start = _end(previous)
         end = start + self._size
         if self._total is not None:

@@ -14,12 +14,14 @@ from waterspout.spouts._reads import RangeRead, Read
 
 __all__ = ["RateSpout"]
 
+_OWN_SIZE = 1_000_000
+
 
 class RateSpout(BatchSpout):
     """Emit 0, 1, 2... with a timestamp each, `rows_per_second` of them.
 
-    Transactional. A batch holds what is due, at most `max_batch_size`; after `limit` rows
-    there are no more.
+    Transactional. A batch holds what is due, at most `max_batch_size` (None: as much as the sizes
+    of batches allow, a million at first); after `limit` rows there are no more.
     """
 
     read_in = RunsIn.JVM
@@ -29,11 +31,12 @@ class RateSpout(BatchSpout):
         self,
         rows_per_second: float,
         *,
-        max_batch_size: int = 1_000_000,
+        max_batch_size: int | None = None,
         limit: int | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        if rows_per_second <= 0 or max_batch_size < 1 or (limit is not None and limit < 0):
+        is_size = max_batch_size is None or max_batch_size >= 1
+        if rows_per_second <= 0 or not is_size or (limit is not None and limit < 0):
             raise TopologyError(
                 "RateSpout needs a positive rate and batch size, and a limit of at least 0; got "
                 f"rows_per_second={rows_per_second}, max_batch_size={max_batch_size}, limit={limit}"
@@ -67,7 +70,7 @@ class _RatePlanner(BatchPlanner):
     def __init__(
         self,
         rate: float,
-        size: int,
+        size: int | None,
         limit: int | None,
         clock: Callable[[], float],
         position: int,
@@ -83,10 +86,14 @@ class _RatePlanner(BatchPlanner):
     def is_ready(self, previous: Any) -> bool:
         return self._due() > _end(previous)
 
-    def plan(self, txid: int, previous: Any) -> Any:
+    def plan(self, txid: int, previous: Any, target: int | None = None) -> Any:
         start = _end(previous)
-        end = max(start, min(self._due(), start + self._size))
+        size = self._size or target or _OWN_SIZE
+        end = max(start, min(self._due(), start + size))
         return {"start": start, "end": end, "epoch": self._epoch, "rate": self._rate}
+
+    def size_of(self, metadata: Any) -> int | None:
+        return None if self._size is not None else int(metadata["end"] - metadata["start"])
 
     def lag(self, previous: Any) -> Mapping[str, int]:
         return {"rows": max(0, self._due() - _end(previous))}

@@ -6,12 +6,14 @@ between any two shards, so that a simulation can let others go on there, or have
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Generator
 
 from waterspout._config import Config
 from waterspout.coordination.engine import Committed, Processed, Wrote
 from waterspout.coordination.events import Listener
 from waterspout.coordination.loop import BatchLoop, BatchSetup
+from waterspout.coordination.sizing import sizing_policy
 from waterspout.coordination.store import CoordinationStore, MemoryCoordinationStore
 from waterspout.coordination.transactions import checked_topology, note_written, open_states
 from waterspout.spouts._emitters import EmittedSpout
@@ -36,6 +38,7 @@ __all__ = ["InProcessBatchBolts", "LocalBatches", "LostWorker"]
 
 _TRIES = 4  # as Spark's spark.task.maxFailures
 
+_PENDING_MAX = 3  # batches in flight, where batch_sizing chooses
 _PAUSE_S = 0.05  # how far the clock moves where nothing happens
 
 
@@ -74,6 +77,7 @@ class InProcessBatchBolts(SteppedEngine[tuple[PhasePlan, list[Row]]]):
         self.start(claim.attempt, self._commit(claim, move_heads, *staged))
 
     def _process(self, attempt: TransactionAttempt, metadata: Metadata) -> Steps:
+        began = time.monotonic()
         phase = self._phases.processing(attempt, metadata)
         taken = self._spout.taken(phase.header.metadata)
         rows = yield from self._through(
@@ -86,7 +90,8 @@ class InProcessBatchBolts(SteppedEngine[tuple[PhasePlan, list[Row]]]):
             [row for row in rows if row.stage >= 0 or row.stage == COUNTED],
         )
         yield
-        return Processed(attempt, executed_tuples=count)
+        took = time.monotonic() - began
+        return Processed(attempt, processing_s=took, executed_tuples=count)
 
     def _commit(
         self,
@@ -96,6 +101,7 @@ class InProcessBatchBolts(SteppedEngine[tuple[PhasePlan, list[Row]]]):
         staged: list[Row],
     ) -> Steps:
         yield
+        began = time.monotonic()
         move_heads()
         phase = self._phases.commit(processing, claim.resolved, claim.writer)
         rows = yield from self._through(phase, staged)
@@ -103,7 +109,12 @@ class InProcessBatchBolts(SteppedEngine[tuple[PhasePlan, list[Row]]]):
         for state in self._topology.states:
             self.report(Wrote(claim.attempt, state))
         yield
-        return Committed(claim.attempt, committed_tuples=executed(rows), counts=counted(rows))
+        return Committed(
+            claim.attempt,
+            commit_s=time.monotonic() - began,
+            committed_tuples=executed(rows),
+            counts=counted(rows),
+        )
 
     def _through(self, phase: PhasePlan, rows: list[Row]) -> Generator[None, None, list[Row]]:
         """Lead rows through the stages of a phase, with a stop before each shard."""
@@ -195,7 +206,8 @@ class LocalBatches(CapturedRun):
         )
         store = store or MemoryCoordinationStore(topology.name)
         self._states = open_states(topology, conf)
-        setup = BatchSetup.of_bolts(topology, spout, self._states, store, self.engine, conf)
+        sizing = sizing_policy(conf, pending_max=_PENDING_MAX, otherwise=False)
+        setup = BatchSetup.of_bolts(topology, spout, self._states, store, self.engine, conf, sizing)
         self.loop = BatchLoop(setup, clock or (lambda: self._now), listener)
         self.loop.start()
 

@@ -90,6 +90,7 @@ class InProcessEngine(SteppedEngine[_Tables]):
             processing_s=time.monotonic() - began,
             input_rows=sum(inputs.values()),
             inputs=inputs,
+            staged_rows=self._left(tables),
         )
 
     def _commit(self, claim: Claim, move_heads: Callable[[], None], tables: _Tables) -> Steps:
@@ -115,6 +116,11 @@ class InProcessEngine(SteppedEngine[_Tables]):
                 self._compute(step, tables, building)
         took = time.monotonic() - began
         return Committed(claim.attempt, commit_s=took, written=written, late_rows=claim.late_rows)
+
+    def _left(self, tables: _Tables) -> int:
+        """Return how many rows updates will write, as far as they are computed."""
+        read = {update.parents[0] for update in self._plan.updates.values()}
+        return sum(tables[node].num_rows for node in read if node in tables)
 
     def _read(self, node: Source, attempt: TransactionAttempt, metadata: Metadata) -> pa.Table:
         read = read_of(node.spout, node.spout_id, metadata)

@@ -17,6 +17,7 @@ from waterspout.coordination.loop import BatchLoop, BatchSetup
 from waterspout.coordination.preflight import checked_plan
 from waterspout.coordination.progress import ErrorSummary, WaveTotals
 from waterspout.coordination.recording import Recorder
+from waterspout.coordination.sizing import sizing_policy
 from waterspout.coordination.store import CoordinationStore, MemoryCoordinationStore
 from waterspout.coordination.wave_loop import WaveLoop, WaveSetup
 from waterspout.drpc._calls import DrpcRequest
@@ -41,6 +42,7 @@ __all__ = ["LocalRun", "LocalWaves", "run_in_process"]
 
 # How far the clock of LocalWaves moves at first where nothing happens, and at most.
 _PAUSE_MIN_S, _PAUSE_MAX_S = 0.05, 10.0
+_PENDING_MAX = 3  # batches in flight, where batch_sizing chooses
 
 
 class LocalRun:
@@ -52,7 +54,8 @@ class LocalRun:
     a `FileSpout` has read is kept with it.
 
     `wall` is the clock of windows by time, in seconds since 1970; `clock` that of the loop, for
-    pauses and timeouts.
+    pauses and timeouts. Batches are as large as their spouts make them: only with
+    `Config(batch_sizing=True)` do they size themselves, as on Spark.
     """
 
     def __init__(
@@ -87,6 +90,7 @@ class LocalRun:
             engine=self.engine,
             config=conf,
             clock=clock_for(windows_by_time(self.plan), wall),
+            sizing=sizing_policy(conf, pending_max=_PENDING_MAX, otherwise=False),
         )
         self.loop = BatchLoop(setup, clock, listener)
         self.loop.start()

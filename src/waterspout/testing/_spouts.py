@@ -17,7 +17,8 @@ class MemoryLog(BatchSpout):
 
     Opaque: each attempt takes what it can get from where the last batch ended, so a partition
     that is `disabled` is left out, and `take(partition)` may answer another size each time.
-    Transactional: the ranges of the first attempt hold for all.
+    Transactional: the ranges of the first attempt hold for all. `sized`: it takes as many rows as
+    it is asked for, once somebody asks (`Config(batch_sizing=True)`).
     """
 
     def __init__(
@@ -27,11 +28,13 @@ class MemoryLog(BatchSpout):
         *,
         kind: SpoutKind = SpoutKind.OPAQUE,
         take: Callable[[int], int] | int = 10,
+        sized: bool = False,
     ) -> None:
         self._schema = Schema.parse(fields).require_types(where="MemoryLog")
         self._partitions = partitions
         self._take = take if callable(take) else (lambda _: take)
         self.kind = kind
+        self.sized = sized
         self.disabled: set[int] = set()
 
     @property
@@ -47,14 +50,25 @@ class MemoryLog(BatchSpout):
         positions = [f"{p}:{offset}" for p, (start, end) in ranges for offset in range(start, end)]
         return RowsRead(self._schema, rows, positions=positions)
 
-    def plan_from(self, previous: Any) -> dict[str, Any]:
+    def plan_from(self, previous: Any, target: int | None = None) -> dict[str, Any]:
         """Return the next range of every partition."""
-        ranges = []
+        ranges, left = [], target if self.sized else None
         for partition, rows in enumerate(self._partitions):
             start = 0 if previous is None else previous["ranges"][partition][1]
-            wanted = 0 if partition in self.disabled else self._take(partition)
-            ranges.append([start, min(len(rows), start + wanted)])
+            wanted = 0
+            if partition not in self.disabled:
+                wanted = self._take(partition) if left is None else left
+            end = min(len(rows), start + wanted)
+            ranges.append([start, end])
+            left = None if left is None else left - (end - start)
         return {"ranges": ranges}
+
+    def waiting(self, position: Any) -> int:
+        """Return how many rows come behind a position."""
+        at = [0] * len(self._partitions)
+        if position is not None:
+            at = [end for _, end in position["ranges"]]
+        return sum(len(rows) - end for rows, end in zip(self._partitions, at, strict=True))
 
     def has_more(self, position: Any) -> bool:
         """Whether an enabled partition goes on behind a position."""
@@ -75,8 +89,16 @@ class _LogPlanner(BatchPlanner):
     def is_ready(self, previous: Any) -> bool:
         return self._spout.has_more(previous)
 
-    def plan(self, txid: int, previous: Any) -> Any:
-        return self._spout.plan_from(previous)
+    def plan(self, txid: int, previous: Any, target: int | None = None) -> Any:
+        return self._spout.plan_from(previous, target)
+
+    def size_of(self, metadata: Any) -> int | None:
+        if not self._spout.sized:
+            return None
+        return int(sum(end - start for start, end in metadata["ranges"]))
+
+    def lag(self, previous: Any) -> Mapping[str, int]:
+        return {"rows": self._spout.waiting(previous)} if self._spout.sized else {}
 
     def holds_data(self, metadata: Any) -> bool | None:
         return any(end > start for start, end in metadata["ranges"])

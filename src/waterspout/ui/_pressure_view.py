@@ -6,7 +6,13 @@ from typing import Any
 
 from waterspout.ui._frame import empty
 from waterspout.ui._library import ui
-from waterspout.ui._series import durations_chart, lag_charts, pending_chart, sizes_chart
+from waterspout.ui._series import (
+    durations_chart,
+    lag_charts,
+    pending_chart,
+    sizes_chart,
+    targets_charts,
+)
 from waterspout.ui._views import Page, Refresh, View
 from waterspout.ui._words import number
 
@@ -50,15 +56,16 @@ def _build(page: Page) -> Refresh:
                 pass
     drawn: dict[str, ui.echart] = {}
 
-    def draw_lags(charts: dict[str, dict[str, Any]]) -> None:
+    def draw_more(charts: dict[str, dict[str, Any]]) -> None:
+        """Draw what there is one of for each spout or unit, by title."""
         if set(charts) != set(drawn):
             lags.clear()
             drawn.clear()
             with lags:
-                for unit in charts:
-                    drawn[unit] = _titled(f"Lag of each spout: {unit}", f"lag-{unit}")
-        for unit, options in charts.items():
-            _draw(drawn[unit], options)
+                for title in charts:
+                    drawn[title] = _titled(title, title.lower().replace(" ", "-"))
+        for title, options in charts.items():
+            _draw(drawn[title], options)
 
     async def refresh() -> None:
         told = await page.source.get("pressure", window=page.window)
@@ -77,7 +84,9 @@ def _build(page: Page) -> Refresh:
         _draw(sizes, sizes_chart(points))
         _draw(flight, pending_chart(points, told["step_s"]))
         _draw(durations, durations_chart(points))
-        draw_lags(lag_charts(points))
+        sized = {f"Size of {spout}": c for spout, c in targets_charts(points).items()}
+        waits = {f"Lag of each spout: {unit}": c for unit, c in lag_charts(points).items()}
+        draw_more({**sized, **waits})
 
     return refresh
 

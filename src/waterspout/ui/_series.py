@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-__all__ = ["durations_chart", "lag_charts", "pending_chart", "sizes_chart"]
+__all__ = ["durations_chart", "lag_charts", "pending_chart", "sizes_chart", "targets_charts"]
 
 Point = Mapping[str, Any]
 
@@ -32,7 +32,11 @@ def sizes_chart(points: Sequence[Point]) -> dict[str, Any]:
 
 def pending_chart(points: Sequence[Point], step_s: float) -> dict[str, Any]:
     """Return a chart of what is in flight; where spouts had to wait, the ground is coloured."""
-    lines = {"pending": _values(points, "pending"), "left over": _values(points, "backlog")}
+    lines = {
+        "pending": _values(points, "pending"),
+        "allowed": _values(points, "max_in_flight"),
+        "left over": _values(points, "backlog"),
+    }
     chart = _chart("in flight", lines, steps=tuple(lines))
     waits = [
         [{"xAxis": point["t"] * 1000}, {"xAxis": (point["t"] + step_s) * 1000}]
@@ -46,6 +50,20 @@ def pending_chart(points: Sequence[Point], step_s: float) -> dict[str, Any]:
             "data": waits,
         }
     return chart
+
+
+def targets_charts(points: Sequence[Point]) -> dict[str, dict[str, Any]]:
+    """Return a chart for each spout that is asked for sizes: what it gave, and what it should."""
+    spouts: dict[str, dict[str, list[list[Any]]]] = {}
+    for point in points:
+        for label, key in (("gave", "sizes"), ("asked for", "targets")):
+            for spout, n in (point.get(key) or {}).items():
+                lines = spouts.setdefault(spout, {"gave": [], "asked for": []})
+                lines[label].append([point["t"] * 1000, n])
+    return {
+        spout: _chart("in its own unit", lines, steps=("asked for",))
+        for spout, lines in sorted(spouts.items())
+    }
 
 
 def durations_chart(points: Sequence[Point]) -> dict[str, Any]:

@@ -96,7 +96,8 @@ def pressure(snapshot: Mapping[str, Any]) -> dict[str, Any]:
     points = []
     if isinstance(last, Mapping):
         size = last.get("tuples") or last.get("executed_tuples") or last.get("input_rows") or 0
-        kept = ("processing_s", "commit_s", "wave_s", "busy_s", "backlog")
+        seconds = ("processing_s", "commit_s", "wave_s", "busy_s")
+        kept = (*seconds, "backlog", "max_in_flight", "sizes", "targets")
         point = {
             "t": int(last["timestamp"]),
             "count": 1,
@@ -109,7 +110,8 @@ def pressure(snapshot: Mapping[str, Any]) -> dict[str, Any]:
         }
         points = [point]
     now = points[0] if points else {}
-    return {"window": "all", "step_s": 1, "points": points, "now": now, "reason": None}
+    reason = (last or {}).get("reason") or None
+    return {"window": "all", "step_s": 1, "points": points, "now": now, "reason": reason}
 
 
 def _nodes(graph: Mapping[str, Any]) -> list[dict[str, Any]]:

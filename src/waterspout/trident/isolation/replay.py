@@ -87,7 +87,7 @@ class _ReplayPlanner(BatchPlanner):
     def is_ready(self, previous: Any) -> bool:
         return bool(self._requests.after(_upto(previous), 1))
 
-    def plan(self, txid: int, previous: Any) -> Any:
+    def plan(self, txid: int, previous: Any, target: int | None = None) -> Any:
         upto = _upto(previous)
         ids = []
         for request in self._requests.after(upto, _BATCH_MAX):

@@ -80,6 +80,8 @@ def refuse_weak(plan: Plan) -> None:
 
 def _phase_note(phase: Phase, conf: Config) -> str:
     if phase is Phase.PROCESSING:
+        if conf.chooses_in_flight:
+            return "as many batches at once as pays, by their measured times"
         many = conf.max_batches
         return "one batch at a time" if many == 1 else f"up to {many} batches at once"
     return "one batch at a time, in txid order"
