@@ -9,6 +9,7 @@ from typing import Any
 from waterspout._config import Config
 from waterspout._schema import Schema
 from waterspout.spouts._malformed import OnMalformed, TooLong, refuse_too_long
+from waterspout.spouts._places import LOCAL, Place
 
 __all__ = ["POSITION", "EmitRead", "FilesRead", "FrameRead", "RangeRead", "Read", "RowsRead"]
 
@@ -73,6 +74,8 @@ class FilesRead:
 
     too_long: Sequence[TooLong] = ()
     max_record_bytes: int = 0
+    place: Place = field(default=LOCAL, compare=False)
+    """How the driver reaches the files. Spark reads them by their names."""
 
     @property
     def is_small(self) -> bool:

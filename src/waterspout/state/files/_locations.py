@@ -20,7 +20,17 @@ from waterspout._addresses import Secrets, check_url, resolved, shown
 from waterspout._own_files import open_private, private_folder
 from waterspout.errors import StoreError
 
-__all__ = ["ArrowFolder", "Folder", "LocalFolder", "is_outage", "local_path", "open_folder"]
+__all__ = [
+    "ArrowFolder",
+    "Folder",
+    "LocalFolder",
+    "arrow_errors",
+    "arrow_filesystem",
+    "is_outage",
+    "is_url",
+    "local_path",
+    "open_folder",
+]
 
 _LOCAL = re.compile(r"(?i)file://(localhost)?/")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
@@ -152,31 +162,31 @@ class ArrowFolder(Folder):
     def names(self) -> list[str]:
         from pyarrow.fs import FileSelector
 
-        with _arrow_errors():
+        with arrow_errors():
             found = self._filesystem.get_file_info(FileSelector(self._path, allow_not_found=True))
         return [info.base_name for info in found]
 
     def read(self, name: str) -> bytes:
-        with _arrow_errors(), self._filesystem.open_input_stream(self._at(name)) as stream:
+        with arrow_errors(), self._filesystem.open_input_stream(self._at(name)) as stream:
             content: bytes = stream.read()
             return content
 
     def write(self, name: str, chunks: Iterable[bytes]) -> None:
-        with _arrow_errors(), self._filesystem.open_output_stream(self._at(name)) as stream:
+        with arrow_errors(), self._filesystem.open_output_stream(self._at(name)) as stream:
             for chunk in chunks:
                 stream.write(chunk)
 
     def write_whole(self, name: str, temporary: str, content: bytes) -> None:
         self.write(temporary, [content])
-        with _arrow_errors():
+        with arrow_errors():
             self._filesystem.move(self._at(temporary), self._at(name))
 
     def remove(self, name: str) -> None:
-        with _arrow_errors(), suppress(FileNotFoundError):
+        with arrow_errors(), suppress(FileNotFoundError):
             self._filesystem.delete_file(self._at(name))
 
     def create(self) -> None:
-        with _arrow_errors():
+        with arrow_errors():
             self._filesystem.create_dir(self._path, recursive=True)
 
     def _at(self, name: str) -> str:
@@ -199,6 +209,17 @@ def open_folder(address: str) -> Folder:
     if path is not None:
         return LocalFolder(path)
     check_url(address, "URI of a file state")
+    filesystem, inner = arrow_filesystem(address)
+    return ArrowFolder(filesystem, inner, address)
+
+
+def is_url(address: str) -> bool:
+    """Tell whether an address begins with the name of a file system."""
+    return _SCHEME.match(address) is not None
+
+
+def arrow_filesystem(address: str) -> tuple[Any, str]:
+    """Return the file system of pyarrow at a URI, which is resolved already, and the path in it."""
     from pyarrow import ArrowException
     from pyarrow.fs import FileSystem
 
@@ -210,7 +231,7 @@ def open_folder(address: str) -> Folder:
         raise StoreError(
             f"{shown(address)} cannot be reached: {Secrets.of(address).hidden(said)}"
         ) from None
-    return ArrowFolder(filesystem, inner, address)
+    return filesystem, inner
 
 
 # What file servers say; and S3, HDFS and others, in the text of an error without a number.
@@ -234,7 +255,8 @@ def is_outage(error: OSError) -> bool:
 
 
 @contextmanager
-def _arrow_errors() -> Iterator[None]:
+def arrow_errors() -> Iterator[None]:
+    """Let pyarrow's errors be those of the operating system."""
     from pyarrow import ArrowException
 
     try:
