@@ -94,10 +94,15 @@ class Pattern:
         last = self._parts[-1].text.lower()
         self._unfinished = tuple(end for end in UNFINISHED if not last.endswith(end))
         self.start = self._closed({0})
+        self._below_all = frozenset({0, 1})
 
     def _closed(self, states: set[int]) -> _States:
+        """Add the places that are reached because `**` may stand for no folder at all.
+
+        The end is not one of them: where `**` comes last, it stands for the file.
+        """
         for at in sorted(states):
-            while at < len(self._parts) and self._parts[at].matches is None:
+            while at < len(self._parts) - 1 and self._parts[at].matches is None:
                 at += 1
                 states.add(at)
         return frozenset(states)
@@ -105,17 +110,19 @@ class Pattern:
     def step(self, states: _States, name: str) -> _States:
         """Return the places behind a name, for one who has come to these."""
         hidden = name.startswith(("_", "."))
-        if self._all and not hidden:
-            return states
+        if self._all:
+            return frozenset() if hidden else self._below_all
         reached = set()
         for at in states:
             if at == len(self._parts):
                 continue
             part = self._parts[at]
-            if part.matches is None:
-                reached |= set() if hidden else {at}
-            elif name == part.text if hidden else part.matches(name):
-                reached.add(at + 1)
+            if part.matches is not None:
+                if name == part.text if hidden else part.matches(name):
+                    reached.add(at + 1)
+            elif not hidden:
+                ends = all(later.matches is None for later in self._parts[at:])
+                reached |= {at, len(self._parts)} if ends else {at}
         return self._closed(reached)
 
     def takes(self, states: _States) -> bool:

@@ -41,6 +41,7 @@ _MANGLED = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{1,}:/[^/]")
 # What Hadoop calls a file system, and what pyarrow does.
 _SAME = {"s3a": "s3", "s3n": "s3"}
 _WITHOUT_HOST = ("s3", "gs", "gcs")
+_CONTAINER_AS_USER = ("abfs", "abfss", "wasb", "wasbs")
 
 
 class FileStat(NamedTuple):
@@ -99,7 +100,10 @@ class LocalPlace(Place):
     has_digests = True
 
     def mark(self, folder: str) -> object | None:
-        now = os.stat(folder)
+        try:
+            now = os.stat(folder)
+        except NotADirectoryError as error:
+            raise FileNotFoundError(folder) from error
         if not stat.S_ISDIR(now.st_mode):
             raise FileNotFoundError(folder)
         # The time of a folder can be set by anybody, as rsync does; that of the change cannot.
@@ -268,6 +272,11 @@ def address_of(path: str | Path) -> str:
     here = local_path(text)
     if here is not None:
         return os.path.abspath(here)
+    if text.partition("://")[0].lower() in _CONTAINER_AS_USER:
+        raise TopologyError(
+            "FileSpout cannot name files of Azure: Spark and pyarrow write their URLs otherwise. "
+            "Read them with a DataFrameSpout, or mount the container"
+        )
     check_url(text, "URL of a FileSpout")
     return text.rstrip("/")
 
