@@ -1,4 +1,4 @@
-"""Files that are not on this machine's own file system: found, pinned and checked through pyarrow."""
+"""Files of other file systems: found, pinned and checked through pyarrow."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.spouts.places import Entry, FakePlace
 from tests.trident.support import put, wait_for
 from waterspout.spouts import _listing
-from waterspout.spouts._listing import UNFINISHED, Listing, Look, Pattern
+from waterspout.spouts._listing import UNFINISHED, FileListing, Look, Pattern
 from waterspout.spouts._places import LOCAL
 
 
@@ -23,7 +23,7 @@ class World:
     def __init__(self, path="/in"):
         self.place, self.read, self.now = FakePlace(), set(), 0.0
         self.asked = []
-        self.listing = Listing(self.place, path, self.is_read, clock=lambda: self.now)
+        self.listing = FileListing(self.place, path, self.is_read, clock=lambda: self.now)
 
     def is_read(self, names):
         self.asked += names
@@ -157,7 +157,7 @@ def test_a_link_that_gets_its_target_later_is_found(tmp_path, monkeypatch):
     monkeypatch.setattr(_listing, "_TICK_S", 0.0)
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "link").symlink_to(tmp_path / "target")
-    listing = Listing(LOCAL, str(tmp_path / "in"), lambda names: ())
+    listing = FileListing(LOCAL, str(tmp_path / "in"), lambda names: ())
     for _ in range(3):
         assert [f for step in listing.look() for f in step] == []
         listing.keep()
@@ -186,7 +186,7 @@ def test_a_glob_that_spells_out_such_a_name_takes_it():
 def test_links_that_lead_in_a_circle_end(tmp_path):
     put(tmp_path / "a" / "x.txt", "x")
     (tmp_path / "a" / "back").symlink_to(tmp_path)
-    listing = Listing(LOCAL, f"{tmp_path}/**/*.txt", lambda names: ())
+    listing = FileListing(LOCAL, f"{tmp_path}/**/*.txt", lambda names: ())
 
     assert [f[1] for step in listing.look() for f in step] == [f"{tmp_path}/a/x.txt"]
 
@@ -217,7 +217,7 @@ def test_a_pattern_takes_what_glob_takes(tree, parts):
         return
     want = {n for n in glob.glob(pattern, recursive=True) if os.path.isfile(n) and visible(n)}
 
-    listing = Listing(LOCAL, pattern, lambda names: ())
+    listing = FileListing(LOCAL, pattern, lambda names: ())
 
     assert {f[1] for step in listing.look() for f in step} == want
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from waterspout.spouts._places import FileStat
-from waterspout.spouts._waiting import Waiting
+from waterspout.spouts._waiting import WaitingFiles
 
 
 def add(waiting, *times, beyond=(0, 0), anew=False, without=(), wall_s=1000.0, now=0.0):
@@ -16,7 +16,7 @@ def ready(waiting):
 
 
 def test_a_late_file_that_is_older_comes_first():
-    waiting = Waiting(10)
+    waiting = WaitingFiles(10)
     add(waiting, 5, 7)
 
     add(waiting, 3, 9)
@@ -26,7 +26,7 @@ def test_a_late_file_that_is_older_comes_first():
 
 
 def test_files_that_have_got_into_a_batch_meanwhile_do_not_wait():
-    waiting = Waiting(10)
+    waiting = WaitingFiles(10)
 
     add(waiting, 1, 2, without={"f1"})
 
@@ -34,7 +34,7 @@ def test_files_that_have_got_into_a_batch_meanwhile_do_not_wait():
 
 
 def test_a_file_that_is_found_twice_waits_once():
-    waiting = Waiting(10)
+    waiting = WaitingFiles(10)
     add(waiting, 1)
 
     add(waiting, 1, 2)
@@ -43,7 +43,7 @@ def test_a_file_that_is_found_twice_waits_once():
 
 
 def test_more_than_are_kept_are_counted_and_found_again():
-    waiting = Waiting(2)
+    waiting = WaitingFiles(2)
     add(waiting, 1, 2, beyond=(3, 30))
     assert (ready(waiting), waiting.files, waiting.bytes) == (["f1", "f2"], 5, 50)
 
@@ -58,7 +58,7 @@ def test_more_than_are_kept_are_counted_and_found_again():
 
 
 def test_a_file_waits_until_it_is_old_enough():
-    waiting = Waiting(10, min_age_s=5.0)
+    waiting = WaitingFiles(10, min_age_s=5.0)
 
     add(waiting, 994, 996, wall_s=1000.0)
 
@@ -71,7 +71,7 @@ def test_a_file_waits_until_it_is_old_enough():
 
 
 def test_a_file_that_grows_waits_on():
-    waiting = Waiting(10, min_age_s=5.0)
+    waiting = WaitingFiles(10, min_age_s=5.0)
     add(waiting, 996)
 
     waiting.looked({"f996": FileStat(11, 1001 * 10**9)}, 1.0)
@@ -82,7 +82,7 @@ def test_a_file_that_grows_waits_on():
 
 
 def test_a_file_of_the_future_is_old_when_it_has_stayed_as_it_is():
-    waiting = Waiting(10, min_age_s=5.0)
+    waiting = WaitingFiles(10, min_age_s=5.0)
     add(waiting, 99_999)
 
     assert waiting.due(1004.9, 4.9) == []
@@ -93,7 +93,7 @@ def test_a_file_of_the_future_is_old_when_it_has_stayed_as_it_is():
 
 
 def test_a_file_that_goes_away_does_not_wait():
-    waiting = Waiting(10, min_age_s=5.0)
+    waiting = WaitingFiles(10, min_age_s=5.0)
     add(waiting, 996)
 
     waiting.looked({"f996": None}, 5.0)
@@ -102,7 +102,7 @@ def test_a_file_that_goes_away_does_not_wait():
 
 
 def test_a_ready_file_that_grows_must_wait_again():
-    waiting = Waiting(10, min_age_s=5.0)
+    waiting = WaitingFiles(10, min_age_s=5.0)
     add(waiting, 994)
     (found,) = waiting.ready
 
@@ -111,7 +111,7 @@ def test_a_ready_file_that_grows_must_wait_again():
 
 
 def test_young_files_beyond_the_bound_are_counted_too():
-    waiting = Waiting(2, min_age_s=5.0)
+    waiting = WaitingFiles(2, min_age_s=5.0)
 
     add(waiting, 997, 998, 999)
 

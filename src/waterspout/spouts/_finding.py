@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 
-from waterspout.spouts._listing import Found, Listing, Look
+from waterspout.spouts._listing import FileListing, Found, Look
 from waterspout.spouts._places import FileStat, Place
-from waterspout.spouts._waiting import Waiting
+from waterspout.spouts._waiting import WaitingFiles
 
 __all__ = ["FileFinder", "seen"]
 
@@ -37,8 +37,8 @@ class FileFinder:
         min_age_s: float = 0.0,
     ) -> None:
         self._place = place
-        self._listing = Listing(place, path, is_read)
-        self._waiting = Waiting(KEEP_MAX, min_age_s)
+        self._listing = FileListing(place, path, is_read)
+        self._waiting = WaitingFiles(KEEP_MAX, min_age_s)
         self._looking: Look | None = None
         self._in_batches: set[str] = set()
         """The files that are, or have got, in a batch since the look began that goes on."""

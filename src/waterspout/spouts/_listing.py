@@ -27,7 +27,7 @@ import numpy.typing as npt
 
 from waterspout.spouts._places import Place
 
-__all__ = ["UNFINISHED", "Found", "Listing", "Look", "Pattern", "has_glob"]
+__all__ = ["UNFINISHED", "FileListing", "Found", "Look", "Pattern", "has_glob"]
 
 Found: TypeAlias = tuple[int, str, int]
 """Time in nanoseconds, name and size of a file."""
@@ -56,7 +56,7 @@ def has_glob(path: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
+class _Level:
     """What one level of a pattern says of a name."""
 
     text: str
@@ -64,7 +64,7 @@ class _Part:
     """None for `**`: any folders, or none."""
 
     @classmethod
-    def of(cls, text: str) -> _Part:
+    def of(cls, text: str) -> _Level:
         if text == "**":
             return cls(text, None)
         return cls(text, re.compile(fnmatch.translate(text)).match)
@@ -89,7 +89,7 @@ class Pattern:
         parts = path.split("/")
         first = next((i for i, part in enumerate(parts) if has_glob(part)), len(parts))
         self.base = "/".join(parts[:first]) or "/"
-        self._parts = [_Part.of(part) for part in parts[first:] if part] or [_Part.of("**")]
+        self._parts = [_Level.of(part) for part in parts[first:] if part] or [_Level.of("**")]
         self._all = len(self._parts) == 1 and self._parts[0].matches is None
         last = self._parts[-1].text.lower()
         self._unfinished = tuple(end for end in UNFINISHED if not last.endswith(end))
@@ -165,7 +165,7 @@ class _Scan:
     unfinished: int = 0
 
 
-class Listing:
+class FileListing:
     """Finds the files that are new, look by look. Only one look goes on at a time.
 
     `is_read` returns which of some names were read. `clock` is monotonic.

@@ -12,7 +12,7 @@ from heapq import merge
 from waterspout.spouts._listing import Found
 from waterspout.spouts._places import FileStat
 
-__all__ = ["Waiting"]
+__all__ = ["WaitingFiles"]
 
 
 @dataclass(slots=True)
@@ -24,7 +24,7 @@ class _Young:
     """When it was first seen like this, by our own clock."""
 
 
-class Waiting:
+class WaitingFiles:
     """Keeps files oldest first, at most `keep_max` of them; of the others only how many there are.
 
     A file is too young while `min_age_s` have not passed since its last change: by its own time,

@@ -10,7 +10,7 @@ from contextlib import closing
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from waterspout._config import Config
 from waterspout._schema import FieldNames, Schema
@@ -25,7 +25,7 @@ from waterspout.spouts._base import (
 )
 from waterspout.spouts._contents import count_rows, parquet_schema
 from waterspout.spouts._finding import FileFinder, seen
-from waterspout.spouts._listing import Found, Listing, Pattern
+from waterspout.spouts._listing import FileListing, Found, Pattern
 from waterspout.spouts._malformed import OnMalformed, TooLong, chosen, records_too_long
 from waterspout.spouts._pinned import (
     FileLook,
@@ -47,6 +47,9 @@ from waterspout.spouts._places import (
 from waterspout.spouts._read_files import ReadFiles, ReadInMemory, StoredRead, Tally
 from waterspout.spouts._reads import FilesRead, Read
 from waterspout.state.files._locations import is_url
+
+if TYPE_CHECKING:
+    from pyarrow.fs import FileSystem
 
 __all__ = ["FileSpout"]
 
@@ -102,7 +105,7 @@ class FileSpout(BatchSpout):
         min_age_secs: float = 0.0,
         on_error: str | None = None,
         options: Mapping[str, str] | None = None,
-        filesystem: Any = None,
+        filesystem: FileSystem | None = None,
     ) -> None:
         _refuse_bad_arguments(format, max_files, max_bytes, max_rows, max_record_bytes)
         _refuse_bad_age(min_age_secs)
@@ -285,7 +288,7 @@ class FileSpout(BatchSpout):
 
     def find(self) -> list[Found]:
         """Return (time, name, size) of every file there is now, oldest first."""
-        steps = Listing(*self._at, is_read=lambda names: ()).look()
+        steps = FileListing(*self._at, is_read=lambda names: ()).look()
         return sorted(found for step in steps for found in step)
 
     def finder(self, listed: ReadFiles) -> FileFinder:
