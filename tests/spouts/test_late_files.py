@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 
 import pytest
@@ -164,13 +165,20 @@ def test_a_file_found_by_a_look_that_a_commit_overtook_is_not_read_again(monkeyp
 
 def test_a_look_that_takes_long_does_not_block_and_is_not_taken_for_the_end(monkeypatch):
     monkeypatch.setattr(_finding, "_HERE_CPU_S", 0.0)
-    life = Life()
+    life, may_end = Life(), threading.Event()
     for n in range(5):
         life.place.put(f"/in/{n}")
 
+    def stat_entry(entry):
+        assert may_end.wait(30)
+        return life.place.files[entry.path]
+
+    monkeypatch.setattr(life.place, "stat_entry", stat_entry)
+
     assert not life.planner.is_ready(None)
     assert not life.planner.is_drained()
-    wait_for(life.batch, 10)
+    may_end.set()
+    wait_for(life.batch, 30)
     assert len(life.batches[1]["files"]) == 2
     life.planner.close()
 
