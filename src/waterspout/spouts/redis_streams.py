@@ -33,6 +33,7 @@ from waterspout.spouts._redis_ranges import (
 )
 from waterspout.state.redis._client import Call, RedisClient, require_library
 from waterspout.state.redis._scripts import Script
+from waterspout.topology._component import Component
 from waterspout.topology._context import TopologyContext
 from waterspout.transactional._attempt import TransactionAttempt
 from waterspout.transactional._bolts import BatchCollector
@@ -77,7 +78,7 @@ return {#entries, entries[#entries][1]}
 """)
 
 
-class _RedisStreams:
+class _RedisStreams(Component):
     """What both kinds have in common: a recipe, which travels."""
 
     read_on_executors = True
