@@ -14,7 +14,7 @@ __all__ = ["FileFinder", "seen"]
 _REST_PER_LISTING = 10  # listing takes at most a tenth of the time
 _REST_PER_LOOK = 100  # and what is only for the lag a hundredth
 _LOOK_S = 1.0
-_HERE_CPU_S, _HERE_WALL_S = 0.1, 2.0  # a look that takes longer goes on in a thread of its own
+_HERE_CPU_S, _HERE_WALL_S = 0.05, 2.0  # a look that takes longer goes on in a thread of its own
 _EXACT_S = 3600.0  # how often a look trusts nothing that it remembers
 _YOUNG_S = 0.05  # how often files that are too young are looked at, at most
 
@@ -93,7 +93,7 @@ class FileFinder:
         self._looking = Look(steps, KEEP_MAX, anew=anew)
 
     def go_on(self) -> None:
-        """Look on; take in what was found, if the look is over. Takes a tenth of a second at most.
+        """Look on, for 50 ms of CPU at most; take in what was found, if the look is over.
 
         Raises what went wrong in the look, also in its own thread.
         """

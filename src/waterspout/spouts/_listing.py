@@ -12,7 +12,6 @@ twice; and once in a while a look believes neither, so a file that they hid is l
 from __future__ import annotations
 
 import fnmatch
-import heapq
 import os
 import re
 import threading
@@ -241,19 +240,23 @@ class FileListing:
         scan: _Scan,
         skip: Collection[str],
     ) -> Iterator[list[Found]]:
-        entries = self._place.entries(folder)
         before = None if known is None else known.read
-        while some := list(islice(entries, _HASHED_AT_ONCE)):
-            hashes = np.fromiter((hash(e.name) for e in some), np.int64, len(some))
-            # Only names of files that were read are remembered, so the others are worth a look.
-            if before is not None and len(before):
-                at = np.searchsorted(before, hashes)
-                is_known = before[np.minimum(at, len(before) - 1)] == hashes
-                scan.read.append(hashes[is_known])
-                some = [some[i] for i in np.flatnonzero(~is_known)]
-            yield []
-            for start in range(0, len(some), _AT_ONCE):
-                yield self._unread(some[start : start + _AT_ONCE], states, scan, skip)
+        entries = self._place.entries(folder)
+        try:
+            while some := list(islice(entries, _HASHED_AT_ONCE)):
+                hashes = np.fromiter((hash(e.name) for e in some), np.int64, len(some))
+                # Only names of files that were read are remembered: the others are worth a look.
+                if before is not None and len(before):
+                    at = np.searchsorted(before, hashes)
+                    is_known = before[np.minimum(at, len(before) - 1)] == hashes
+                    scan.read.append(hashes[is_known])
+                    some = [some[i] for i in np.flatnonzero(~is_known)]
+                yield []
+                for start in range(0, len(some), _AT_ONCE):
+                    yield self._unread(some[start : start + _AT_ONCE], states, scan, skip)
+        finally:
+            if hasattr(entries, "close"):
+                entries.close()  # nobody may want the rest
 
     def _unread(
         self, entries: list[Any], states: _States, scan: _Scan, skip: Collection[str]
@@ -306,7 +309,7 @@ def _remembered(mark: object | None, known: _Folder | None, began: float, scan: 
     # Not by the folder's own time: the clock of a file server may be another.
     whole = mark is not None and known is not None and began - since >= _TICK_S
     read = np.concatenate(scan.read) if scan.read else np.empty(0, np.int64)
-    return _Folder(mark, since, whole, np.unique(read), scan.below, scan.odd, scan.unfinished)
+    return _Folder(mark, since, whole, np.sort(read), scan.below, scan.odd, scan.unfinished)
 
 
 class Look:
@@ -323,6 +326,8 @@ class Look:
         self.began = time.monotonic()
         self.took_s = 0.0
         self.found: list[Found] = []
+        self._newest: Found | None = None
+        """The newest that is kept, once there are too many."""
         self.beyond_files = 0
         self.beyond_bytes = 0
         self.error: Exception | None = None
@@ -349,9 +354,7 @@ class Look:
     def _run(self, is_enough: Callable[[], bool] = lambda: False) -> None:
         try:
             for found in self._steps:
-                self.found += found
-                if len(self.found) >= 2 * self._keep_max:
-                    self._cut()
+                self._add(found)
                 if self._leaves or is_enough():
                     break
             else:
@@ -366,10 +369,21 @@ class Look:
         self.took_s = time.monotonic() - self.began
         self.is_over = True
 
+    def _add(self, found: list[Found]) -> None:
+        if self._newest is not None:
+            self._give_up([each for each in found if each > self._newest])
+            found = [each for each in found if each <= self._newest]
+        self.found += found
+        if len(self.found) >= 2 * self._keep_max:
+            self._cut()
+
     def _cut(self) -> None:
-        if len(self.found) <= self._keep_max:
-            return
-        files, size = len(self.found), sum(found[2] for found in self.found)
-        self.found = heapq.nsmallest(self._keep_max, self.found)
-        self.beyond_files += files - len(self.found)
-        self.beyond_bytes += size - sum(found[2] for found in self.found)
+        if len(self.found) > self._keep_max:
+            self.found.sort()
+            self._give_up(self.found[self._keep_max :])
+            del self.found[self._keep_max :]
+            self._newest = self.found[-1]
+
+    def _give_up(self, found: list[Found]) -> None:
+        self.beyond_files += len(found)
+        self.beyond_bytes += sum(each[2] for each in found)

@@ -111,10 +111,9 @@ class LocalPlace(Place):
 
     def entries(self, folder: str) -> Iterator[Any]:
         try:
-            with os.scandir(folder) as found:
-                yield from found
+            return os.scandir(folder)  # no generator around it: there may be millions
         except (FileNotFoundError, NotADirectoryError):
-            return  # it was there a moment ago
+            return iter(())  # it was there a moment ago
         except PermissionError as error:
             raise SourceError(f"FileSpout: the directory {folder} cannot be listed") from error
 
