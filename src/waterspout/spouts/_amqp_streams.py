@@ -7,7 +7,7 @@ whoever wants to know its end consumes it from its last chunk on.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,13 +16,33 @@ from waterspout._tls import TLS
 from waterspout.errors import DataLossError, OutageError, SourceError
 from waterspout.spouts._amqp import Link, QueueConsumer, parameters_of, said_by
 
-__all__ = ["StreamPlace", "StreamTail", "first_offset", "messages_of"]
+__all__ = ["OffsetRange", "StreamPlace", "StreamTail", "first_offset", "messages_of"]
 
 _TAIL_PREFETCH = 200
 _READ_PREFETCH = 2000
 _ACK_EVERY = 500
 # How long the first message of a consumer is waited for, on a broker that has just said yes.
 _QUIET_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetRange:
+    """Messages of a stream, from an offset to before another. Stored as JSON."""
+
+    queue: str
+    start: int
+    end: int
+
+    @classmethod
+    def of(cls, metadata: Mapping[str, Any], queue: str) -> OffsetRange:
+        """Return the range of metadata; refuse that of another stream."""
+        found = cls(**metadata)
+        if found.queue != queue:
+            raise SourceError(
+                f"the stream {found.queue!r} was read here before, and now it is {queue!r}: keep "
+                "the streams of a spout in their order, and add new ones at the end"
+            )
+        return found
 
 
 @dataclass(frozen=True)

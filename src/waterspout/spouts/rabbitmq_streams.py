@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 from waterspout._addresses import shown
@@ -18,7 +18,6 @@ from waterspout.errors import (
     DataLossError,
     FailedException,
     MalformedRowError,
-    SourceError,
     TopologyError,
 )
 from waterspout.spouts._amqp import (
@@ -29,7 +28,13 @@ from waterspout.spouts._amqp import (
     require_pika,
     text_body,
 )
-from waterspout.spouts._amqp_streams import StreamPlace, StreamTail, first_offset, messages_of
+from waterspout.spouts._amqp_streams import (
+    OffsetRange,
+    StreamPlace,
+    StreamTail,
+    first_offset,
+    messages_of,
+)
 from waterspout.topology._component import Component
 from waterspout.topology._context import TopologyContext
 from waterspout.transactional._attempt import TransactionAttempt
@@ -50,26 +55,6 @@ _BODY = Schema((("body", "string"),))
 _FAR = 1 << 62
 _CHECK_S = 5.0
 """How often it is looked whether the broker still keeps what comes next."""
-
-
-@dataclass(frozen=True, slots=True)
-class OffsetRange:
-    """Messages of a stream, from an offset to before another. Stored as JSON."""
-
-    queue: str
-    start: int
-    end: int
-
-    @classmethod
-    def of(cls, metadata: Mapping[str, Any], queue: str) -> OffsetRange:
-        """Return the range of metadata; refuse that of another stream."""
-        found = cls(**metadata)
-        if found.queue != queue:
-            raise SourceError(
-                f"the stream {found.queue!r} was read here before, and now it is {queue!r}: keep "
-                "the streams of a spout in their order, and add new ones at the end"
-            )
-        return found
 
 
 class _RabbitMQStreams(Component):
