@@ -183,6 +183,23 @@ def test_a_look_that_takes_long_does_not_block_and_is_not_taken_for_the_end(monk
     life.planner.close()
 
 
+def test_once_in_a_while_a_look_believes_nothing():
+    life = Life()
+    life.place.put("/in/a")
+    while life.batch():
+        life.commit()
+    for _ in range(3):
+        assert not life.planner.is_ready(None)
+    life.place.still = True  # a file system that does not tell that something has come
+    life.place.put("/in/b")
+    assert not life.planner.is_ready(None)
+
+    life.planner._finder._exact_at = 0.0
+
+    assert life.batch()
+    assert life.read() == ["/in/a", "/in/b"]
+
+
 def test_what_goes_wrong_in_a_look_is_told_and_nothing_is_lost():
     life = Life()
     life.place.put("/in/a")
