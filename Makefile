@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv demo test test-fast soak service mutants check format bench bench-words bench-forms bench-core bench-memory bench-transactional bench-windows bench-states bench-drpc bench-kafka kafka-storm java servers kafka browser screenshots check-java lock audit clean bench-pressure
+.PHONY: help venv demo test test-fast soak service mutants check format bench bench-words bench-forms bench-core bench-memory bench-transactional bench-windows bench-states bench-drpc bench-kafka kafka-storm java servers kafka browser screenshots check-java lock audit clean bench-pressure bench-files
 
 PYTHON ?= python3
 ARGS ?=
@@ -115,6 +115,9 @@ bench-kafka: check-java $(STAMP) ## Measure reading a Kafka beside a bare consum
 
 bench-states: $(STAMP) ## Measure the states against the bare clients of their stores (ARGS=...)
 	@$(PY) -m benchmarks.states $(ARGS)
+
+bench-files: $(STAMP) ## Measure looks for new files among many that were read (ARGS=...)
+	@$(PY) -m benchmarks.files $(ARGS)
 
 java: ## Install a Java 17 runtime with apt-get, if there is none
 	@if scripts/check_java 2>/dev/null; then echo 'Java is there already.'; exit 0; fi; \

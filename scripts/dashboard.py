@@ -109,7 +109,14 @@ ROWS: list[tuple[str, list[tuple[str, str, list[Query]]]]] = [
             (
                 f"Waits at spouts: {unit}",
                 "bytes" if unit == "bytes" else "none",
-                [gauge(f"waterspout_spout_lag_{unit}", "{{spout}}")],
+                [
+                    gauge(f"waterspout_spout_lag_{unit}", "{{spout}}"),
+                    *(
+                        gauge(f"waterspout_spout_lag_{kind}_files", f"{{{{spout}}}}, {kind}")
+                        for kind in ("young", "unfinished")
+                        if unit == "files"
+                    ),
+                ],
             )
             for unit in ("files", "bytes", "offsets", "rows", "messages")
         ]

@@ -109,6 +109,12 @@ SURFACE = {
         "waterspout.spouts.rabbitmq": """
             RabbitMQSpout
         """,
+        "waterspout.spouts.rabbitmq_streams": """
+            OpaqueRabbitMQStreamSpout TransactionalRabbitMQStreamSpout
+        """,
+        "waterspout.spouts.redis_streams": """
+            OpaqueRedisStreamSpout TransactionalRedisStreamSpout
+        """,
         "waterspout.spouts.rate": """
             RateSpout
         """,

@@ -50,7 +50,7 @@ from waterspout.errors import (
     TopologyError,
     WaterspoutError,
 )
-from waterspout.spouts import files
+from waterspout.spouts import _finding
 from waterspout.state._head import Head
 from waterspout.testing import LocalRun, SimulatedCrash
 from waterspout.testing._engine import InProcessEngine
@@ -468,11 +468,11 @@ class Runner:
 @contextmanager
 def _listing_at_once() -> Iterator[None]:
     """Let files be listed whenever they are asked for."""
-    rest, files._REST_PER_LISTING = files._REST_PER_LISTING, 0
+    rest, _finding._REST_PER_LISTING = _finding._REST_PER_LISTING, 0
     try:
         yield
     finally:
-        files._REST_PER_LISTING = rest
+        _finding._REST_PER_LISTING = rest
 
 
 def run(case: Case) -> Outcome:

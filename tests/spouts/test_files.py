@@ -250,7 +250,8 @@ def test_a_changed_file_of_an_unfinished_batch_is_an_error(source):
     assert str(refused.value) == (
         f"{path} was changed after it was put into a batch (4 bytes then, 8 now). Put the old "
         "file back; new rows go into new files. `waterspout batch show` tells more; `batch skip` "
-        "goes on without it, `batch accept` takes a file as it is now."
+        "goes on without it, `batch accept` takes a file as it is now. min_age_secs=... lets files "
+        "that are still written wait first."
     )
 
 

@@ -23,7 +23,10 @@ __all__ = [
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 """The upper bounds of the buckets of every histogram."""
 
-LAG_UNITS = ("files", "bytes", "offsets", "rows", "messages")
+LAG_UNITS = (
+    *("files", "bytes", "offsets", "rows", "messages"),
+    *("young_files", "unfinished_files"),
+)
 """What spouts count of what waits for them; each is a metric, since they cannot be added up."""
 
 
@@ -76,7 +79,12 @@ OF_RUNS = (
         ("spout",),
     ),
     *(
-        Metric(f"spout_lag_{unit}", "gauge", f"What waits at a spout, in {unit}.", ("spout",))
+        Metric(
+            f"spout_lag_{unit}",
+            "gauge",
+            f"What waits at a spout, in {unit.replace('_', ' ')}.",
+            ("spout",),
+        )
         for unit in LAG_UNITS
     ),
 )

@@ -7,16 +7,32 @@ runs only while `poll` does: no thread, and no heartbeat while nobody polls.
 from __future__ import annotations
 
 import contextlib
+import re
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlsplit
 
-from waterspout.errors import MissingDependencyError
+from waterspout._addresses import Secrets, check_url, resolved, shown
+from waterspout._tls import TLS
+from waterspout.errors import MissingDependencyError, TopologyError
 from waterspout.spouts._deliveries import Acknowledgements
 
-__all__ = ["Link", "QueueConsumer", "require_pika"]
+__all__ = [
+    "Link",
+    "QueueConsumer",
+    "cut",
+    "decoded",
+    "parameters_of",
+    "properties_of",
+    "refuse_bad_url",
+    "refuse_tls_of_plain",
+    "require_pika",
+    "said_by",
+    "text_body",
+]
 
 _WAIT_S = 0.05
 _CLOSE_TIMEOUT_S = 5.0
@@ -45,6 +61,8 @@ class QueueConsumer:
     declare: bool
     durable: bool
     arguments: Mapping[str, Any] | None
+    consuming: Mapping[str, Any] | None = None
+    """Arguments of the consumer itself, such as where it begins in a stream."""
 
 
 class Link:
@@ -114,6 +132,11 @@ class Link:
             self._channel.basic_ack(given.ack_up_to, multiple=True)
         for tag in given.ack:
             self._channel.basic_ack(tag)
+
+    def ack_up_to(self, tag: int) -> None:
+        """Ack a message and all before it; the next poll sends it."""
+        if self._channel is not None and self._channel.is_open:
+            self._channel.basic_ack(tag, multiple=True)
 
     def reject(self, tag: int) -> None:
         """Refuse a message for good: it goes to the dead-letter exchange, if there is one."""
@@ -187,6 +210,7 @@ class Link:
             self._consumer.queue,
             lambda _, method, properties, body: inbox.append((method, properties, body)),
             callback=self._on_consuming,
+            arguments=None if self._consumer.consuming is None else dict(self._consumer.consuming),
         )
 
     def _on_consuming(self, _: Any) -> None:
@@ -213,3 +237,94 @@ class Link:
 
 def _nothing() -> None:
     """Do nothing: a callback that only wakes a poll."""
+
+
+def text_body(body: bytes, properties: Mapping[str, Any]) -> list[Any]:
+    """Return the body as text: UTF-8, whatever the properties say.
+
+    >>> text_body("caf\u00e9".encode(), {})
+    ['caf\u00e9']
+    """
+    return [body.decode()]
+
+
+def decoded(
+    decode: Callable[[bytes, Mapping[str, Any]], Sequence[Any]],
+    body: bytes,
+    properties: Mapping[str, Any],
+    fields: Sequence[str],
+) -> Sequence[Any]:
+    """Return the values that a user's function makes of a message; refuse another number."""
+    values = decode(body, properties)
+    if not isinstance(values, list | tuple) or len(values) != len(fields):
+        raise TypeError(
+            f"decode has to return a list of {len(fields)} values, for the "
+            f"fields {fields}; it returned {type(values).__name__}"
+        )
+    return values
+
+
+def properties_of(method: Any, properties: Any) -> dict[str, Any]:
+    """Return what a message has beside its body."""
+    known = {name: value for name, value in vars(properties).items() if value is not None}
+    known["exchange"], known["routing_key"] = method.exchange, method.routing_key
+    known["redelivered"] = method.redelivered
+    return known
+
+
+def refuse_bad_url(url: str, who: str) -> None:
+    """Refuse the URL of a spout that is none; what is in variables is looked at later."""
+    check_url(url, f"URL of a {who}")
+    if "${" not in url:
+        _check_place(url, who)
+
+
+def refuse_tls_of_plain(url: str, tls: TLS | None) -> None:
+    """Refuse certificates for a connection that has none."""
+    if tls is not None and url.startswith("amqp://"):
+        raise TopologyError("tls is for an encrypted connection: write amqps:// in the URL")
+
+
+def _check_place(url: str, who: str) -> None:
+    try:
+        parts = urlsplit(url)
+        fits = parts.scheme in ("amqp", "amqps") and parts.hostname and parts.port != 0
+    except ValueError:
+        fits = False
+    if not fits:
+        # It is not quoted: what cannot be read may have its password anywhere.
+        raise TopologyError(
+            f"{who}: its URL cannot be read. Write amqp://user:password@host:port/vhost, "
+            "with % signs for odd characters, such as %2F for the vhost '/'."
+        )
+
+
+def parameters_of(url: str, connection_name: str, tls: TLS | None, who: str) -> Any:
+    """Return pika's parameters of a connection, with the secrets of this process filled in."""
+    pika = require_pika()
+    plain = resolved(url)
+    check_url(plain, f"URL of a {who}")
+    _check_place(plain, who)
+    try:
+        parameters = pika.URLParameters(plain)
+    except (ValueError, TypeError, KeyError, SyntaxError, OSError) as error:
+        raise TopologyError(
+            f"{who}: an option in the query of its URL cannot be read by pika "
+            f"({type(error).__name__}), at {shown(url)}"
+        ) from None
+    if tls is not None:
+        parameters.ssl_options = pika.SSLOptions(tls.context(), parameters.host)
+    parameters.client_properties = {"connection_name": connection_name}
+    return parameters
+
+
+def said_by(error: BaseException, url: str) -> str:
+    """Return what went wrong at the bottom of pika's errors, which have no text of their own."""
+    text = str(error) or repr(error)
+    found = re.search(r"last exception - (.*); first exception", text)
+    return cut(Secrets.of(url).hidden(found[1] if found else text))
+
+
+def cut(text: str) -> str:
+    """Return a text that may be of any length as one that can be shown."""
+    return text if len(text) <= 300 else f"{text[:300]}..."

@@ -19,6 +19,7 @@ from waterspout._letters import DeadLetter, stored_form
 from waterspout._safe_repr import shown
 from waterspout._schema import Schema
 from waterspout.errors import MalformedRowError, TopologyError
+from waterspout.spouts._places import LOCAL, Place
 
 __all__ = [
     "CORRUPT",
@@ -134,7 +135,7 @@ class TooLong:
 
 
 def records_too_long(
-    path: str, size: int, max_bytes: int, options: Mapping[str, str]
+    path: str, size: int, max_bytes: int, options: Mapping[str, str], place: Place = LOCAL
 ) -> list[TooLong]:
     """Return the records of a file that are too long; reads next to nothing where none is.
 
@@ -147,7 +148,7 @@ def records_too_long(
         return []
     breaks = [given["linesep"].encode()] if "linesep" in given else [b"\n", b"\r"]
     found = []
-    with open(path, "rb") as file:
+    with place.open(path) as file:
         start = 0
         while size - start > max_bytes:
             end = _last_break(file, start, start + max_bytes, breaks)

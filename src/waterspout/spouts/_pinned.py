@@ -8,13 +8,13 @@ time differs: a file that was touched, or put back from a copy, is still the fil
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal
 
 from waterspout.errors import DataLossError, SourceError
+from waterspout.spouts._places import LOCAL, FileStat, Place
 
 __all__ = [
     "FileLook",
@@ -50,15 +50,17 @@ class PinnedFile:
     time_ns: int
     digest: str | None
 
-    def look(self) -> FileLook:
+    def look(self, place: Place = LOCAL) -> FileLook:
         """Compare it with the file that is there now."""
         try:
-            now = os.stat(self.name)
+            now = place.stat(self.name)
         except FileNotFoundError:
             return FileLook(self, "gone", why="No such file or directory")
         except OSError as error:
             return FileLook(self, "unreadable", why=error.strerror or str(error))
-        size, time_ns = now.st_size, now.st_mtime_ns
+        if now is None:
+            return FileLook(self, "gone", why="it is no file now")
+        size, time_ns = now
         if size != self.size:
             return FileLook(self, "size", size, time_ns)
         if time_ns == self.time_ns:
@@ -66,7 +68,7 @@ class PinnedFile:
         if self.digest is None:
             return FileLook(self, "time", size, time_ns)
         try:
-            found = _digest_of(self.name)
+            found = _digest_of(self.name, place)
         except OSError as error:
             return FileLook(self, "unreadable", why=error.strerror or str(error))
         same = found == self.digest
@@ -106,16 +108,16 @@ class FileLook:
             case "time":
                 no_digest = "the file is too large for a digest"
                 if was.size <= DIGEST_MAX_BYTES:
-                    no_digest = "no digest was kept"
+                    no_digest = "no digest was kept"  # by older versions, and of distant files
                 return f"{times}; whether its content is the same cannot be told: {no_digest}"
         return f"the same content; {times}" if self.touched else "as it was"
 
 
-def pin(names_and_stats: Sequence[tuple[str, os.stat_result]]) -> dict[str, Any]:
+def pin(files: Sequence[tuple[str, FileStat]], place: Place = LOCAL) -> dict[str, Any]:
     """Return the part of a batch's metadata that says which files it has, and how they are."""
     return {
-        "files": [[name, now.st_size, now.st_mtime_ns] for name, now in names_and_stats],
-        "content": [_digest_if_small(name, now.st_size) for name, now in names_and_stats],
+        "files": [[name, now.size, now.time_ns] for name, now in files],
+        "content": [_digest_if_small(name, now.size, place) for name, now in files],
     }
 
 
@@ -145,52 +147,58 @@ def names_of(metadata: Mapping[str, Any]) -> list[str]:
     return [file[0] for file in metadata["files"]] + left_out(metadata)
 
 
-def refuse_changed(metadata: Mapping[str, Any], source: str) -> Iterator[FileLook]:
-    """Raise for the first file of a batch that is not what was pinned; yield the touched ones."""
+def refuse_changed(
+    metadata: Mapping[str, Any], place: Place, root: str, *, waits: bool = False
+) -> Iterator[FileLook]:
+    """Raise for the first file of a batch that is not what was pinned; yield the touched ones.
+
+    `root` is the folder that all are in. `waits`: whether files were only taken after a while.
+    """
     for file in pinned(metadata):
-        look = file.look()
+        look = file.look(place)
         match look.difference:
             case None:
                 if look.touched:
                     yield look
             case "gone" | "unreadable":
                 # Where all is gone, as when a disk is not mounted, that one file is not lost.
-                lost = look.difference == "gone" and os.path.exists(_root(source, file.name))
+                lost = look.difference == "gone" and place.exists(_root(place, root, file.name))
                 said = (
                     f"{file.name} belongs to a batch that is not finished, but {look.text}. Put "
                     "it back."
                 )
                 raise DataLossError(f"{said} {_WAY_OUT}") if lost else SourceError(said)
             case _:
+                # Most likely somebody writes into the source itself.
+                longer = "longer " if waits else ""
+                advice = f"min_age_secs=... lets files that are still written wait {longer}first."
                 raise DataLossError(
                     f"{file.name} was changed after it was put into a batch ({look.text}). Put the "
-                    f"old file back; new rows go into new files. {_WAY_OUT}"
+                    f"old file back; new rows go into new files. {_WAY_OUT} {advice}"
                 )
 
 
-def _digest_of(name: str) -> str:
+def _digest_of(name: str, place: Place) -> str:
     """Return a digest of a file's content."""
     digest = hashlib.sha256()
-    with open(name, "rb", buffering=0) as file:
+    with place.open(name) as file:
         while chunk := file.read(_CHUNK_BYTES):
             digest.update(chunk)
     return digest.hexdigest()[:_DIGEST_CHARS]
 
 
-def _digest_if_small(name: str, size: int) -> str | None:
+def _digest_if_small(name: str, size: int, place: Place) -> str | None:
+    if not place.has_digests or size > DIGEST_MAX_BYTES:
+        return None
     try:
-        return _digest_of(name) if size <= DIGEST_MAX_BYTES else None
+        return _digest_of(name, place)
     except OSError:
         return None  # whoever reads it says what is wrong
 
 
-def _root(source: str, name: str) -> str:
-    """Return the folder that a path or a glob begins with; the path may be the one file."""
-    if os.path.abspath(source) == name:
-        return os.path.dirname(name)
-    while any(char in source for char in "*?["):
-        source = os.path.dirname(source)
-    return source or "."
+def _root(place: Place, root: str, name: str) -> str:
+    """Return a folder that is there if the source is; its path may be the one file."""
+    return root.rpartition("/")[0] if place.name(root) == name else root
 
 
 def _when(time_ns: int | None) -> str:

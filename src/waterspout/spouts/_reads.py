@@ -10,6 +10,7 @@ from waterspout._config import Config
 from waterspout._schema import Schema
 from waterspout.spouts._kafka_servers import KafkaServers
 from waterspout.spouts._malformed import OnMalformed, TooLong, refuse_too_long
+from waterspout.spouts._places import LOCAL, Place
 
 __all__ = [
     "POSITION",
@@ -84,6 +85,8 @@ class FilesRead:
 
     too_long: Sequence[TooLong] = ()
     max_record_bytes: int = 0
+    place: Place = field(default=LOCAL, compare=False)
+    """How the driver reaches the files. Spark reads them by their names."""
 
     @property
     def is_small(self) -> bool:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import glob
 import logging
 import os
-import stat
 import sys
-import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from waterspout._config import Config
 from waterspout._schema import FieldNames, Schema
@@ -25,8 +23,12 @@ from waterspout.spouts._base import (
     SpoutContext,
     SpoutKind,
 )
+from waterspout.spouts._contents import count_rows, parquet_schema
+from waterspout.spouts._finding import FileFinder, seen
+from waterspout.spouts._listing import FileListing, Found, Pattern
 from waterspout.spouts._malformed import OnMalformed, TooLong, chosen, records_too_long
 from waterspout.spouts._pinned import (
+    FileLook,
     left_out,
     names_of,
     pin,
@@ -34,8 +36,20 @@ from waterspout.spouts._pinned import (
     refuse_changed,
     repinned,
 )
+from waterspout.spouts._places import (
+    LOCAL,
+    FileStat,
+    Place,
+    address_of,
+    place_of,
+    shown_path,
+)
 from waterspout.spouts._read_files import ReadFiles, ReadInMemory, StoredRead, Tally
 from waterspout.spouts._reads import FilesRead, Read
+from waterspout.state.files._locations import is_url
+
+if TYPE_CHECKING:
+    from pyarrow.fs import FileSystem
 
 __all__ = ["FileSpout"]
 
@@ -43,10 +57,6 @@ log = logging.getLogger(__name__)
 
 _OF_RECORDS = ("text", "json", "csv")
 _FORMATS = (*_OF_RECORDS, "parquet", "orc")
-_NAMES_AT_ONCE = 1000
-_REST_PER_LISTING = 10  # listing takes at most a tenth of the time
-_REST_PER_LOOK = 100  # and what is only for the lag a hundredth
-_LOOK_S = 1.0
 _OWN_FILES, _OWN_BYTES = 1000, 64_000_000  # of a batch, where nobody has said anything else
 _MOST_FILES = 5_000  # whatever is asked for: their names are stored with the batch
 
@@ -59,9 +69,19 @@ class FileSpout(BatchSpout):
     to 64 MB, and the sizes of the others follow from how long batches take
     (`batch_interval_millis`). Transactional: the list is stored with
     sizes, times and digests, and a file that changed afterwards is an error, not other data; one
-    of which only the time is another is still the same. Files must be complete when they appear:
-    write them elsewhere, then move them. Files and folders whose names start with `_` or `.`, and
-    unfinished copies (`._COPYING_`), are left alone, as Spark's readers do.
+    of which only the time is another is still the same. A file is read once, whenever it comes and
+    however old it says it is.
+
+    Files must be complete when they appear: write them elsewhere, or under a name that is left
+    alone, then move them. Names that begin with `_` or `.` are left alone (folders too), and those
+    that end with `.tmp`, `.temp`, `.part`, `.partial`, `.crdownload`, `.filepart`, `.inprogress`
+    or `._COPYING_`, unless a glob spells them out. Who cannot move files gives `min_age_secs`: a
+    file waits until nothing of it has changed for so long. What waits, or is left alone because it
+    is unfinished, is told by the lag.
+
+    `path` may be a URL (`s3a://bucket/in`, `hdfs://...`): Spark reads it, with the settings of its
+    session; the driver looks for files with pyarrow, by the URL, or in the `filesystem` of
+    `pyarrow.fs` that is given. There no digests are made: size and time must do.
 
     Text has one field, `value`; the other formats need a `schema` (DDL), except Parquet,
     whose files bring theirs.
@@ -86,21 +106,27 @@ class FileSpout(BatchSpout):
         max_bytes: int | None = None,
         max_rows: int | None = None,
         max_record_bytes: int = 16_000_000,
+        min_age_secs: float = 0.0,
         on_error: str | None = None,
         options: Mapping[str, str] | None = None,
+        filesystem: FileSystem | None = None,
     ) -> None:
         _refuse_bad_arguments(format, (max_files, max_bytes, max_rows), max_record_bytes)
+        _refuse_bad_age(min_age_secs)
+        self._address = address_of(path)
+        self._filesystem = filesystem
         given = None if schema is None else Schema.parse(schema)
         if format == "text":
             given = Schema((("value", "string"),))
         elif given is None and format == "parquet":
-            given = _parquet_schema(str(path))
+            given = self._parquet_schema()
         elif given is None:
             raise TopologyError(
                 f'FileSpout of format {format} needs a schema, for example schema="id bigint"'
             )
-        self.path = str(path)
+        self.path = shown_path(self._address) if is_url(self._address) else str(path)
         self.format = format
+        self.min_age_secs = float(min_age_secs)
         self.is_sized = max_files is None and max_bytes is None and max_rows is None
         """Whether a batch may be as large as it is asked for: nobody has said how large."""
         self.max_files = max_files or _OWN_FILES
@@ -115,18 +141,29 @@ class FileSpout(BatchSpout):
     def schema(self) -> Schema:
         return self._schema
 
+    @cached_property
+    def _at(self) -> tuple[Place, str]:
+        """The place of the files, and the path or glob there."""
+        return place_of(self._address, self._filesystem)
+
+    @property
+    def place(self) -> Place:
+        """The file system, as the driver reaches it."""
+        return self._at[0]
+
     def open(self, context: SpoutContext) -> BatchPlanner:
         return _FilePlanner(self, context)
 
     def read(self, metadata: Any) -> Read:
         """Describe the files of a batch; refuse one that is not what it was when planned."""
-        for look in refuse_changed(metadata, self.path):
+        for look in self.refuse_changed(metadata):
             log.warning("%s goes on as it is: %s", look.pinned.name, look.text)
         full = [(f.name, f.size) for f in pinned(metadata) if f.size]  # others hold no rows
         paths, size = tuple(name for name, _ in full), sum(size for _, size in full)
         found: list[TooLong] = []
         for name, bytes_in_it in full if self.format in _OF_RECORDS else ():
-            found += records_too_long(name, bytes_in_it, self.max_record_bytes, self._options)
+            limits = (self.max_record_bytes, self._options)
+            found += records_too_long(name, bytes_in_it, *limits, self.place)
         return FilesRead(
             self.schema,
             self.format,
@@ -136,14 +173,20 @@ class FileSpout(BatchSpout):
             self._on_malformed,
             found,
             self.max_record_bytes,
+            self.place,
         )
+
+    def refuse_changed(self, metadata: Any) -> Iterator[FileLook]:
+        """Raise for a file of a batch that is not what it was; yield those that were touched."""
+        root = Pattern(self._at[1]).base
+        return refuse_changed(metadata, self.place, root, waits=self.min_age_secs > 0)
 
     def read_nothing(self) -> Read:
         return self.read({"files": []})
 
     def pieces(self, metadata: Any) -> list[Piece]:
         """Return the files of a batch, and how each differs from what was planned."""
-        looks = [file.look() for file in pinned(metadata)]
+        looks = [file.look(self.place) for file in pinned(metadata)]
         there = [Piece(k.pinned.name, k.text if k.difference else None) for k in looks]
         return there + [Piece(name, None, left_out=True) for name in left_out(metadata)]
 
@@ -157,15 +200,14 @@ class FileSpout(BatchSpout):
 
     def accept(self, metadata: Any) -> Any:
         """Take every file of a batch as it is now; one that is gone cannot be."""
-        looks = [file.look() for file in pinned(metadata)]
+        looks = [file.look(self.place) for file in pinned(metadata)]
         for look in looks:
             if look.size is None:
                 raise ConfigError(
                     f"{look.pinned.name} {look.text}: it cannot be accepted. Put it back, or leave "
                     f"it out: skip --file {look.pinned.name}"
                 )
-        names = [look.pinned.name for look in looks]
-        return {**metadata, **pin([(name, os.stat(name)) for name in names])}
+        return {**metadata, **pin([self.as_it_is(k.pinned.name) for k in looks], self.place)}
 
     def on_malformed(self, conf: Config) -> OnMalformed | None:
         if self.format not in _OF_RECORDS:
@@ -198,13 +240,14 @@ class FileSpout(BatchSpout):
             unread = {*listed.of_batches(skipped), *left_out}
         unread.update(last if until in skipped else ())
         names -= unread
-        gone = sorted(name for name in names if not os.path.exists(name))
+        gone = sorted(name for name in names if seen(self.place, name) is None)
         if gone:
             raise SourceError(
                 f"{len(gone)} of the {len(names)} files that were read are gone, such as "
                 f"{gone[0]}; without them nothing can be counted again. Put them back."
             )
-        return {"files": [_as_it_is(name) for name in sorted(names)]}  # once: needs no digests
+        files = [self.as_it_is(name) for name in sorted(names)]
+        return {"files": [[name, *now] for name, now in files]}  # once: needs no digests
 
     def adopt(self, folder: Path, spout_id: str, files: Mapping[str, int]) -> Any:
         """Take these files (and the batch of each) as read; return the last batch's metadata.
@@ -222,8 +265,9 @@ class FileSpout(BatchSpout):
         newest = max(files.values(), default=0)
         with closing(StoredRead(folder, spout_id)) as listed:
             listed.put(files, forget_from=0)
+        last = [self.as_it_is(name) for name, txid in files.items() if txid == newest]
         return {
-            "files": [_as_it_is(name) for name, txid in files.items() if txid == newest],
+            "files": [[name, *now] for name, now in last],
             "read": Tally().plus(files).to_json(newest),
         }
 
@@ -232,42 +276,46 @@ class FileSpout(BatchSpout):
         return {
             "spout": "FileSpout",
             "kind": self.kind.value,
-            "path": os.path.abspath(self.path),
+            "path": shown_path(self._address),
             "format": self.format,
             "fields": str(self.schema),
         }
 
     def check(self) -> None:
         """See that the directory is there; an empty one is fine, files may come."""
-        if not _is_glob(self.path) and not os.path.exists(self.path):
+        place, path = self._at
+        if place is not LOCAL:
+            place.exists(Pattern(path).base)  # of an object store, an empty folder is none
+            return
+        if not Pattern(path).is_glob and not os.path.exists(path):
             raise SourceError(f"FileSpout: {self.path} is not there; create the directory first")
-        if os.path.isdir(self.path) and not os.access(self.path, os.R_OK | os.X_OK):
+        if os.path.isdir(path) and not os.access(path, os.R_OK | os.X_OK):
             raise SourceError(f"FileSpout: the directory {self.path} cannot be listed")
 
-    def find(self) -> list[tuple[int, str, int]]:
+    def find(self) -> list[Found]:
         """Return (time, name, size) of every file there is now, oldest first."""
-        return _oldest_first(self.names())
+        steps = FileListing(*self._at, is_read=lambda names: ()).look()
+        return sorted(found for step in steps for found in step)
 
-    def names(self) -> Iterator[str]:
-        """Yield the name of everything there is now that may be a file, in any order."""
-        if _is_glob(self.path):
-            found = glob.iglob(self.path, recursive=True)
-            return map(os.path.abspath, _visible(self.path, found))
-        path = os.path.abspath(self.path)
-        return _below(path) if os.path.isdir(path) else iter([path])
+    def finder(self, listed: ReadFiles) -> FileFinder:
+        """Return what finds the files that are not on a list."""
+        return FileFinder(*self._at, listed.among, self.min_age_secs)
 
+    def _parquet_schema(self) -> Schema:
+        found = self.find()
+        if not found:
+            raise TopologyError(
+                f"FileSpout: there is no Parquet file at {shown_path(self._address)} to take the "
+                'schema from; put one there, or give schema="..."'
+            )
+        return parquet_schema(self.place, found[0][1])
 
-def _oldest_first(names: Iterable[str]) -> list[tuple[int, str, int]]:
-    """Return (time, name, size) of those that are files, oldest first."""
-    found = []
-    for name in names:
-        try:
-            now = os.stat(name)
-        except FileNotFoundError:
-            continue
-        if stat.S_ISREG(now.st_mode):
-            found.append((now.st_mtime_ns, name, now.st_size))
-    return sorted(found)
+    def as_it_is(self, name: str) -> tuple[str, FileStat]:
+        """Return a file with its size and time; FileNotFoundError if it is gone."""
+        now = self.place.stat(name)
+        if now is None:
+            raise FileNotFoundError(2, "it is no file now", name)
+        return name, now
 
 
 class _FilePlanner(BatchPlanner):
@@ -288,9 +336,7 @@ class _FilePlanner(BatchPlanner):
         self._assigned = _in_flight(context)
         self._taken = self._committed.plus(self._assigned)
         """The tally of the files of all batches, those in flight included."""
-        self._waiting: list[tuple[int, str, int]] = []
-        self._waiting_bytes = 0
-        self._list_at = self._look_at = 0.0
+        self._finder = spout.finder(self._listed)
 
     def _open_list(self, context: SpoutContext) -> Tally:
         """See that the list is the one that goes with the ledger, and bring it up to date."""
@@ -333,15 +379,29 @@ class _FilePlanner(BatchPlanner):
         return dict.fromkeys(oldest, txid)
 
     def is_ready(self, previous: Any) -> bool:
-        if not self._waiting and time.monotonic() >= self._list_at:
-            self._list()
-        return bool(self._waiting)
+        finder = self._finder
+        if not finder.ready and finder.may_list:
+            self._look()
+        finder.go_on()
+        return bool(finder.ready)
+
+    def is_drained(self) -> bool:
+        return self._finder.is_drained
 
     def lag(self, previous: Any) -> Mapping[str, int]:
         """Count the files that wait: those that have come since the last look as well."""
-        if time.monotonic() >= self._look_at:
-            self._list()
-        return {"files": len(self._waiting), "bytes": self._waiting_bytes}
+        if self._finder.may_look:
+            self._look()
+        self._finder.go_on()
+        return self._finder.counts
+
+    def _look(self) -> None:
+        """Begin to look for new files."""
+        listed = self._listed
+        if listed.changed_outside() and listed.tally(self._current) != self._committed:
+            found = listed.tally(self._current)
+            raise _not_the_list(listed, found, self._committed, self._spout.path)
+        self._finder.begin(self._assigned)
 
     def plan(self, txid: int, previous: Any, target: int | None = None) -> Any:
         # Again for one that was not stored, because another spout of the topology failed.
@@ -349,44 +409,45 @@ class _FilePlanner(BatchPlanner):
             files = self._take_files(target if self._spout.is_sized else None)
             names = [name for name, _ in files]
             self._assigned.update(names)
+            self._finder.planned(names)
             self._taken = self._taken.plus(names)
-            self._planned[txid] = {**pin(files), "read": self._taken.to_json(txid)}
+            read = self._taken.to_json(txid)
+            self._planned[txid] = {**pin(files, self._spout.place), "read": read}
         return self._planned[txid]
 
     def size_of(self, metadata: Any) -> int | None:
         return sum(f.size for f in pinned(metadata)) if self._spout.is_sized else None
 
-    def _take_files(self, target: int | None) -> list[tuple[str, os.stat_result]]:
+    def _take_files(self, target: int | None) -> list[tuple[str, FileStat]]:
         """Take the files of the next batch from those that wait."""
         spout, size, rows, looked_at = self._spout, 0, 0, 0
         most = spout.max_files if target is None else _MOST_FILES
-        files: list[tuple[str, os.stat_result]] = []
-        for _, name, _ in self._waiting:
+        files: list[tuple[str, FileStat]] = []
+        for found in self._finder.ready:
             if len(files) == most:
                 break
+            name = found[1]
             _refuse_unspeakable(name)
-            try:
-                now = os.stat(name)  # it may have grown since it was listed
-            except FileNotFoundError:
-                looked_at += 1  # or gone; no batch holds it yet
+            now = self._finder.still_ready(found)
+            if now is None:
+                looked_at += 1  # it is gone, and no batch holds it yet; or it waits again
                 continue
-            count = _count_rows(name, spout.format) if spout.max_rows is not None else 0
+            count = 0 if spout.max_rows is None else count_rows(spout.place, name, spout.format)
             too_many = spout.max_rows is not None and rows + count > spout.max_rows
             # A wish is met as nearly as files allow, a limit is kept.
             beyond = (
-                size + now.st_size > spout.max_bytes
+                size + now.size > spout.max_bytes
                 if target is None
-                else size + now.st_size / 2 > target
+                else size + now.size / 2 > target
             )
             if files and (beyond or too_many):
                 break
             looked_at += 1
             files.append((name, now))
-            size += now.st_size
+            size += now.size
             rows += count
         # Only now, so that an error above leaves no file out.
-        self._waiting_bytes -= sum(size for _, _, size in self._waiting[:looked_at])
-        del self._waiting[:looked_at]
+        self._finder.take(looked_at)
         return files
 
     def holds_data(self, metadata: Any) -> bool | None:
@@ -394,7 +455,7 @@ class _FilePlanner(BatchPlanner):
 
     def confirm(self, metadata: Any) -> None:
         """Refuse a file that has changed while it was read."""
-        for _ in refuse_changed(metadata, self._spout.path):
+        for _ in self._spout.refuse_changed(metadata):
             pass  # the same content, told when it was read
 
     def succeeded(self, txid: int, metadata: Any) -> None:
@@ -408,26 +469,8 @@ class _FilePlanner(BatchPlanner):
         self._planned.pop(txid, None)
 
     def close(self) -> None:
+        self._finder.close()
         self._listed.close()
-
-    def _list(self) -> None:
-        began = time.monotonic()
-        self._find_new()
-        now = time.monotonic()
-        self._list_at = now + _REST_PER_LISTING * (now - began)
-        self._look_at = now + max(_LOOK_S, _REST_PER_LOOK * (now - began))
-
-    def _find_new(self) -> None:
-        listed, names, new = self._listed, self._spout.names(), []
-        if listed.changed_outside() and listed.tally(self._current) != self._committed:
-            found = listed.tally(self._current)
-            raise _not_the_list(listed, found, self._committed, self._spout.path)
-        while some := list(islice(names, _NAMES_AT_ONCE)):
-            fresh = [name for name in some if name not in self._assigned]
-            read = listed.among(fresh)
-            new += [name for name in fresh if name not in read]
-        self._waiting = _oldest_first(new)
-        self._waiting_bytes = sum(size for _, _, size in self._waiting)
 
 
 def _refuse_unspeakable(name: str) -> None:
@@ -439,11 +482,6 @@ def _refuse_unspeakable(name: str) -> None:
             f"the name of {os.fsencode(name)!r} is not UTF-8, so it cannot be kept that the file "
             "was read. Rename the file; the run goes on then."
         ) from None
-
-
-def _as_it_is(name: str) -> list[Any]:
-    now = os.stat(name)
-    return [name, now.st_size, now.st_mtime_ns]
 
 
 def _in_flight(context: SpoutContext) -> set[str]:
@@ -472,65 +510,9 @@ def _refuse_bad_arguments(format: str, most: tuple[int | None, ...], max_record_
         raise TopologyError("FileSpout: max_record_bytes must be at least 1")
 
 
-def _is_glob(path: str) -> bool:
-    return any(char in path for char in "*?[")
-
-
-def _is_hidden(name: str) -> bool:
-    return name.startswith(("_", ".")) or name.endswith("._COPYING_")
-
-
-def _below(directory: str) -> Iterator[str]:
-    try:
-        with os.scandir(directory) as entries:
-            for entry in entries:
-                if _is_hidden(entry.name):
-                    continue
-                if not entry.is_dir():
-                    yield entry.path
-                elif not entry.is_symlink():
-                    yield from _below(entry.path)
-    except FileNotFoundError:
-        return
-    except PermissionError as error:
-        raise SourceError(f"FileSpout: the directory {directory} cannot be listed") from error
-
-
-def _visible(pattern: str, names: Iterable[str]) -> Iterator[str]:
-    """Leave out what is hidden, or below something hidden that the pattern does not spell out."""
-    spelled = set(Path(pattern).parts)
-    return (n for n in names if not any(_is_hidden(p) for p in set(Path(n).parts) - spelled))
-
-
-def _count_rows(name: str, format: str) -> int:
-    try:
-        if format == "parquet":
-            import pyarrow.parquet as pq
-
-            return int(pq.read_metadata(name).num_rows)
-        if format == "orc":
-            from pyarrow import orc
-
-            return int(orc.ORCFile(name).nrows)
-    except (ValueError, OSError) as error:  # what Arrow raises for a file that is none
-        raise SourceError(f"{name} cannot be read as {format}: {error}") from error
-    lines, last = 0, b"\n"
-    with open(name, "rb") as file:
-        for chunk in iter(lambda: file.read(1 << 20), b""):
-            lines += chunk.count(b"\n")
-            last = chunk[-1:]
-    return lines + (last != b"\n")
-
-
-def _parquet_schema(path: str) -> Schema:
-    import pyarrow.parquet as pq
-
-    from waterspout._arrow import ddl_of
-
-    found = FileSpout(path, "text").find()
-    if not found:
+def _refuse_bad_age(min_age_secs: object) -> None:
+    is_number = isinstance(min_age_secs, int | float) and not isinstance(min_age_secs, bool)
+    if not is_number or not 0 <= min_age_secs < float("inf"):  # type: ignore[operator]
         raise TopologyError(
-            f"FileSpout: there is no Parquet file at {path} to take the schema from; "
-            'put one there, or give schema="..."'
+            f"FileSpout: min_age_secs is a number of seconds, 0 for none, not {min_age_secs!r}"
         )
-    return ddl_of(pq.read_schema(found[0][1]))

@@ -7,12 +7,23 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any
-from urllib.parse import urlsplit
 
-from waterspout._addresses import Secrets, check_url, masked, resolved, shown
+from waterspout._addresses import masked, shown
 from waterspout._tls import TLS
 from waterspout.errors import OutageError, SourceError, TopologyError
-from waterspout.spouts._amqp import Link, QueueConsumer, require_pika
+from waterspout.spouts._amqp import (
+    Link,
+    QueueConsumer,
+    cut,
+    decoded,
+    parameters_of,
+    properties_of,
+    refuse_bad_url,
+    refuse_tls_of_plain,
+    require_pika,
+    said_by,
+    text_body,
+)
 from waterspout.spouts._deliveries import Deliveries
 from waterspout.topology._collector import SpoutCollector
 from waterspout.topology._component import Spout
@@ -40,15 +51,6 @@ _PROPERTIES = (
 )
 # What the broker notes in the headers when it delivers again, or dead-letters: of the same message.
 _BROKERS_OWN = re.compile(r"x-(death|first-death-.*|last-death-.*|delivery-count|acquired-count)")
-
-
-def _text_body(body: bytes, properties: Mapping[str, Any]) -> list[Any]:
-    """Return the body as text: UTF-8, whatever the properties say.
-
-    >>> _text_body("caf\u00e9".encode(), {})
-    ['caf\u00e9']
-    """
-    return [body.decode()]
 
 
 class RabbitMQSpout(Spout):
@@ -86,7 +88,7 @@ class RabbitMQSpout(Spout):
         queue: str,
         *,
         fields: str | Sequence[str] = ("body",),
-        decode: Callable[[bytes, Mapping[str, Any]], Sequence[Any]] = _text_body,
+        decode: Callable[[bytes, Mapping[str, Any]], Sequence[Any]] = text_body,
         prefetch: int = 10_000,
         declare: bool = False,
         durable: bool = True,
@@ -95,9 +97,7 @@ class RabbitMQSpout(Spout):
         tls: TLS | None = None,
     ) -> None:
         require_pika()
-        check_url(url, "URL of a RabbitMQSpout")
-        if "${" not in url:
-            _check_url(url)
+        refuse_bad_url(url, "RabbitMQSpout")
         if not queue or not isinstance(queue, str) or len(queue.encode()) > 255:
             raise TopologyError(f"a queue has a name of 1 to 255 bytes, not {queue!r}")
         if type(prefetch) is not int or not 1 <= prefetch <= _PREFETCH_MAX:
@@ -113,8 +113,7 @@ class RabbitMQSpout(Spout):
             raise TopologyError("arguments are for a queue that is declared: add declare=True")
         self.output_fields = (fields,) if isinstance(fields, str) else tuple(fields)
         self.declared_streams()  # refuses bad names at once
-        if tls is not None and url.startswith("amqp://"):
-            raise TopologyError("tls is for an encrypted connection: write amqps:// in the URL")
+        refuse_tls_of_plain(url, tls)
         self._url = url
         self._tls = tls
         self._decode = decode
@@ -150,7 +149,7 @@ class RabbitMQSpout(Spout):
     @property
     def schema(self) -> str | None:
         """The type of the one field, where the body is text; else only `decode` knows."""
-        is_text = self._decode is _text_body and len(self.output_fields or ()) == 1
+        is_text = self._decode is text_body and len(self.output_fields or ()) == 1
         return f"{(self.output_fields or ('',))[0]} string" if is_text else None
 
     @property
@@ -172,7 +171,8 @@ class RabbitMQSpout(Spout):
         self._pending_max = conf.get(_PENDING_KEY) or _PREFETCH_MAX
         self._collector = collector
         name = f"waterspout {context.topology_name} {context.this_component_id}"
-        self._parameters = _parameters(self._url, f"{name} {context.this_task_id}", self._tls)
+        name = f"{name} {context.this_task_id}"
+        self._parameters = parameters_of(self._url, name, self._tls, "RabbitMQSpout")
         link = self._link = Link(self._parameters, self._consumer)
         if not link.wait(lambda: link.ready, _OPEN_TIMEOUT_S):
             self._link = None
@@ -318,27 +318,19 @@ class RabbitMQSpout(Spout):
         self._outage = error if isinstance(error, OutageError) else None
 
     def _values(self, method: Any, properties: Any, body: bytes) -> Sequence[Any]:
-        known = {name: value for name, value in vars(properties).items() if value is not None}
-        known["exchange"], known["routing_key"] = method.exchange, method.routing_key
-        known["redelivered"] = method.redelivered
-        values = self._decode(body, known)
-        if not isinstance(values, list | tuple) or len(values) != len(self.output_fields or ()):
-            raise TypeError(
-                f"decode has to return a list of {len(self.output_fields or ())} values, for the "
-                f"fields {self.output_fields}; it returned {type(values).__name__}"
-            )
-        return values
+        known = properties_of(method, properties)
+        return decoded(self._decode, body, known, self.output_fields or ())
 
     def _undecodable(self, error: Exception, count: int = 1) -> SourceError:
         done = "It stays in the queue" if self._raises else f"Rejected, {self._bad} so far"
         return SourceError(
             f"{self!r}: {count} of the messages cannot be decoded, the first because of "
             # Not the body: it may be anything, and this goes into logs.
-            f"{type(error).__name__}: {_cut(masked(str(error)))}. {done}."
+            f"{type(error).__name__}: {cut(masked(str(error)))}. {done}."
         )
 
     def _said(self, error: Exception) -> str:
-        return _cut(Secrets.of(self._url).hidden(_reason(error)))
+        return said_by(error, self._url)
 
     def _described(self, error: Exception | None, *, final: bool) -> SourceError:
         said = "no answer in time" if error is None else self._said(error)
@@ -360,46 +352,3 @@ def _name(method: Any, properties: Any, body: bytes) -> str:
     head = repr((method.exchange, method.routing_key, known, headers or None)).encode()
     digest = blake2b(b"%b\0%b" % (head, body), digest_size=16).hexdigest()
     return f"{properties.message_id}:{digest}" if properties.message_id else digest
-
-
-def _check_url(url: str) -> None:
-    try:
-        parts = urlsplit(url)
-        fits = parts.scheme in ("amqp", "amqps") and parts.hostname and parts.port != 0
-    except ValueError:
-        fits = False
-    if not fits:
-        # It is not quoted: what cannot be read may have its password anywhere.
-        raise TopologyError(
-            "RabbitMQSpout: its URL cannot be read. Write amqp://user:password@host:port/vhost, "
-            "with % signs for odd characters, such as %2F for the vhost '/'."
-        )
-
-
-def _parameters(url: str, connection_name: str, tls: TLS | None) -> Any:
-    pika = require_pika()
-    plain = resolved(url)
-    check_url(plain, "URL of a RabbitMQSpout")
-    _check_url(plain)
-    try:
-        parameters = pika.URLParameters(plain)
-    except (ValueError, TypeError, KeyError, SyntaxError, OSError) as error:
-        raise TopologyError(
-            f"RabbitMQSpout: an option in the query of its URL cannot be read by pika "
-            f"({type(error).__name__}), at {shown(url)}"
-        ) from None
-    if tls is not None:
-        parameters.ssl_options = pika.SSLOptions(tls.context(), parameters.host)
-    parameters.client_properties = {"connection_name": connection_name}
-    return parameters
-
-
-def _reason(error: BaseException) -> str:
-    """Return what went wrong at the bottom of pika's errors, which have no text of their own."""
-    text = str(error) or repr(error)
-    found = re.search(r"last exception - (.*); first exception", text)
-    return found[1] if found else text
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= 300 else f"{text[:300]}..."

@@ -115,13 +115,14 @@ def _file(
         from pyarrow import parquet
 
         wanted = arrow_schema(read.schema)
-        return parquet.read_table(path).select(wanted.names).cast(wanted), []
+        with read.place.open(path) as file:
+            return parquet.read_table(file).select(wanted.names).cast(wanted), []
     if read.format not in ("text", "json"):
         raise TopologyError(f"the in-process engine cannot read {read.format}; run it on Spark")
     long = [record for record in read.too_long if record.path == path]
     letters = [letter_of_too_long(address, record, read.max_record_bytes) for record in long]
     rows: list[tuple[Any, ...]] = []
-    for text in _records(path, long):
+    for text in _records(read, path, long):
         made, bad = rows_of(read, text)
         if bad and chosen is OnMalformed.FAIL:
             raise malformed(path, text, read.format, read.schema)
@@ -144,9 +145,9 @@ def rows_of(read: FilesRead, text: str) -> tuple[list[tuple[Any, ...]], bool]:
     return rows, bad
 
 
-def _records(path: str, without: Sequence[TooLong]) -> Iterator[str]:
+def _records(read: FilesRead, path: str, without: Sequence[TooLong]) -> Iterator[str]:
     """Yield the lines of a file, as Spark parts them, without those that are too long."""
-    with open(path, "rb") as file:
+    with read.place.open(path) as file:
         data = file.read()
     for record in reversed(without):
         data = data[: record.start] + data[record.start + record.size :]

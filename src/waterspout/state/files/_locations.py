@@ -24,7 +24,10 @@ __all__ = [
     "ArrowFolder",
     "Folder",
     "LocalFolder",
+    "arrow_errors",
+    "arrow_filesystem",
     "is_outage",
+    "is_url",
     "local_path",
     "open_folder",
     "refuse_read_only",
@@ -195,44 +198,44 @@ class ArrowFolder(Folder):
     def names(self) -> list[str]:
         from pyarrow.fs import FileSelector
 
-        with _arrow_errors():
+        with arrow_errors():
             found = self.filesystem.get_file_info(FileSelector(self.path, allow_not_found=True))
         return [info.base_name for info in found]
 
     def read(self, name: str) -> bytes:
-        with _arrow_errors(), self.filesystem.open_input_stream(self._at(name)) as stream:
+        with arrow_errors(), self.filesystem.open_input_stream(self._at(name)) as stream:
             content: bytes = stream.read()
             return content
 
     def write(self, name: str, chunks: Iterable[bytes]) -> None:
-        with _arrow_errors(), self.filesystem.open_output_stream(self._at(name)) as stream:
+        with arrow_errors(), self.filesystem.open_output_stream(self._at(name)) as stream:
             for chunk in chunks:
                 stream.write(chunk)
 
     def write_whole(self, name: str, temporary: str, content: bytes) -> None:
         self.write(temporary, [content])
-        with _arrow_errors():
+        with arrow_errors():
             self.filesystem.move(self._at(temporary), self._at(name))
 
     def remove(self, name: str) -> None:
-        with _arrow_errors(), suppress(FileNotFoundError):
+        with arrow_errors(), suppress(FileNotFoundError):
             self.filesystem.delete_file(self._at(name))
 
     def create(self) -> None:
-        with _arrow_errors():
+        with arrow_errors():
             self.filesystem.create_dir(self.path, recursive=True)
 
     def inside(self, name: str) -> ArrowFolder:
         return ArrowFolder(self.filesystem, self._at(name), f"{self.key} {name}")
 
     def size(self, name: str) -> int | None:
-        with _arrow_errors():
+        with arrow_errors():
             (found,) = self.filesystem.get_file_info([self._at(name)])
         return int(found.size) if found.is_file else None
 
     def move(self, name: str, into: ArrowFolder) -> None:
         """Give a file its place in another folder of the same file system."""
-        with _arrow_errors():
+        with arrow_errors():
             self.filesystem.move(self._at(name), into._at(name))
 
     def _at(self, name: str) -> str:
@@ -258,6 +261,17 @@ def open_folder(address: str, what: str = "file state", *, shared: bool = False)
     if path is not None:
         return LocalFolder(path, shared=shared)
     check_url(address, f"URI of a {what}")
+    filesystem, inner = arrow_filesystem(address)
+    return ArrowFolder(filesystem, inner, address)
+
+
+def is_url(address: str) -> bool:
+    """Tell whether an address begins with the name of a file system."""
+    return _SCHEME.match(address) is not None
+
+
+def arrow_filesystem(address: str) -> tuple[Any, str]:
+    """Return the file system of pyarrow at a URI, which is resolved already, and the path in it."""
     from pyarrow import ArrowException
     from pyarrow.fs import FileSystem
 
@@ -269,7 +283,7 @@ def open_folder(address: str, what: str = "file state", *, shared: bool = False)
         raise StoreError(
             f"{shown(address)} cannot be reached: {Secrets.of(address).hidden(said)}"
         ) from None
-    return ArrowFolder(filesystem, inner, address)
+    return filesystem, inner
 
 
 def refuse_read_only(path: Path) -> None:
@@ -304,7 +318,8 @@ def is_outage(error: OSError) -> bool:
 
 
 @contextmanager
-def _arrow_errors() -> Iterator[None]:
+def arrow_errors() -> Iterator[None]:
+    """Let pyarrow's errors be those of the operating system."""
     from pyarrow import ArrowException
 
     try:
