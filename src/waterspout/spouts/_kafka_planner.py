@@ -41,6 +41,9 @@ log = logging.getLogger(__name__)
 _SURE_S = 3.0
 """How long a loss must be seen to be believed: a broker that has just started may be behind."""
 
+_USUAL_SIZE = 100_000
+"""How many offsets a batch has at most, where nobody says."""
+
 _FRESH_S = 0.5
 """How old a look may be while it still has something for the next batch."""
 
@@ -58,6 +61,8 @@ class _Ahead:
 
 class KafkaPlanner(BatchPlanner):
     """Plans batches of offsets. Where one goes on, the metadata of the batch before says."""
+
+    unit = "offsets"
 
     def __init__(self, spout: _PinnedOffsets, context: SpoutContext) -> None:
         self._spout = spout
@@ -84,13 +89,16 @@ class KafkaPlanner(BatchPlanner):
         return bool(self._ahead.standing.waiting)
 
     def plan(self, txid: int, previous: Any, target: int | None = None) -> Any:
-        """Pin the next offsets, `target` of them at most; else as many as the spout allows."""
+        """Pin the next offsets, `target` of them; at most as many as the spout allows."""
         ahead, self._ahead = self._found(previous), None
         if previous is None:
             # A replay goes on from here, not from where "earliest" is by then.
             self._starts = dict(ahead.standing.positions)
-        size = self._spout.max_batch_size
-        limit = size if target is None else max(1, min(target, size))
+        most = self._spout.max_batch_size
+        if target is None:
+            limit = most or _USUAL_SIZE
+        else:
+            limit = max(1, target if most is None else min(target, most))
         return metadata_of(
             ahead.standing.positions,
             shared_out(ahead.standing.waiting, limit, turn=txid),
