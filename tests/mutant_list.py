@@ -30,6 +30,8 @@ FOREACH_BATCH = "state/_foreach_batch.py"
 LEASE = "coordination/lease.py"
 FILES = "spouts/files.py"
 VERDICTS = "trident/plan/verdicts.py"
+SIZING = "transactional/_sizing.py"
+SIZING_TESTS = "tests/transactional/test_sizing.py"
 DRPC_READS = "tests/semantics/test_drpc_reads.py"
 DRAWN = ("tests/semantics/test_drawn_topologies.py",)
 
@@ -2394,5 +2396,152 @@ MUTANTS = (
         "            self._lost.set_visibility(True)",
         "            pass",
         ("tests/ui/test_topology_page.py",),
+    ),
+    Mutant(
+        "sizing: a spout that keeps up is asked for more",
+        SIZING,
+        "        elif factor > self._band and facts.behind and is_cheap:\n",
+        "        elif factor > self._band and is_cheap:\n",
+        (SIZING_TESTS,),
+    ),
+    Mutant(
+        "sizing: growth has no bound",
+        SIZING,
+        "                most = max(_MOST_GROWTH * took, self.now.targets.get(spout, 1))\n",
+        "                most = target\n",
+        (SIZING_TESTS,),
+    ),
+    Mutant(
+        "sizing: smaller batches though the fixed cost is the trouble",
+        SIZING,
+        "        return max(aim_s - fixed_s, min(fixed_s, aim_s)) / costs.per_load_s\n",
+        "        return max(aim_s - fixed_s, 0.1) / costs.per_load_s\n",
+        (SIZING_TESTS,),
+    ),
+    Mutant(
+        "sizing: its own smaller batches are a new state of things",
+        SIZING,
+        "        return min(usual_s, in_proportion_s), max(usual_s, in_proportion_s)\n",
+        "        return in_proportion_s, in_proportion_s\n",
+        (SIZING_TESTS,),
+    ),
+    Mutant(
+        "sizing: one batch out of line counts",
+        SIZING,
+        "                if len(self._strange) < 2 and not is_far:\n",
+        "                if False:\n",
+        (SIZING_TESTS,),
+    ),
+    Mutant(
+        "sizing: one batch far beyond the aim does not count",
+        SIZING,
+        "                is_far = point.turn_s > max(most, _FAR_BEYOND * self._policy.aim_s)\n",
+        "                is_far = False\n",
+        (SIZING_TESTS,),
+    ),
+    Mutant(
+        "sizing: the cold first batch counts",
+        SIZING,
+        "        if self._seen == 1 and point.turn_s < _COLD * self._policy.aim_s:\n",
+        "        if False:\n",
+        (SIZING_TESTS,),
+    ),
+    Mutant(
+        "sizing: batches in flight do not take their turns together",
+        SIZING,
+        "        if together < self.now.pending:\n",
+        "        if False:\n",
+        (SIZING_TESTS,),
+    ),
+    Mutant(
+        "sizing: what is staged does not bound a batch",
+        SIZING,
+        "        return most / facts.staged_rows\n",
+        "        return math.inf\n",
+        (SIZING_TESTS,),
+    ),
+    Mutant(
+        "sizing: batches begin again over the low mark",
+        SIZING,
+        "        elif before.throttled and rows <= policy.staged_low:\n",
+        "        elif before.throttled and rows < policy.staged_high:\n",
+        (SIZING_TESTS,),
+    ),
+    Mutant(
+        "sizing: what was too large is tried again at once",
+        SIZING,
+        "        if self._limits and self._calm >= _CALM:\n",
+        "        if self._limits:\n",
+        (SIZING_TESTS,),
+    ),
+    Mutant(
+        "sizing: a number in flight that was said is changed",
+        SIZING,
+        "        if policy.pending is not None or len(self._phases) < _FEW:\n",
+        "        if len(self._phases) < _FEW:\n",
+        (SIZING_TESTS,),
+    ),
+    Mutant(
+        "sizing: it grows again before what is too slow was seen to shrink",
+        SIZING,
+        "        is_cheap = turn_s < aim_s or costs.fixed_s > _MOSTLY * turn_s\n",
+        "        is_cheap = False\n",
+        (SIZING_TESTS,),
+    ),
+    Mutant(
+        "sizing: batches begin although too much is staged",
+        "coordination/loop.py",
+        "        if self._sizes.is_throttled:\n",
+        "        if False:\n",
+        ("tests/coordination/test_sizing.py",),
+    ),
+    Mutant(
+        "sizing: what comes while a batch is stored is a backlog",
+        "coordination/sizing.py",
+        "max(lag.values())) > _MUCH * (size or 0)",
+        "max(lag.values())) > -1",
+        ("tests/coordination/test_sizing.py",),
+    ),
+    Mutant(
+        "sizing: a planner that knows no target is given one",
+        "coordination/sizing.py",
+        "        asked = target is not None and self._takes_target[spout_id]\n",
+        "        asked = True\n",
+        ("tests/coordination/test_sizing.py",),
+    ),
+    Mutant(
+        "sizing: a batch that was out of memory is planned as it was",
+        "coordination/sizing.py",
+        "        if error is not None and is_too_large(error):\n",
+        "        if False:\n",
+        ("tests/coordination/test_sizing.py",),
+    ),
+    Mutant(
+        "sizing: the test kit sizes batches unasked",
+        "testing/_local.py",
+        "pending_max=_PENDING_MAX, otherwise=False)",
+        "pending_max=_PENDING_MAX, otherwise=True)",
+        ("tests/coordination/test_sizing.py",),
+    ),
+    Mutant(
+        "sizing: a plan kept from a look was made for another target",
+        "spouts/_base.py",
+        "looked[0] == (txid, json.dumps(previous), self._target):",
+        "looked[0][:2] == (txid, json.dumps(previous)):",
+        ("tests/spouts/test_sizes.py",),
+    ),
+    Mutant(
+        "sizing: a limit of files that was said is not kept",
+        FILES,
+        "            files = self._take_files(target if self._spout.is_sized else None)\n",
+        "            files = self._take_files(target)\n",
+        ("tests/spouts/test_sizes.py",),
+    ),
+    Mutant(
+        "sizing: a limit of messages that was said is not kept",
+        "spouts/_pulled.py",
+        "        self._target = None if self._is_fixed else target\n",
+        "        self._target = target\n",
+        ("tests/spouts/test_sizes.py",),
     ),
 )
