@@ -2407,7 +2407,7 @@ MUTANTS = (
     Mutant(
         "sizing: growth has no bound",
         SIZING,
-        "                most = max(_MOST_GROWTH * took, self.now.targets.get(spout, 1))\n",
+        "                most = max(growth * took, self.now.targets.get(spout, 1))\n",
         "                most = target\n",
         (SIZING_TESTS,),
     ),

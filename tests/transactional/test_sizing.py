@@ -135,9 +135,10 @@ def test_one_batch_out_of_line_changes_nothing():
     at = in_a_row(sizer, [(1000, 3.0)] * 6)
     before = sizer.now.targets
 
-    commit(sizer, 1000, 7.0, at=at)
+    decision = commit(sizer, 1000, 7.0, at=at)
     at = in_a_row(sizer, [(1000, 3.0)] * 3, at=at + 7.0)
 
+    assert decision is None
     assert sizer.now.targets == before
 
 
