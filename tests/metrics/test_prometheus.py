@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.metrics.running import counting, running
 from tests.waves.driving import Driven, Fails, Pass, forget_all
-from waterspout import TopologyBuilder, faults
+from waterspout import Config, TopologyBuilder, faults
 from waterspout.coordination.events import ServiceAway, TreesDecided, WaveFinished
 from waterspout.coordination.progress import Outage, RunSnapshot, WaveProgress, WaveTotals
 from waterspout.errors import MissingDependencyError
@@ -19,7 +19,9 @@ from waterspout.faults import Fault, FaultPlan
 from waterspout.metrics import stats_of
 from waterspout.metrics._catalog import CATALOG
 from waterspout.metrics._prometheus import Exposition
-from waterspout.testing import FeederSpout
+from waterspout.state import MemoryMapState
+from waterspout.testing import FeederSpout, MemoryLog
+from waterspout.trident import Count, TridentTopology
 
 
 @pytest.fixture(autouse=True)
@@ -220,3 +222,18 @@ def test_the_page_on_metrics_lists_every_metric():
     ]
 
     assert [line for line in page.splitlines() if line.startswith("| `waterspout_")] == rows
+
+
+def test_sizes_of_batches_are_gauges():
+    log = MemoryLog("n bigint", [[(n,) for n in range(60)]], take=10, sized=True)
+    topology = TridentTopology("sized")
+    topology.new_stream("rows", log).persistent_aggregate(MemoryMapState(), Count(), out="n")
+    exposition = Exposition()
+    with running(topology, attend=exposition.watch, config=Config(batch_sizing=True)) as run:
+        run.process_all_available(timeout=20)
+        found = parsed(exposition)
+
+    assert found["waterspout_batch_size", "rows"] >= 1
+    assert found["waterspout_batch_target", "rows"] >= 20
+    assert found["waterspout_batches_in_flight_max",] >= 1
+    assert found["waterspout_batches_throttled",] == 0

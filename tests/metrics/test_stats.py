@@ -12,7 +12,7 @@ from waterspout.coordination.store import MemoryCoordinationStore, SharedMemory
 from waterspout.faults import Fault, FaultPlan
 from waterspout.metrics import RunStats
 from waterspout.state import MemoryMapState
-from waterspout.testing import FixedBatchSpout, LocalRun
+from waterspout.testing import FixedBatchSpout, LocalRun, MemoryLog
 from waterspout.trident import Count, TridentTopology
 
 
@@ -120,3 +120,27 @@ def test_the_commit_of_each_state_is_shown_step_by_step():
     assert [made["states"][name]["rows"] for name in told["states"]] == [2, 1]
     for state in made["states"].values():
         assert state["claimed"] <= state["written"] <= made["marked"] <= state["settled"]
+
+
+def test_pressure_tells_what_spouts_gave_what_they_are_asked_for_and_why():
+    topology = TridentTopology("sized")
+    log = MemoryLog("n bigint", [[(n,) for n in range(60)]], take=10, sized=True)
+    topology.new_stream("rows", log).persistent_aggregate(MemoryMapState(), Count(), out="n")
+    stats = RunStats()
+
+    LocalRun(topology, Config(batch_sizing=True), listener=stats).finish()
+
+    told = stats.pressure("all")
+    assert set(told["now"]["sizes"]) == {"rows"}
+    assert told["now"]["targets"]["rows"] >= 20
+    assert told["now"]["max_in_flight"] >= 1
+    assert "a batch takes" in told["reason"] or "in flight" in told["reason"]
+    assert json.loads(json.dumps(told)) == told
+
+
+def test_without_sizing_there_is_no_reason():
+    stats = RunStats()
+
+    LocalRun(counting(1), listener=stats).finish()
+
+    assert stats.pressure("all")["reason"] is None

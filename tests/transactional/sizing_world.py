@@ -65,6 +65,8 @@ class World:
     rate: Callable[[float], float]
     own_size: int = 1000
     piece: int = 1
+    pinned: bool = False
+    """Whether the size is fixed, as where the user has said it: the controller hears of none."""
     lanes: float = 1.0
     """How many batches the machine processes at full speed."""
     noise: float = 0.1
@@ -102,13 +104,15 @@ class World:
     def _emit(self) -> None:
         now = self.controller.now
         while len(self._flight) < now.pending and not now.throttled and self.backlog >= 1:
-            target = now.targets.get("s")
+            target = None if self.pinned else now.targets.get("s")
             pieces = max(1, round((target or self.own_size) / self.piece))
             size = int(min(pieces * self.piece, self.backlog))
             self.backlog -= size
             costs = self.costs(self.now)
             work_s = (costs.fixed_s + costs.unit_s * size) * self._noisy()
-            self._flight.append(_Batch(size, target, self.now, work_s))
+            batch = _Batch(size, target, self.now, work_s)
+            batch.behind = self.backlog > 0.1 * size
+            self._flight.append(batch)
             self.in_flight_most = max(self.in_flight_most, len(self._flight))
 
     def _processing(self) -> list[_Batch]:
@@ -157,14 +161,14 @@ class World:
 
     def _commit(self, batch: _Batch) -> None:
         facts = BatchFacts(
-            {"s": batch.size},
+            {} if self.pinned else {"s": batch.size},
             batch.emitted_at,
             self.now,
             batch.processed_at - batch.emitted_at,
             batch.began_commit_at - batch.processed_at,
             self.now - batch.began_commit_at,
             round(batch.size * self.costs(self.now).staged_per_unit),
-            ("s",) if self.backlog >= 1 else (),
+            ("s",) if batch.behind else (),
         )
         self._tell(self.controller.committed(facts))
         pending = self.controller.now.pending

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tests.transactional.sizing_world import Costs, World, turns
@@ -77,6 +77,17 @@ def test_a_spout_that_keeps_up_is_left_alone():
     assert sizer.now.reason == "nothing waits, and a batch takes 0.20 s: as before"
 
 
+def test_a_spout_that_keeps_up_is_not_made_to_fall_behind_by_smaller_batches():
+    sizer = controller()
+
+    at = in_a_row(sizer, [(10, 7.0)] * 12, behind=False)
+    calm = dict(sizer.now.targets)
+    in_a_row(sizer, [(10, 8.0)] * 12, behind=False, at=at)
+
+    assert calm == {}  # it takes longer than it should, and nothing waits
+    assert sizer.now.targets["s"] < 10  # but not for ever
+
+
 def test_the_first_batch_of_a_run_is_cold_and_teaches_nothing():
     sizer = controller()
 
@@ -104,14 +115,30 @@ def test_a_size_is_told_in_its_unit():
     assert sizer.now.reason.endswith("s 128.0 MB")
 
 
+def test_where_nobody_knows_what_is_fixed_it_tries_more_once():
+    all_fixed, nothing_fixed = controller(), controller()
+
+    at = in_a_row(all_fixed, [(1000, 2.7)] * 3)
+    tried = all_fixed.now
+    in_a_row(all_fixed, [(2000, 2.7)] * 2, at=at)
+    at = in_a_row(nothing_fixed, [(1000, 2.7)] * 3)
+    in_a_row(nothing_fixed, [(2000, 5.4)] * 2, at=at)
+
+    assert tried.targets == {"s": 2000}
+    assert tried.reason.startswith("behind, and it is not known how much of its 2.70 s")
+    assert all_fixed.now.targets == {"s": 8000}  # it hardly matters: four times as much
+    assert nothing_fixed.now.targets == {"s": 1111}
+
+
 def test_one_batch_out_of_line_changes_nothing():
     sizer = controller()
     at = in_a_row(sizer, [(1000, 3.0)] * 6)
     before = sizer.now.targets
 
-    commit(sizer, 1000, 7.0, at=at)
+    decision = commit(sizer, 1000, 7.0, at=at)
     at = in_a_row(sizer, [(1000, 3.0)] * 3, at=at + 7.0)
 
+    assert decision is None
     assert sizer.now.targets == before
 
 
@@ -227,17 +254,6 @@ def test_someone_may_say_how_many_while_it_runs():
     assert sizer.now.pending == 1
 
 
-def test_without_sizes_only_what_is_staged_is_watched():
-    sizer = controller(sizes=False, pending=None, pending_max=4, staged_high=10, staged_low=4)
-
-    in_a_row(sizer, [(1000, 0.1)] * 10)
-    sizer.staged(10)
-
-    assert dict(sizer.now.targets) == {}
-    assert sizer.now.pending == 1
-    assert sizer.now.throttled
-
-
 def test_each_spout_grows_by_what_it_gave():
     sizer = controller()
     for at in (0.0, 1.0):
@@ -258,8 +274,9 @@ def test_a_backlog_becomes_larger_batches_near_the_aim():
 
 def test_a_steady_backlog_is_worked_off_as_fast_as_with_the_best_fixed_size():
     def fixed(size: int) -> float:
-        policy = {"sizes": False, "pending": 2}
-        return world(own_size=size, noise=0.0, policy=policy).run(120).throughput(60)
+        run = world(own_size=size, noise=0.0, policy={"pending": 2}, pinned=True).run(120)
+        assert run.decisions == []
+        return run.throughput(60)
 
     best = max(fixed(size) for size in (10_000, 30_000, 100_000, 300_000, 500_000))
 
@@ -299,6 +316,7 @@ def test_any_topology_settles_near_its_aim_and_stays_there(
     seed, fixed_s, unit_s, commit_fixed_s, commit_share, noise, own_size, lanes
 ):
     costs = Costs(fixed_s, unit_s, commit_fixed_s, commit_share * unit_s)
+    assume(costs.turn_s(own_size) < 40)  # else the first batches alone take all of the time
     run = world(costs, 1e12, seed=seed, noise=noise, own_size=own_size, lanes=lanes)
     run.run(100)
     settled = len(run.decisions)
@@ -369,7 +387,7 @@ def test_whatever_it_is_told_it_keeps_its_bounds(told, pending_max, pending):
         assert all(target >= 1 for target in now.targets.values())
         assert now.reason
         if before.targets.get("s") and what == "commit" and size:
-            assert now.targets["s"] <= max(before.targets["s"], 2 * size)
+            assert now.targets["s"] <= max(before.targets["s"], 4 * size)
         assert (changed is None) == (
             (now.targets, now.pending, now.throttled)
             == (before.targets, before.pending, before.throttled)

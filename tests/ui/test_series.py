@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import json
 
-from waterspout.ui._series import durations_chart, lag_charts, pending_chart, sizes_chart
+from waterspout.ui._series import (
+    durations_chart,
+    lag_charts,
+    pending_chart,
+    sizes_chart,
+    targets_charts,
+)
 
 BATCHES = [
     {"t": 100, "count": 2, "size": 15.0, "size_max": 20, "processing_s": 0.5, "commit_s": 0.25,
@@ -63,3 +69,18 @@ def test_charts_of_nothing_have_no_series_and_are_json() -> None:
     for chart in (sizes_chart([]), pending_chart([], 1), durations_chart([])):
         assert chart["series"] == []
         assert json.loads(json.dumps(chart)) == chart
+
+
+def test_each_spout_that_is_sized_shows_what_it_gave_and_what_it_is_asked_for() -> None:
+    points = [
+        {"t": 100, "sizes": {"in": 10}, "targets": {}, "max_in_flight": 1, "pending": 0},
+        {"t": 101, "sizes": {"in": 10}, "targets": {"in": 20}, "max_in_flight": 2, "pending": 1},
+    ]
+
+    charts = targets_charts(points)
+
+    assert {spout: lines(chart) for spout, chart in charts.items()} == {
+        "in": {"gave": [[100_000, 10], [101_000, 10]], "asked for": [[101_000, 20]]}
+    }
+    assert lines(pending_chart(points, 1))["allowed"] == [[100_000, 1], [101_000, 2]]
+    assert targets_charts(BATCHES) == {}

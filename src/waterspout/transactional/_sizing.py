@@ -5,9 +5,11 @@ before it commits, so a batch should not take long. The controller is told what 
 batch held and how long it took. It learns what a batch costs whatever it holds, and what each unit
 in it adds, and aims at batches that take `aim_s`:
 
-- a spout that is behind may take more, at most twice what it took; so a backlog becomes larger
-  batches, not more of them. One that keeps up is left alone: its batches hold what there is;
-- when batches take longer, because the store is slow or the rows are dear, spouts may take less.
+- a spout that is behind may take more, twice what it took, or four times where that hardly matters;
+  so a backlog becomes larger batches, not more of them. One that keeps up is left alone: its
+  batches hold what there is;
+- when batches take longer, because the store is slow or the rows are dear, spouts may take less: if
+  they are behind, and else only if batches take far too long, since smaller ones cost more.
   Where the fixed cost alone is near the aim, smaller batches would only make it worse: a batch then
   may take as long again as its fixed cost, at most the aim;
 - what is staged stays under a mark: targets are bounded by what their rows left for the commit, and
@@ -36,6 +38,7 @@ _FEW = 3  # batches that a verdict on the number in flight needs
 _BAND, _WIDEST_BAND = 1.3, 2.0  # factors that change nothing, at first and at most
 _WIDER = 1.25  # the band after each change of direction
 _MOST_GROWTH, _MOST_SHRINKAGE = 2.0, 0.25
+_MOST_GROWTH_AT_FIXED_COST = 4.0  # where what a batch holds hardly adds to what it takes
 _OUT_OF_LINE = 1.6
 _APART, _PAIRS = 1.5, 2  # pairs of sizes that tell the fixed cost from that of a unit
 _FAR_BEYOND = 2.5  # times the aim: one batch like that is enough
@@ -55,8 +58,6 @@ class SizingPolicy:
     pending_max: int = 1
     staged_high: float = math.inf
     staged_low: float = math.inf
-    sizes: bool = True
-    """Whether targets are chosen; without, only what is staged is watched."""
     units: Mapping[str, str] = field(default_factory=dict)
     """What the sizes of each spout count."""
 
@@ -119,6 +120,8 @@ class SizeController:
         self.now = Sizing(pending=policy.pending or 1)
         self._points: deque[_Turn] = deque(maxlen=_WINDOW)
         self._costs: _TurnCosts | None = None
+        self._is_fixed_known = False
+        """Whether sizes have differed enough to tell the fixed cost, as things are now."""
         self._turns: list[tuple[float, BatchFacts]] = []
         """Where each turn of the current busy stretch began, and its batch."""
         self._last_commit_at = -math.inf
@@ -144,7 +147,7 @@ class SizeController:
         self._phases.append(facts)
         self._relax_limits()
         is_news = self._note_turn(facts)
-        if self._policy.sizes and not self._choose_pending(facts) and is_news:
+        if not self._choose_pending(facts) and is_news:
             self._choose_targets(facts)
         return self._told(before)
 
@@ -155,7 +158,7 @@ class SizeController:
         for spout, size in sizes.items():
             self._limits[spout] = max(1.0, size / 2)
             targets[spout] = min(targets.get(spout, size), max(1, size // 2))
-        if self._policy.sizes and sizes:
+        if sizes:
             said = self._said({spout: targets[spout] for spout in sizes})
             reason = f"an attempt was too large ({why}): from now on {said}"
             self.now = replace(self.now, targets=targets, reason=reason)
@@ -230,7 +233,7 @@ class SizeController:
                 self._points.clear()
                 self._points.extend(self._strange)
                 self._strange = []
-                self._band, self._grew = _BAND, None
+                self._band, self._grew, self._is_fixed_known = _BAND, None, False
                 self._costs = self._fitted()
                 return True
         self._strange = []
@@ -260,6 +263,7 @@ class SizeController:
             if max(x1, x2) >= _APART * min(x1, x2)
         ]
         if len(slopes) >= _PAIRS:
+            self._is_fixed_known = True
             slope = max(0.0, median(slopes))
             fixed_s = median(t - slope * x for x, t in found)
         else:  # too much alike to tell: what was learned of the fixed cost still holds
@@ -316,7 +320,7 @@ class SizeController:
         if room < min(factor, 1.0):
             targets = self._scaled(sizes, room)
             reason = f"{facts.staged_rows:,} rows of a batch wait for its commit"
-        elif factor < 1 / self._band:
+        elif factor < 1 / self._band and (facts.behind or self._takes_far_too_long(turn_s)):
             grows, targets = False, self._scaled(sizes, max(factor, _MOST_SHRINKAGE))
             reason = (
                 f"a batch takes {turn_s:.2f} s (its commit {facts.commit_s:.2f} s), it should take "
@@ -328,6 +332,13 @@ class SizeController:
                 f"behind, and a batch takes {turn_s:.2f} s, {costs.fixed_s:.2f} s of it whatever "
                 f"it holds; it should take {aim_s:g} s"
             )
+        elif facts.behind and not self._is_fixed_known:
+            # It may be nearly all: then much larger batches would hardly take longer.
+            grows, targets = True, self._grown(facts, sizes, min(_MOST_GROWTH, room))
+            reason = (
+                f"behind, and it is not known how much of its {turn_s:.2f} s a batch takes "
+                "whatever it holds: more, to find out"
+            )
         else:
             waits = "more waits" if facts.behind else "nothing waits"
             reason = f"{waits}, and a batch takes {turn_s:.2f} s"
@@ -338,6 +349,13 @@ class SizeController:
             self._grew = grows
         said = self._said(changed) or "as before"
         self.now = replace(now, targets={**now.targets, **changed}, reason=f"{reason}: {said}")
+
+    def _takes_far_too_long(self, turn_s: float) -> bool:
+        """Whether batches are to shrink though nothing waits, which makes something wait.
+
+        Who keeps up with larger batches may not with smaller ones. So only what lasts counts.
+        """
+        return turn_s > _FAR_BEYOND * self._policy.aim_s and len(self._points) > 1
 
     def _wanted(self, costs: _TurnCosts) -> float:
         """Return the load that a batch should have."""
@@ -354,12 +372,15 @@ class SizeController:
     def _grown(
         self, facts: BatchFacts, sizes: Mapping[str, float], factor: float
     ) -> dict[str, int]:
-        """Return larger targets for the spouts that are behind: up to twice what each took."""
+        """Return larger targets for the spouts that are behind, by what each took."""
+        costs, last, growth = self._costs, self._points[-1], _MOST_GROWTH
+        if costs is not None and costs.fixed_s > _MOSTLY * last.turn_s:
+            growth = _MOST_GROWTH_AT_FIXED_COST
         grown = {}
         for spout, target in self._scaled(sizes, factor).items():
             took = facts.sizes.get(spout, 0)
             if spout in facts.behind and took:
-                most = max(_MOST_GROWTH * took, self.now.targets.get(spout, 1))
+                most = max(growth * took, self.now.targets.get(spout, 1))
                 grown[spout] = max(self.now.targets.get(spout, 1), round(min(target, most)))
         return grown
 
