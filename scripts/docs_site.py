@@ -1,0 +1,192 @@
+"""What the site of `make docs` has beside the files of docs/: hooks of MkDocs.
+
+`ADD ...` in the nav of mkdocs.yml stands for pages that are made here: one for each public module,
+from its docstrings; the decisions; the notebooks, as they ran; files of the repository's root.
+Tables that are made from the code are filled (`scripts/docs_tables.py`). When the site is built, it is
+looked at once more: the reference has the public names and no others, and no page takes anything
+from another host.
+"""
+
+from __future__ import annotations
+
+import json
+import posixpath
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+sys.path[:0] = [str(ROOT), str(ROOT / "scripts"), str(ROOT / "src")]
+
+from docs_tables import filled  # noqa: E402
+from mkdocs.exceptions import PluginError  # noqa: E402
+from mkdocs.structure.files import File, Files  # noqa: E402
+from pymdownx.slugs import slugify  # noqa: E402
+
+from tests.test_exports import SURFACE  # noqa: E402
+
+DOCS = ROOT / "docs"
+ADD = "ADD "
+ROOT_PAGES = {
+    name: f"{Path(name).stem.lower()}.md"
+    for name in ("ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
+}
+_FOREIGN = re.compile(r"<(?:script|img|iframe|source)[^>]*\ssrc=\"?(?:https?:)?//|@import|url\(\"?http")
+_STYLES = re.compile(r"<link[^>]*rel=\"?(?:stylesheet|preconnect|preload)[^>]*//[^>]*>")
+
+
+def on_config(config: Any) -> Any:
+    """Put the pages that are made here into the navigation."""
+    # As in the repository: "For programs: `--json`" is #for-programs---json.
+    config.mdx_configs["toc"]["slugify"] = slugify(case="lower")
+    config.nav = [_added(entry) for entry in config.nav]
+    return config
+
+
+def _added(entry: Any) -> Any:
+    match entry:
+        case dict():
+            return {title: _added(below) for title, below in entry.items()}
+        case list():
+            return [_added(each) for each in entry]
+        case str() if entry.startswith(ADD):
+            return _pages_of(entry.removeprefix(ADD))
+        case _:
+            return entry
+
+
+def _pages_of(what: str) -> Any:
+    match what:
+        case "modules":
+            return [{module: reference_path(module)} for module in SURFACE]
+        case "decisions":
+            return ["decisions/index.md", *(f"decisions/{path.name}" for path in decisions())]
+        case "notebooks":
+            return [f"notebooks/{path.stem}.md" for path in notebooks()]
+        case _:
+            return ROOT_PAGES[what]
+
+
+def on_files(files: Files, config: Any) -> Files:
+    """Add the pages that are made here."""
+    for module in SURFACE:
+        files.append(_made(config, reference_path(module), reference_page(module)))
+    files.append(_made(config, "decisions/index.md", decisions_page()))
+    for path in notebooks():
+        files.append(_made(config, f"notebooks/{path.stem}.md", notebook_page(path)))
+    for name, page in ROOT_PAGES.items():
+        text = (ROOT / name).read_text(encoding="utf-8")
+        files.append(_made(config, page, re.sub(r"(\]\()docs/", r"\1", text)))
+    return files
+
+
+def _made(config: Any, path: str, text: str) -> File:
+    return File.generated(config, path, content=text)
+
+
+def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
+    """Fill tables, and let links to files of the root lead to their pages."""
+    text = filled(markdown)
+    here = page.file.src_uri
+    if here == "reference.md":
+        text = linked_names(text)
+    for name, target in ROOT_PAGES.items():
+        way = posixpath.relpath(target, posixpath.dirname(here) or ".")
+        text = re.sub(rf"\]\((?:\.\./)*{re.escape(name)}", f"]({way}", text)
+    return text
+
+
+def reference_path(module: str) -> str:
+    """Return the path of the page of a public module."""
+    return f"reference/{module}.md"
+
+
+def reference_page(module: str) -> str:
+    """Return the page of a module: its public names, each from its docstring."""
+    lines = [f"# `{module}`", "", f"[Every public name](../reference.md#{module.replace('.', '')})", ""]
+    for name in SURFACE[module]:
+        lines += [f"::: {module}.{name}", ""]
+    return "\n".join(lines)
+
+
+def linked_names(text: str) -> str:
+    """Return the list of public names, each with a link to its place in the reference."""
+    module, lines = "", []
+    for line in text.splitlines():
+        if heading := re.fullmatch(r"## `([\w.]+)`", line):
+            module = heading[1]
+        elif row := re.match(r"\| `(\w+)` \|", line):
+            place = f"{reference_path(module)}#{module}.{row[1]}"
+            line = f"| [`{row[1]}`]({place}) |{line[row.end() :]}"
+        lines.append(line)
+    return "\n".join(lines)
+
+
+def decisions() -> list[Path]:
+    """Return the decision records, in order."""
+    return sorted((DOCS / "decisions").glob("[0-9]*.md"))
+
+
+def decisions_page() -> str:
+    """Return the list of decisions, by the titles that they have."""
+    lines = [
+        "# Decisions",
+        "",
+        "What was decided, why, and what was rejected; a page each, in the order of their numbers.",
+        "",
+    ]
+    for path in decisions():
+        number, _, title = path.read_text(encoding="utf-8").partition("\n")[0][2:].partition(". ")
+        lines.append(f"{number}. [{title}]({path.name})" if title else f"- [{number}]({path.name})")
+    # A list of Markdown counts by itself; decisions have gaps.
+    return "\n".join(re.sub(r"^(\d+)\. ", r"- \1. ", line) for line in lines) + "\n"
+
+
+def notebooks() -> list[Path]:
+    """Return the notebooks, in the order of their names."""
+    return sorted((DOCS / "notebooks").glob("*.ipynb"))
+
+
+def notebook_page(path: Path) -> str:
+    """Return a notebook as a page: text, code, and what the code printed."""
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    note = f'!!! tip "This page is a notebook"\n    `docs/notebooks/{path.name}`; a test runs it, and compares what it prints.\n'
+    parts: list[str] = []
+    for cell in cells:
+        parts += [*_cell(cell), *([note] if not parts else [])]
+    return "\n".join(parts)
+
+
+def _cell(cell: dict[str, Any]) -> Iterator[str]:
+    source = "".join(cell["source"])
+    if cell["cell_type"] == "markdown":
+        yield source + "\n"
+        return
+    yield f"```python\n{source}\n```\n"
+    for output in cell["outputs"]:
+        text = output.get("text") or output["data"]["text/plain"]
+        yield f"```text\n{''.join(text).rstrip()}\n```\n{{ .output }}\n"
+
+
+def on_post_build(config: Any) -> None:
+    """Refuse a site that is not what it must be."""
+    site = Path(config.site_dir)
+    found = {
+        module: re.findall(
+            rf"<h2 id=\"?{re.escape(module)}\.(\w+)\"?[ >]",
+            (site / f"reference/{module}.html").read_text(encoding="utf-8"),
+        )
+        for module in SURFACE
+    }
+    if found != SURFACE:
+        wrong = {m: sorted(set(found[m]) ^ set(SURFACE[m])) for m in SURFACE if found[m] != SURFACE[m]}
+        raise PluginError(f"the reference has not just the public names: {wrong}")
+    foreign = [
+        f"{page.relative_to(site)}: {hit[0]}"
+        for page in sorted(site.rglob("*.html"))
+        for hit in [*_FOREIGN.finditer(text := page.read_text(encoding="utf-8")), *_STYLES.finditer(text)]
+    ]
+    if foreign:
+        raise PluginError("pages take something from other hosts:\n" + "\n".join(foreign))
