@@ -33,8 +33,10 @@ ROOT_PAGES = {
     name: f"{Path(name).stem.lower()}.md"
     for name in ("ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
 }
-_FOREIGN = re.compile(r"<(?:script|img|iframe|source)[^>]*\ssrc=\"?(?:https?:)?//|@import|url\(\"?http")
-_STYLES = re.compile(r"<link[^>]*rel=\"?(?:stylesheet|preconnect|preload)[^>]*//[^>]*>")
+_FOREIGN = re.compile(
+    r"<(?:script|img|iframe|source|video)\b[^>]*\ssrc=\"?(?:https?:)?//[^>]*>"
+    r"|<link\b[^>]*\brel=\"?(?:stylesheet|preconnect|preload|icon)\b[^>]*href=\"?(?:https?:)?//[^>]*>"
+)
 
 
 def on_config(config: Any) -> Any:
@@ -184,9 +186,9 @@ def on_post_build(config: Any) -> None:
         wrong = {m: sorted(set(found[m]) ^ set(SURFACE[m])) for m in SURFACE if found[m] != SURFACE[m]}
         raise PluginError(f"the reference has not just the public names: {wrong}")
     foreign = [
-        f"{page.relative_to(site)}: {hit[0]}"
+        f"{page.relative_to(site)}: {hit}"
         for page in sorted(site.rglob("*.html"))
-        for hit in [*_FOREIGN.finditer(text := page.read_text(encoding="utf-8")), *_STYLES.finditer(text)]
+        for hit in _FOREIGN.findall(page.read_text(encoding="utf-8"))
     ]
     if foreign:
         raise PluginError("pages take something from other hosts:\n" + "\n".join(foreign))
