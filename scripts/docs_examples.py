@@ -23,9 +23,9 @@ class Examples(griffe.Extension):
 
 
 def fenced(text: str) -> str:
-    """Return the text with a fence around each run of examples, which ends at a blank line.
+    r"""Return the text with a fence around each run of examples, which ends at a blank line.
 
-    >>> print(fenced("One.\\n\\n>>> 1 + 1\\n2\\n").replace("`", "'"))
+    >>> print(fenced("One.\n\n>>> 1 + 1\n2\n").replace("`", "'"))
     One.
     <BLANKLINE>
     '''pycon

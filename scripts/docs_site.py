@@ -2,37 +2,42 @@
 
 `ADD ...` in the nav of mkdocs.yml stands for pages that are made here: one for each public module,
 from its docstrings; the decisions; the notebooks, as they ran; files of the repository's root.
-Tables that are made from the code are filled (`scripts/docs_tables.py`). When the site is built, it is
-looked at once more: the reference has the public names and no others, and no page takes anything
+Tables that are made from the code are filled (`scripts/docs_tables.py`). When the site is built, it
+is looked at once more: the reference has the public names and no others, and no page takes anything
 from another host.
 """
 
 from __future__ import annotations
 
-import json
 import posixpath
 import re
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / "scripts"), str(ROOT / "src")]
+sys.path[:0] = [str(ROOT), str(ROOT / "src")]
 
-from docs_tables import filled  # noqa: E402
 from mkdocs.exceptions import PluginError  # noqa: E402
 from mkdocs.structure.files import File, Files  # noqa: E402
 from pymdownx.slugs import slugify  # noqa: E402
 
-from tests.test_exports import SURFACE  # noqa: E402
+from scripts.docs_pages import (  # noqa: E402
+    ROOT_PAGES,
+    SURFACE,
+    decisions,
+    decisions_page,
+    linked_names,
+    notebook_page,
+    notebooks,
+    reference_page,
+    reference_path,
+)
+from scripts.docs_tables import filled  # noqa: E402
 
-DOCS = ROOT / "docs"
 ADD = "ADD "
-ROOT_PAGES = {
-    name: f"{Path(name).stem.lower()}.md"
-    for name in ("ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
-}
+# Pages of wide tables and few headings.
+WIDE = ("configuration.md", "errors.md", "coming-from/storm.md", "coming-from/flink-bytewax.md")
 _FOREIGN = re.compile(
     r"<(?:script|img|iframe|source|video)\b[^>]*\ssrc=\"?(?:https?:)?//[^>]*>"
     r"|<link\b[^>]*\brel=\"?(?:stylesheet|preconnect|preload|icon)\b[^>]*href=\"?(?:https?:)?//[^>]*>"
@@ -94,82 +99,12 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
     here = page.file.src_uri
     if here == "reference.md":
         text = linked_names(text)
+    if here in WIDE:
+        page.meta["hide"] = ["toc"]
     for name, target in ROOT_PAGES.items():
         way = posixpath.relpath(target, posixpath.dirname(here) or ".")
         text = re.sub(rf"\]\((?:\.\./)*{re.escape(name)}", f"]({way}", text)
     return text
-
-
-def reference_path(module: str) -> str:
-    """Return the path of the page of a public module."""
-    return f"reference/{module}.md"
-
-
-def reference_page(module: str) -> str:
-    """Return the page of a module: its public names, each from its docstring."""
-    lines = [f"# `{module}`", "", f"[Every public name](../reference.md#{module.replace('.', '')})", ""]
-    for name in SURFACE[module]:
-        lines += [f"::: {module}.{name}", ""]
-    return "\n".join(lines)
-
-
-def linked_names(text: str) -> str:
-    """Return the list of public names, each with a link to its place in the reference."""
-    module, lines = "", []
-    for line in text.splitlines():
-        if heading := re.fullmatch(r"## `([\w.]+)`", line):
-            module = heading[1]
-        elif row := re.match(r"\| `(\w+)` \|", line):
-            place = f"{reference_path(module)}#{module}.{row[1]}"
-            line = f"| [`{row[1]}`]({place}) |{line[row.end() :]}"
-        lines.append(line)
-    return "\n".join(lines)
-
-
-def decisions() -> list[Path]:
-    """Return the decision records, in order."""
-    return sorted((DOCS / "decisions").glob("[0-9]*.md"))
-
-
-def decisions_page() -> str:
-    """Return the list of decisions, by the titles that they have."""
-    lines = [
-        "# Decisions",
-        "",
-        "What was decided, why, and what was rejected; a page each, in the order of their numbers.",
-        "",
-    ]
-    for path in decisions():
-        number, _, title = path.read_text(encoding="utf-8").partition("\n")[0][2:].partition(". ")
-        lines.append(f"{number}. [{title}]({path.name})" if title else f"- [{number}]({path.name})")
-    # A list of Markdown counts by itself; decisions have gaps.
-    return "\n".join(re.sub(r"^(\d+)\. ", r"- \1. ", line) for line in lines) + "\n"
-
-
-def notebooks() -> list[Path]:
-    """Return the notebooks, in the order of their names."""
-    return sorted((DOCS / "notebooks").glob("*.ipynb"))
-
-
-def notebook_page(path: Path) -> str:
-    """Return a notebook as a page: text, code, and what the code printed."""
-    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
-    note = f'!!! tip "This page is a notebook"\n    `docs/notebooks/{path.name}`; a test runs it, and compares what it prints.\n'
-    parts: list[str] = []
-    for cell in cells:
-        parts += [*_cell(cell), *([note] if not parts else [])]
-    return "\n".join(parts)
-
-
-def _cell(cell: dict[str, Any]) -> Iterator[str]:
-    source = "".join(cell["source"])
-    if cell["cell_type"] == "markdown":
-        yield source + "\n"
-        return
-    yield f"```python\n{source}\n```\n"
-    for output in cell["outputs"]:
-        text = output.get("text") or output["data"]["text/plain"]
-        yield f"```text\n{''.join(text).rstrip()}\n```\n{{ .output }}\n"
 
 
 def on_post_build(config: Any) -> None:
@@ -183,7 +118,9 @@ def on_post_build(config: Any) -> None:
         for module in SURFACE
     }
     if found != SURFACE:
-        wrong = {m: sorted(set(found[m]) ^ set(SURFACE[m])) for m in SURFACE if found[m] != SURFACE[m]}
+        wrong = {
+            m: sorted(set(found[m]) ^ set(SURFACE[m])) for m in SURFACE if found[m] != SURFACE[m]
+        }
         raise PluginError(f"the reference has not just the public names: {wrong}")
     foreign = [
         f"{page.relative_to(site)}: {hit}"

@@ -44,7 +44,9 @@ def table(head: str, rows: Iterable[Iterable[object]]) -> str:
 
 def configuration() -> str:
     """Every option of a run."""
-    rows = ([f"`{r.name}`", f"`{r.key}`", r.unit, f"`{r.default}`", r.doc] for r in Config.describe())
+    rows = (
+        [f"`{r.name}`", f"`{r.key}`", r.unit, f"`{r.default}`", r.doc] for r in Config.describe()
+    )
     return table("name | key | unit | default | meaning", rows)
 
 

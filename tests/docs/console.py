@@ -1,11 +1,11 @@
 """Runs the console blocks of pages, as a reader would, and compares what they print.
 
-`python -m tests.docs.console docs/tutorial/index.md ...` prints what each command gives, to be looked at
-when a page is written.
+`python -m tests.docs.console docs/tutorial/count.md ...` prints what each command gives, to be
+looked at when a page is written.
 
 A line `$ command` is run by a shell in the root of a copy; the lines below it, up to the next one,
-are what it prints, where `...` stands for anything. A run without `--until-idle` is a service: it goes
-on beside the commands after it, until the page ends.
+are what it prints, where `...` stands for anything. A run without `--until-idle` is a service: it
+goes on beside the commands after it, until the page ends.
 """
 
 from __future__ import annotations
