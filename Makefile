@@ -137,7 +137,7 @@ lock: ## Resolve the dependencies anew into requirements.lock, with hashes
 	'# The versions that CI tested, for every Python and platform, with the hashes of their files.' \
 	'# Made by `make lock`. With what builds waterspout itself: hatchling and editables.'; \
 	printf '%s\n' 'hatchling>=1.27' editables | .venv-lock/bin/uv pip compile --quiet --universal \
-	--python-version 3.11 --generate-hashes --extra dev --no-header --no-annotate --no-emit-index-url \
+	--python-version 3.11 --generate-hashes --extra dev --extra docs --no-header --no-annotate --no-emit-index-url \
 	pyproject.toml -; } > requirements.lock.new
 	@$(PYTHON) -c 'import os, shutil; os.replace("requirements.lock.new", "requirements.lock"); \
 	shutil.rmtree(".venv-lock")'

@@ -97,8 +97,15 @@ def exit_codes() -> str:
 
 def all_errors() -> str:
     """Every error: when it is raised, and what to do."""
-    rows = ([f"`{name}`", first_line(found), remedy(found)] for name, found in _classes(errors))
+    rows = (
+        [f"`{name}`", first_line(found), _linked(remedy(found))] for name, found in _classes(errors)
+    )
     return table("error | when | what to do", rows)
+
+
+def _linked(text: str) -> str:
+    """Return a text of the code in which files of docs/ are links, for a page of docs/."""
+    return re.sub(r"\bdocs/(([\w-]+)\.md(?:#[\w-]+)?)", r"[\2](\1)", text)
 
 
 def error_tree() -> str:

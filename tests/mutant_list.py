@@ -35,6 +35,27 @@ DRAWN = ("tests/semantics/test_drawn_topologies.py",)
 
 MUTANTS = (
     Mutant(
+        "docs: an error does not say what to do",
+        "errors.py",
+        "    What to do: upgrade waterspout.\n",
+        "    Sorry.\n",
+        ("tests/docs/test_blocks.py",),
+    ),
+    Mutant(
+        "docs: an exit code is another one than the page says",
+        "cli/failures.py",
+        "MISUSE = 2\n",
+        "MISUSE = 3\n",
+        ("tests/docs/test_blocks.py::test_tables_are_what_the_code_says",),
+    ),
+    Mutant(
+        "docs: an option that pages show is gone",
+        "trident/_stream.py",
+        "        within: dt.timedelta | None = None,\n",
+        "        during: dt.timedelta | None = None,\n",
+        ("tests/docs/test_blocks.py",),
+    ),
+    Mutant(
         "drpc: a call that failed is taken for misuse of the command",
         "cli/failures.py",
         "RunFailedError | DRPCExecutionException",
