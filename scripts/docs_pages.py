@@ -83,12 +83,14 @@ def decisions_page() -> str:
         "",
         "What was decided, why, and what was rejected; a page each, in the order of their numbers.",
         "",
+        "| | |",
+        "|---|---|",
     ]
     for path in decisions():
-        number, _, title = path.read_text(encoding="utf-8").partition("\n")[0][2:].partition(". ")
-        lines.append(f"{number}. [{title}]({path.name})" if title else f"- [{number}]({path.name})")
-    # A list of Markdown counts by itself; decisions have gaps.
-    return "\n".join(re.sub(r"^(\d+)\. ", r"- \1. ", line) for line in lines) + "\n"
+        title = path.read_text(encoding="utf-8").partition("\n")[0]
+        number, _, words = title.removeprefix("# ").partition(". ")
+        lines.append(f"| {number} | [{words}]({path.name}) |")
+    return "\n".join(lines) + "\n"
 
 
 def notebooks() -> list[Path]:

@@ -56,7 +56,8 @@ class Shell:
             script = tools / name
             script.write_text(f'#!/bin/sh\nexec "{sys.executable}" {module} "$@"\n')
             script.chmod(0o755)
-        self.env["PYTHONPATH"] = str(ROOT / "src")
+        # The root as well: a module of the tests starts Spark's workers (`tests/spark/jvm.py`).
+        self.env["PYTHONPATH"] = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
         self.env.pop("WATERSPOUT_HOME", None)
         self.env["COLUMNS"] = "120"
 

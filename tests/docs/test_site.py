@@ -41,7 +41,8 @@ def test_every_decision_is_on_their_page_with_its_number():
     text = decisions_page()
 
     for path in decisions():
-        assert re.search(rf"^- {int(path.name[:4])}\. \[[^\]]+\]\({path.name}\)$", text, re.M)
+        row = rf"^\| {int(path.name[:4])} \| \[[^\]]+\]\({path.name}\) \|$"
+        assert re.search(row, text, re.M), path.name
 
 
 def test_a_notebook_is_a_page_of_text_code_and_what_it_printed():
