@@ -38,6 +38,7 @@ from scripts.docs_tables import filled  # noqa: E402
 ADD = "ADD "
 # Pages of wide tables and few headings.
 WIDE = ("configuration.md", "errors.md", "coming-from/storm.md", "coming-from/flink-bytewax.md")
+_CODE = re.compile(r"\[([^\]]+)\]\((?:\.\./)*(?:examples|src|tests|scripts|benchmarks)/[^)]*\)")
 _FOREIGN = re.compile(
     r"<(?:script|img|iframe|source|video)\b[^>]*\ssrc=\"?(?:https?:)?//[^>]*>"
     r"|<link\b[^>]*\brel=\"?(?:stylesheet|preconnect|preload|icon)\b[^>]*href=\"?(?:https?:)?//[^>]*>"
@@ -104,7 +105,8 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
     for name, target in ROOT_PAGES.items():
         way = posixpath.relpath(target, posixpath.dirname(here) or ".")
         text = re.sub(rf"\]\((?:\.\./)*{re.escape(name)}", f"]({way}", text)
-    return text
+    # Code is in the repository, not on the site.
+    return _CODE.sub(r"\1", text)
 
 
 def on_post_build(config: Any) -> None:

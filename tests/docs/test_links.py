@@ -13,7 +13,6 @@ import yaml
 from scripts.docs_pages import ROOT_PAGES
 from tests.docs.pages import DOCS, ROOT, anchors, blocks, links, pages, slug_of, snippets
 
-# Files of other programs' formats, and folders, have no headings.
 SITE = yaml.safe_load((ROOT / "mkdocs.yml").read_text())
 
 
@@ -44,13 +43,17 @@ def test_every_link_leads_to_a_file_and_to_a_heading_of_it():
     assert not wrong, "\n".join(wrong)
 
 
-def test_documents_of_the_site_link_only_to_what_is_on_it():
+def test_documents_of_the_site_link_only_to_what_is_on_it_or_to_code():
+    code = tuple(ROOT / name for name in ("examples", "src", "tests", "scripts", "benchmarks"))
     outside = [
         f"{page.relative_to(ROOT)} -> {target}"
         for page in DOCS.rglob("*.md")
         for target in links(page)
         if not re.match(r"https?://|#", target)
-        and not (page.parent / target.partition("#")[0]).resolve().is_relative_to(DOCS)
+        and not any(
+            (page.parent / target.partition("#")[0]).resolve().is_relative_to(place)
+            for place in (DOCS, *code)
+        )
         and Path(target.partition("#")[0]).name not in ROOT_PAGES
     ]
 
