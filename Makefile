@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv demo test test-fast soak service mutants check format bench bench-words bench-forms bench-core bench-memory bench-transactional bench-windows bench-states bench-drpc bench-kafka kafka-storm java servers kafka browser screenshots check-java lock audit clean bench-pressure bench-files
+.PHONY: help venv demo test test-fast soak service mutants check format bench bench-words bench-forms bench-core bench-memory bench-transactional bench-windows bench-states bench-drpc bench-kafka kafka-storm java servers kafka browser screenshots check-java lock audit clean bench-pressure bench-files docs docs-serve docs-tables
 
 PYTHON ?= python3
 ARGS ?=
@@ -21,6 +21,10 @@ STAMP := .venv/.installed
 # Runs on any Python, so that an old one can say what is wrong with it.
 PYTHON_OK := 'import sys; v = sys.version_info[:2]; sys.exit(v < (3, 11) and \
 	"waterspout needs Python 3.11 or newer; found %d.%d. Run `make PYTHON=/path/to/python3.11`." % v)'
+
+# What builds the site is an extra of its own.
+MKDOCS_OK := $(PY) -c 'import mkdocs, material, mkdocstrings' 2>/dev/null || { \
+	echo "The site needs MkDocs. Run: $(PY) -m pip install '.[docs]'" >&2; exit 2; }
 
 # pytest exits with 5 where it selects no test: an error, unless ARGS selects.
 NONE_OK := $(if $(strip $(ARGS)),5,0)
@@ -149,7 +153,7 @@ lock: ## Resolve the dependencies anew into requirements.lock, with hashes
 	'# The versions that CI tested, for every Python and platform, with the hashes of their files.' \
 	'# Made by `make lock`. With what builds waterspout itself: hatchling and editables.'; \
 	printf '%s\n' 'hatchling>=1.27' editables | .venv-lock/bin/uv pip compile --quiet --universal \
-	--python-version 3.11 --generate-hashes --extra dev --no-header --no-annotate --no-emit-index-url \
+	--python-version 3.11 --generate-hashes --extra dev --extra docs --no-header --no-annotate --no-emit-index-url \
 	pyproject.toml -; } > requirements.lock.new
 	@$(PYTHON) -c 'import os, shutil; os.replace("requirements.lock.new", "requirements.lock"); \
 	shutil.rmtree(".venv-lock")'
@@ -158,6 +162,17 @@ audit: $(STAMP) ## Compare what is installed with the lock, and look for known v
 	@[ -x .venv-audit/bin/pip-audit ] || { $(PYTHON) -m venv --clear .venv-audit && \
 	.venv-audit/bin/python -m pip install --quiet --disable-pip-version-check pip-audit; }
 	@$(PY) scripts/audit.py .venv-audit/bin/pip-audit
+
+docs: $(STAMP) ## Build the site of the documents into build/site; warnings are errors
+	@$(MKDOCS_OK)
+	@NO_MKDOCS_2_WARNING=1 PYTHONPATH=src $(PY) -m mkdocs build --strict --quiet
+
+docs-serve: $(STAMP) ## Show the site on loopback, and build it anew when a page changes
+	@$(MKDOCS_OK)
+	@NO_MKDOCS_2_WARNING=1 PYTHONPATH=src $(PY) -m mkdocs serve --dev-addr 127.0.0.1:8000
+
+docs-tables: $(STAMP) ## Write the tables of the documents that are made from the code
+	@PYTHONPATH=src $(PY) scripts/docs_tables.py
 
 clean: ## Remove caches and build output; .venv stays
 	@$(PYTHON) -c 'import pathlib, shutil; \

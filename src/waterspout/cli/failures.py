@@ -9,11 +9,22 @@ import typer
 from waterspout._causes import one_line, told
 from waterspout.errors import DRPCExecutionException, RunFailedError, UserCodeError, WaterspoutError
 
-__all__ = ["FAILED", "INTERRUPTED", "MISUSE", "exit_code", "paragraph"]
+__all__ = ["EXIT_CODES", "FAILED", "INTERRUPTED", "MISUSE", "exit_code", "paragraph"]
 
 FAILED = 1
 MISUSE = 2
 INTERRUPTED = 130
+
+EXIT_CODES = {
+    0: "done, or stopped when asked to; `list` and `show`: seen, whatever the status",
+    FAILED: "not done: a run or a call that began and failed, a command that no run has obeyed; or "
+    "an answer that is no (something is missing, a key has no value, counts differ)",
+    MISUSE: "refused before anything ran: no such topology, a wrong option, a changed topology, a "
+    "store that cannot be reached, another driver",
+    INTERRUPTED: "interrupted (Ctrl-C) before there was an answer; a run that is interrupted ends "
+    "in order, with 0",
+}
+"""What each exit code of a command means, for the docs."""
 
 # Older versions of Typer build on click, newer ones bring their own copy of it.
 _USAGE = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")

@@ -1,0 +1,43 @@
+"""The commands of the tutorial, in the order of its pages, as a reader types them."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.docs.console import SKIPPED, Shell, matches, steps
+from tests.docs.pages import DOCS
+
+PAGES = ("count", "kill", "explain", "windows", "join", "ask")
+
+
+@pytest.mark.soak
+@pytest.mark.spark
+@pytest.mark.timeout(1800)
+def test_the_commands_of_the_tutorial_print_what_its_pages_say(tmp_path):
+    shell = Shell(tmp_path / "copy")
+    wrong = []
+    for page in PAGES:
+        try:
+            for step in steps(DOCS / "tutorial" / f"{page}.md"):
+                if step.command.startswith(SKIPPED):
+                    continue
+                found = shell.run(step.command)
+                if not matches(step.wanted, found):
+                    wrong.append(f"{page}: $ {step.command}\n{found}")
+        finally:
+            shell.close()
+
+    assert not wrong, "\n".join(wrong)
+
+
+def test_the_first_exact_count_takes_two_commands():
+    first, second, *_ = steps(DOCS / "tutorial" / "count.md")
+
+    assert first.command == "make venv"
+    assert " run examples/tutorial/ferry.py " in second.command
+
+
+def test_what_a_command_prints_is_compared():
+    assert matches("a ... c\n", "a b b c\n")
+    assert not matches("6|54\n", "6|55\n")
+    assert matches("", "anything\n")
