@@ -106,6 +106,147 @@ MUTANTS = (
         "        within: dt.timedelta | None = None,\n",
         "        during: dt.timedelta | None = None,\n",
         ("tests/docs/test_blocks.py",),
+        "lake: a Delta commit does not bear the head",
+        "state/delta/_table.py",
+        "        transactions = [Transaction(APP_ID, number)]\n",
+        '        transactions = [Transaction(f"{APP_ID} {number}", number)]\n',
+        ("tests/lake/test_delta.py",),
+    ),
+    Mutant(
+        "lake: a Delta commit is made from another version than it was decided by",
+        "state/delta/_table.py",
+        "                if not work(self._table, properties):\n",
+        "                self._table.update_incremental()\n"
+        "                if not work(self._table, properties):\n",
+        ("tests/lake/test_delta.py",),
+    ),
+    Mutant(
+        "lake: a delete that finds nothing moves the head from what is newest",
+        "state/delta/_table.py",
+        "                    add_files([])(self._table, properties)\n",
+        "                    self._table.update_incremental()\n"
+        "                    add_files([])(self._table, properties)\n",
+        ("tests/lake/test_delta.py",),
+    ),
+    Mutant(
+        "lake: a Delta commit of which the answer was lost is taken for failed",
+        "state/delta/_table.py",
+        "            if self._committed() != number:\n"
+        "                self._heads.remove(file_name(number))\n"
+        "                raise\n",
+        "            self._heads.remove(file_name(number))\n            raise\n",
+        ("tests/lake/test_delta.py",),
+    ),
+    Mutant(
+        "lake: rows of a lost attempt stay in the Delta table",
+        "state/delta/_store.py",
+        "takes_back = self.undoes_lost_attempts and known.leaves_rows(new)",
+        "takes_back = False",
+        ("tests/lake/test_delta.py",),
+    ),
+    Mutant(
+        "lake: a merged batch is merged by the next attempt once more",
+        "state/delta/_store.py",
+        "            return record.published[0] >= stamp.txid",
+        "            return record.published == (stamp.txid, stamp.attempt)",
+        ("tests/lake/test_delta.py",),
+    ),
+    Mutant(
+        "lake: a row of a Delta table is replaced by an earlier one",
+        "state/delta/_table.py",
+        "t.{column} IS NULL OR t.{column} <= s.{column}",
+        "t.{column} IS NULL OR t.{column} >= s.{column}",
+        ("tests/lake/test_delta.py",),
+    ),
+    Mutant(
+        "lake: files that a Delta log had are removed",
+        "state/delta/_store.py",
+        'if PartName.parse(name) and f"{place}/{name}" not in record.files:',
+        "if PartName.parse(name) and name not in record.files:",
+        ("tests/lake/test_delta.py",),
+    ),
+    Mutant(
+        "lake: heads of a Delta table pile up",
+        "state/delta/_table.py",
+        "                if count_of(number) < mine:\n"
+        "                    self._heads.remove(file_name(number))\n",
+        "                if count_of(number) < mine:\n                    pass\n",
+        ("tests/lake/test_delta.py",),
+    ),
+    Mutant(
+        "lake: a library that drops the fence will do",
+        "state/delta/_state.py",
+        "_FENCED_SINCE = (1, 6)",
+        "_FENCED_SINCE = (0, 1)",
+        ("tests/lake/test_delta.py",),
+    ),
+    Mutant(
+        "lake: orphans of a batch stay",
+        "state/delta/_store.py",
+        "            self._remove_orphans(expected.stamp.txid)\n",
+        "            pass\n",
+        ("tests/lake/test_rows.py",),
+    ),
+    Mutant(
+        "lake: a Parquet file is shown before the manifest has it",
+        "state/parquet/_store.py",
+        "            self._refuse_missing(stamp, files)\n",
+        "            self._refuse_missing(stamp, files)\n"
+        "            self._places.show(stamp, names)\n",
+        ("tests/lake/test_parquet.py", "tests/contracts/test_lake.py::TestParquet"),
+    ),
+    Mutant(
+        "lake: an overtaken driver leaves its Parquet files in sight",
+        "state/parquet/_store.py",
+        "            self._places.hide(stamp.txid, names)\n            raise\n",
+        "            raise\n",
+        ("tests/lake/test_parquet.py",),
+    ),
+    Mutant(
+        "lake: a late claim removes what a later attempt has shown",
+        "state/parquet/_store.py",
+        "name.txid == txid and name.attempt < attempt",
+        "name.txid == txid and name.attempt != attempt",
+        ("tests/lake/test_parquet.py",),
+    ),
+    Mutant(
+        "lake: files of a lost attempt stay in sight",
+        "state/parquet/_store.py",
+        "            if replaces:\n",
+        "            if False:\n",
+        ("tests/lake/test_parquet.py",),
+    ),
+    Mutant(
+        "lake: a file is looked for at the end of its way first",
+        "state/parquet/_placing.py",
+        "            self.drop(name)\n"
+        "            with suppress(FileNotFoundError):\n"
+        "                os.unlink(os.path.join(batch, name))\n",
+        "            with suppress(FileNotFoundError):\n"
+        "                os.unlink(os.path.join(batch, name))\n"
+        "            self.drop(name)\n",
+        ("tests/lake/test_parquet.py",),
+    ),
+    Mutant(
+        "lake: files of a batch are shown one by one",
+        "state/parquet/_placing.py",
+        "        gathered = os.path.join(self._staging, _attempt(stamp))\n",
+        "        gathered = target\n",
+        ("tests/lake/test_parquet.py",),
+    ),
+    Mutant(
+        "lake: the manifest shows batches that have not committed",
+        "state/parquet/_reading.py",
+        "if head is not None and head.holds(record.txid, record.attempt):",
+        "if head is not None:",
+        ("tests/lake/test_parquet.py",),
+    ),
+    Mutant(
+        "lake: a file that the driver does not find is published",
+        "state/_row_files.py",
+        "    if size != file.size:\n",
+        "    if False:\n",
+        ("tests/lake/test_rows.py",),
     ),
     Mutant(
         "drpc: a call that failed is taken for misuse of the command",
@@ -1321,7 +1462,8 @@ MUTANTS = (
         "if run is None or run.query != query:",
         "if run is None:",
         (
-            "tests/spark/test_sinks.py::test_one_sink_given_to_two_queries_serves_the_first_and_refuses_the_second",
+            "tests/spark/test_sinks.py::test_one_sink_given_to_two_queries_serves_t"
+            "he_first_and_refuses_the_second",
         ),
     ),
     Mutant(
