@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv demo test test-fast soak service mutants check format bench bench-words bench-forms bench-core bench-memory bench-transactional bench-windows bench-states bench-drpc java servers browser screenshots check-java lock audit clean
+.PHONY: help venv demo test test-fast soak service mutants check format bench bench-words bench-forms bench-core bench-memory bench-transactional bench-windows bench-states bench-drpc bench-kafka kafka-storm java servers kafka browser screenshots check-java lock audit clean
 
 PYTHON ?= python3
 ARGS ?=
@@ -115,6 +115,9 @@ java: ## Install a Java 17 runtime with apt-get, if there is none
 
 servers: ## Install Redis, memcached, PostgreSQL and RabbitMQ with apt-get, for the tests that need them
 	@scripts/install_servers
+
+kafka: ## Fetch Kafka with Maven, for the tests that need a broker
+	@scripts/install_kafka
 
 browser: ## Install Chromium with apt-get, for the tests that look at the page
 	@scripts/install_browser

@@ -79,7 +79,7 @@ BUDGETS_S: dict[str, float] = {
     "tests/services/test_servers.py": 12,
 }
 
-SLOW_SERVERS = ("cassandra", "rabbitmq", "zookeeper")
+SLOW_SERVERS = ("cassandra", "kafka", "rabbitmq", "zookeeper")
 
 
 class Budget:

@@ -18,6 +18,7 @@ pytest_plugins = (
     "tests.services.cassandra",
     "tests.services.zookeeper",
     "tests.services.rabbitmq",
+    "tests.services.kafka",
     "tests.services.secured",
     "tests.budget",
 )

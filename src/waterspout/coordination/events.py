@@ -132,7 +132,7 @@ class PartitionUnreachable(Event):
     """A partition of an opaque spout cannot be reached: batches go on without it, for now."""
 
     component: str
-    partition: int
+    partition: int | str
     error: str
 
 
@@ -141,7 +141,7 @@ class PartitionReachable(Event):
     """A partition that was left out is there again, and goes on where it was."""
 
     component: str
-    partition: int
+    partition: int | str
 
 
 @dataclass(frozen=True, slots=True)

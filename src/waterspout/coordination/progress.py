@@ -63,8 +63,8 @@ class UnreachablePartition(_DictLike):
 
     component: str
     """The id of the spout."""
-    partition: int
-    """The number of the partition."""
+    partition: int | str
+    """The number of the partition; its topic too, where a spout reads topics."""
     error: str
     """What its emitter raised."""
     since: float

@@ -78,7 +78,7 @@ class Recorder:
         self._errors: deque[ErrorSummary] = deque(maxlen=_KEEP_ERRORS)
         self._pauses: dict[str, SpoutPause] = {}
         self._outages: dict[str, Outage] = {}
-        self._away: dict[tuple[str, int], UnreachablePartition] = {}
+        self._away: dict[tuple[str, int | str], UnreachablePartition] = {}
         self._since: dict[str, float] = {}
         self._logged: dict[str, int] = {}
 

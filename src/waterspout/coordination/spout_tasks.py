@@ -31,7 +31,7 @@ from waterspout.coordination.events import (
 )
 from waterspout.coordination.outages import LEDGER, Waits, outage_of
 from waterspout.coordination.store import CoordinationStore
-from waterspout.errors import EmitError, OutageError, SpoutCrash
+from waterspout.errors import DataLossError, EmitError, OutageError, SpoutCrash
 from waterspout.topology._graph import Topology
 from waterspout.transactional._ledger import Ledger
 from waterspout.waves.bolts import Errors, Failure
@@ -167,6 +167,9 @@ class SpoutTasks:
             and not self.collected
             and not self._asleep_until
             and not self._replaying
+            and not any(
+                each.has_delayed for each in self._tasks.values() if isinstance(each, LogTask)
+            )
             and all(
                 self._guarded(each, each.is_drained)
                 for each in self._tasks.values()
@@ -308,6 +311,8 @@ class SpoutTasks:
         assert cause is not None
         text = "".join(traceback.format_exception(cause))
         self._report(each.component, each.task, str(crash), text)
+        if isinstance(cause, DataLossError):
+            raise cause  # to wait would not bring it back
         # By method: that it can be asked says nothing about a spout whose `ack` raises.
         outage = outage_of(crash, each.component)
         if outage is not None:

@@ -17,6 +17,7 @@ from waterspout.coordination.events import (
 from waterspout.coordination.progress import UnreachablePartition
 from waterspout.spouts._base import BatchPlanner
 from waterspout.transactional._attempt import TransactionAttempt
+from waterspout.transactional._away import PartitionName
 
 __all__ = ["Reach", "Steps"]
 
@@ -47,7 +48,7 @@ class Reach:
     def __init__(self, name: str, publish: Callable[[Event], None]) -> None:
         self._name = name
         self._publish = publish
-        self._away: dict[tuple[str, int], UnreachablePartition] = {}
+        self._away: dict[tuple[str, PartitionName], UnreachablePartition] = {}
 
     @property
     def errors(self) -> dict[str, str]:
@@ -63,7 +64,7 @@ class Reach:
         }
         for key in [key for key in self._away if key not in now]:
             del self._away[key]
-            log.warning("partition %d of %r is there again", key[1], key[0])
+            log.warning("partition %s of %r is there again", key[1], key[0])
             self._publish(PartitionReachable(self._name, *key))
         for key, error in now.items():
             before = self._away.get(key)
@@ -71,6 +72,6 @@ class Reach:
                 continue
             since = time.time() if before is None else before.since
             self._away[key] = UnreachablePartition(*key, error, since)
-            told = "partition %d of %r cannot be reached, and batches go on without it: %s"
+            told = "partition %s of %r cannot be reached, and batches go on without it: %s"
             log.warning(told, key[1], key[0], error)
             self._publish(PartitionUnreachable(self._name, *key, error))

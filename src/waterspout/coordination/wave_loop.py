@@ -37,7 +37,13 @@ from waterspout.coordination.outages import WAVE
 from waterspout.coordination.progress import WaveProgress
 from waterspout.coordination.spout_tasks import Counts, SpoutTasks
 from waterspout.coordination.store import CoordinationStore, acquire_when_free, grown
-from waterspout.errors import BoltCrash, LeaseLostError, OutageError, WorkerLostError
+from waterspout.errors import (
+    BoltCrash,
+    DataLossError,
+    LeaseLostError,
+    OutageError,
+    WorkerLostError,
+)
 from waterspout.topology._component import BasicBolt, Bolt
 from waterspout.topology._graph import SYSTEM_TASK, TICK_STREAM, Topology
 from waterspout.topology._pickling import require_picklable
@@ -351,7 +357,7 @@ class WaveLoop(DrivenLoop):
         """Run the wave again, or in pieces: its inputs are still here, no state has changed."""
         assert self._running is not None
         load = self._running[1]
-        if isinstance(error, BoltCrash | LeaseLostError):
+        if isinstance(error, BoltCrash | LeaseLostError | DataLossError):
             raise error
         if isinstance(error, OutageError):
             self._run_again(error, self._waits.met(WAVE, error))

@@ -65,6 +65,7 @@ class Compiler:
             tasks=tasks,
             with_position=wanted,
             address=sifted[0].address if sifted else "",
+            wanted=self._plan.kept[node].names,
         )
         return self.behind(frame, step.exchanges)
 

@@ -13,7 +13,15 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-from waterspout.spouts._reads import EmitRead, FilesRead, FrameRead, RangeRead, Read, RowsRead
+from waterspout.spouts._reads import (
+    EmitRead,
+    FilesRead,
+    FrameRead,
+    KafkaRead,
+    RangeRead,
+    Read,
+    RowsRead,
+)
 
 __all__ = ["InputRows", "input_rows"]
 
@@ -48,11 +56,11 @@ def input_rows(reads: Mapping[str, Read], computed: Iterable[DataFrame]) -> Inpu
                 known[name] = len(read.rows)
             case RangeRead(_, start, end):
                 known[name], ranges = end - start, True
-            case FilesRead(paths=()) | EmitRead(partitions=()):
+            case FilesRead(paths=()) | EmitRead(partitions=()) | KafkaRead(ranges=()):
                 known[name] = 0
             case FilesRead():
                 wanted[_FILES].append(name)
-            case EmitRead():
+            case EmitRead() | KafkaRead():
                 wanted[_EMITTED].append(name)
             case FrameRead():
                 foreign = True

@@ -17,11 +17,13 @@ from waterspout._config import Config
 from waterspout._fitting import widens
 from waterspout._schema import Schema
 from waterspout.errors import TopologyError
+from waterspout.spark.kafka_reads import read_values_again
 from waterspout.spark.native import native_columns
 from waterspout.spark.reads import from_table
 from waterspout.spark.records import read_again
 from waterspout.spark.spreading import everywhere, never_empty, repartitioned
 from waterspout.spark.tasks import PartitionTask, TaskSetting, ask
+from waterspout.spouts._reads import KafkaRead
 from waterspout.state._head import Claim
 from waterspout.transactional._attempt import TransactionAttempt
 from waterspout.trident.isolation.letters import ASIDE, LetterRequest, read_aside
@@ -269,6 +271,8 @@ def _sifted(node: Sifted, parents: Sequence[DataFrame], building: Building) -> D
         and one.action == "replay"
         and one.letter.failed_in == node.address
     ]
+    if isinstance(node.reader, KafkaRead):
+        return rows.union(read_values_again(building.spark, node.reader, node, letters, rows))
     return rows.union(read_again(building.spark, node, letters, rows))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 
 import pyarrow as pa
@@ -14,6 +14,7 @@ from waterspout._arrow import ddl_of, table_of_rows
 from waterspout._config import Config
 from waterspout._schema import Schema
 from waterspout.errors import TopologyError
+from waterspout.spark.kafka_reads import read_kafka
 from waterspout.spark.records import read_files
 from waterspout.spark.session import SparkRuntime
 from waterspout.spark.tasks import PartitionTask, TaskSetting
@@ -23,6 +24,7 @@ from waterspout.spouts._reads import (
     EmitRead,
     FilesRead,
     FrameRead,
+    KafkaRead,
     RangeRead,
     Read,
     RowsRead,
@@ -46,14 +48,27 @@ def read_frame(
     tasks: int | None = None,
     with_position: bool = False,
     address: str = "",
+    wanted: Sequence[str] | None = None,
 ) -> DataFrame:
     """Return the rows of a described batch.
 
     With position: and one more column (`POSITION`), text that says where in its source a row
     stands. With an address: and last (`ASIDE`) the letters of malformed records, under that name.
-    `tasks`: how many emitters there are to be, for sources that are read by emitters.
+    `tasks`: how many emitters there are to be, for sources that are read by emitters. `wanted`:
+    the fields that somebody reads; others may be left out.
     """
     match read:
+        case KafkaRead():
+            return read_kafka(
+                runtime,
+                read,
+                conf,
+                attempt=attempt,
+                tasks=tasks,
+                wanted=read.schema.names if wanted is None else wanted,
+                with_position=with_position,
+                address=address,
+            )
         case RowsRead():
             return _rows(runtime, read, with_position=with_position)
         case RangeRead(_, start, end, epoch, rate):

@@ -30,7 +30,7 @@ from waterspout.spouts._reads import FilesRead
 from waterspout.trident.isolation.letters import ASIDE, to_aside
 from waterspout.trident.plan.nodes import Sifted
 
-__all__ = ["read_again", "read_files"]
+__all__ = ["letter_column", "read_again", "read_files", "refusal_column"]
 
 _LINE_MAX = "mapreduce.input.linerecordreader.line.maxlength"
 
@@ -97,22 +97,42 @@ def _refusal(read: FilesRead) -> Column:
     It names all fields, so that Spark reads them all: else what is malformed would depend on what
     the topology reads.
     """
+    fields = F.to_json(F.struct(*read.schema.names))
+    return refusal_column(F.input_file_name(), F.col(CORRUPT), read.format, read.schema, fields)
+
+
+def refusal_column(
+    place: Column, text: Column, format: str, schema: Schema, *named: Column
+) -> Column:
+    """Return what raises an error that tells of a record, and where it stands."""
     record = {
-        "path": F.input_file_name(),
-        "text": F.substring(F.col(CORRUPT), 1, TEXT_MAX),
-        "format": F.lit(read.format),
-        "fields": F.lit(str(read.schema)),
+        "path": place,
+        "text": F.substring(text, 1, TEXT_MAX),
+        "format": F.lit(format),
+        "fields": F.lit(str(schema)),
     }
     told = F.to_json(F.struct(*(value.alias(name) for name, value in record.items())))
-    fields = F.to_json(F.struct(*read.schema.names))
-    return F.raise_error(F.concat(F.lit(MARK), told, F.lit(" "), fields))
+    return F.raise_error(F.concat(F.lit(MARK), told, F.lit(" "), *named))
 
 
 def _letter(read: FilesRead, address: str, origin: Column | None = None) -> Column:
+    return letter_column(
+        F.col(CORRUPT), read.format, read.schema, address, F.input_file_name(), origin
+    )
+
+
+def letter_column(
+    text: Column,
+    format: str,
+    schema: Schema,
+    address: str,
+    position: Column,
+    origin: Column | None = None,
+) -> Column:
     """Return the text of a letter of a malformed record; `origin`: the letter it was before."""
-    text, now = F.col(CORRUPT), F.lit(time.time())
+    now = F.lit(time.time())
     fits = F.length(text) <= KEPT_MAX
-    first = {"failures": F.lit(1), "first_failed": now, "position": F.input_file_name()}
+    first = {"failures": F.lit(1), "first_failed": now, "position": position}
     if origin is not None:
         first = {name: origin.getField(name) for name in first}
         first["failures"] = first["failures"] + 1
@@ -121,7 +141,7 @@ def _letter(read: FilesRead, address: str, origin: Column | None = None) -> Colu
         "fields": F.lit(str(RECORD)),
         "content": F.when(fits, F.to_json(F.array(text))),
         "looks": F.when(~fits, F.substring(text, 1, 200)),
-        "error": F.lit(why(read.format, read.schema)),
+        "error": F.lit(why(format, schema)),
         "last_failed": now,
         **first,
     }
@@ -142,6 +162,7 @@ def read_again(
 ) -> DataFrame:
     """Return the rows of records that are replayed, in the columns of another frame."""
     read = node.reader
+    assert isinstance(read, FilesRead)
     found = [letter for letter in letters if letter.values is not None]
     rows = [
         (str(letter.values[0]), letter.failures, letter.first_failed, letter.position)  # type: ignore[index]

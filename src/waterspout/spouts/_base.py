@@ -21,6 +21,7 @@ from waterspout._schema import Schema
 from waterspout.errors import ConfigError, OutageError, TopologyError
 from waterspout.spouts._malformed import OnMalformed
 from waterspout.spouts._reads import Read, RowsRead
+from waterspout.transactional._away import PartitionName
 from waterspout.transactional._ledger import Metadata, is_skipped
 
 __all__ = [
@@ -125,8 +126,8 @@ class BatchPlanner(ABC):
     def attempt_failed(self, error: BaseException) -> None:  # noqa: B027  (optional hook)
         """Learn that an attempt at a batch failed, before it is planned again."""
 
-    def unreachable(self) -> Mapping[int, str]:
-        """Return why, by number, for each partition that is left out of batches for now."""
+    def unreachable(self) -> Mapping[PartitionName, str]:
+        """Return why, by number or name, for each partition that is left out of batches for now."""
         return {}
 
     def lag(self, previous: Any) -> Mapping[str, int]:

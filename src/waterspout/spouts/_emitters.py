@@ -25,7 +25,7 @@ from waterspout.topology._builder import SpoutDeclarer
 from waterspout.topology._context import TopologyContext
 from waterspout.topology._pickling import require_picklable
 from waterspout.transactional._attempt import TransactionAttempt
-from waterspout.transactional._away import PartitionsAway, is_away, read_away_error
+from waterspout.transactional._away import PartitionName, PartitionsAway, is_away, read_away_error
 from waterspout.transactional._builder import TransactionalTopology
 from waterspout.transactional._spouts import (
     OpaquePartitionedTransactionalSpout,
@@ -180,7 +180,7 @@ class _ByPartition(_EmitterPlanner):
         """Whether every partition was asked; one that rests may have something."""
         return not self._away.left_alone
 
-    def unreachable(self) -> Mapping[int, str]:
+    def unreachable(self) -> Mapping[PartitionName, str]:
         return self._away.errors
 
     def lag(self, previous: Any) -> Mapping[str, int]:

@@ -285,7 +285,9 @@ def _with__plain_path(letter: DeadLetter, nodes: set[str]) -> DeadLetter:
 
 def _is_without_line(letter: DeadLetter, nodes: set[str]) -> bool:
     known = letter.failed_in in nodes and letter.failures == 1 and letter.content is not None
-    return known and letter.position is not None and "#" not in os.path.basename(letter.position)
+    if letter.position is None or letter.position.startswith("{"):  # that of a message
+        return False
+    return known and "#" not in os.path.basename(letter.position)
 
 
 def _lines_of(path: str, texts: Sequence[str]) -> dict[str, list[int]]:

@@ -4,13 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from waterspout._config import Config
 from waterspout._schema import Schema
+from waterspout.spouts._kafka_servers import KafkaServers
 from waterspout.spouts._malformed import OnMalformed, TooLong, refuse_too_long
 
-__all__ = ["POSITION", "EmitRead", "FilesRead", "FrameRead", "RangeRead", "Read", "RowsRead"]
+__all__ = [
+    "POSITION",
+    "EmitRead",
+    "FilesRead",
+    "FrameRead",
+    "KafkaRange",
+    "KafkaRead",
+    "RangeRead",
+    "Read",
+    "RowsRead",
+]
 
 POSITION = "_position"
 """The column, where it is asked for, that says where in its source a row stands."""
@@ -136,4 +147,47 @@ class FrameRead:
         return False
 
 
-Read = RowsRead | RangeRead | FilesRead | EmitRead | FrameRead
+KafkaRange = tuple[str, int, int, int]
+"""Topic, partition, first offset, offset after the last."""
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaRead:
+    """Ranges of offsets of a Kafka, each read whole by a task.
+
+    With a `value_schema` the value of a message is JSON of these fields, which stand first in the
+    stream; `columns` are the fields of Kafka's own behind them.
+    """
+
+    schema: Schema
+    servers: KafkaServers
+    ranges: Sequence[KafkaRange]
+    columns: Sequence[str]
+    value_schema: Schema | None = None
+    on_malformed: OnMalformed | None = None
+    """What becomes of values that are not such JSON; None: what the configuration says."""
+
+    spout_id: str = ""
+    is_opaque: bool = False
+    """Whether an attempt may go on without a partition that cannot be reached."""
+    skips_lost: bool = False
+    timeout_s: float = 10.0
+
+    format: ClassVar[str] = "json"
+
+    @property
+    def offsets(self) -> int:
+        """How many offsets it has; the messages may be fewer."""
+        return sum(end - start for _, _, start, end in self.ranges)
+
+    @property
+    def is_small(self) -> bool:
+        """Whether it is safe to expect a small result."""
+        return self.offsets <= 100_000
+
+    def malformed_are(self, conf: Config) -> OnMalformed:
+        """Return what becomes of values that are malformed."""
+        return self.on_malformed or OnMalformed(conf.on_error)
+
+
+Read = RowsRead | RangeRead | FilesRead | EmitRead | FrameRead | KafkaRead

@@ -16,7 +16,8 @@ import pyarrow.compute as pc
 from waterspout._arrow import arrow_schema
 from waterspout._letters import DeadLetter
 from waterspout._serde import encode_key
-from waterspout.spouts._reads import POSITION
+from waterspout.spouts._reads import POSITION, KafkaRead
+from waterspout.testing._kafka import replayed_value
 from waterspout.testing._tables import rows_of
 from waterspout.trident.isolation.letters import ASIDE, LetterRequest, Seen, read_aside, to_aside
 from waterspout.trident.isolation.running import isolated_steps, run_isolated
@@ -55,10 +56,15 @@ def _sifted(node: Sifted, parents: Sequence[pa.Table], building: LocalBuilding) 
 
 def _read_again(node: Sifted, letter: DeadLetter) -> list[dict[str, Any]]:
     assert letter.values is not None
-    found, bad = rows_of(node.reader, letter.values[0])
-    if not bad:
+    if isinstance(node.reader, KafkaRead):
+        row = replayed_value(node.reader, letter)
+        rows, bad = ([], True) if row is None else ([row], False)
+    else:
+        found, bad = rows_of(node.reader, letter.values[0])
         names = node.reader.schema.names
-        return [dict(zip(names, row, strict=True)) | {POSITION: letter.position} for row in found]
+        rows = [dict(zip(names, one, strict=True)) for one in found]
+    if not bad:
+        return [row | {POSITION: letter.position} for row in rows]
     now = time.time()
     again = replace(letter, id="", failures=letter.failures + 1, last_failed=now, asked=None)
     return [{ASIDE: to_aside(replace(again, txid=None, attempt=None))}]

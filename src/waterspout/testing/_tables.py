@@ -27,11 +27,13 @@ from waterspout.spouts._reads import (
     EmitRead,
     FilesRead,
     FrameRead,
+    KafkaRead,
     RangeRead,
     Read,
     RowsRead,
 )
 from waterspout.testing._json import rows_of_record
+from waterspout.testing._kafka import read_messages
 from waterspout.transactional._attempt import TransactionAttempt
 from waterspout.trident.isolation.letters import ASIDE, to_aside
 
@@ -64,6 +66,9 @@ def read_table(
             return _with_positions(table, positions) if with_position else table
         case FilesRead():
             return _files(read, conf or Config(), with_position=with_position, address=address)
+        case KafkaRead():
+            given = conf or Config()
+            return read_messages(read, given, with_position=with_position, address=address)
         case EmitRead():
             number = attempt or TransactionAttempt(1, 0)
             return _emitted(read, conf or Config(), number, tasks or 1, with_position=with_position)

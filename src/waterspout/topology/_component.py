@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from waterspout._backoff import Backoff
 from waterspout._tuples import Fields, Tuple
 from waterspout.errors import TopologyError
 from waterspout.topology._collector import BasicCollector, OutputCollector, SpoutCollector
@@ -181,8 +182,17 @@ class LogSpout(Component, ABC):
 
     read_on_executors = True
 
+    retry_backoff: Backoff | None = None
+    """How long a message that failed waits before it is read again; None: not at all."""
+
     def open(self, conf: Mapping[str, Any], context: TopologyContext) -> None:
         """Connect to the source. Called in the driver, before anything else there."""
+
+    def resume(self, positions: Mapping[int | str, int]) -> None:
+        """Learn where the run goes on, by partition; nothing, if it is the first one.
+
+        Called in the driver, after `open`. To raise DataLossError here ends the run.
+        """
 
     @abstractmethod
     def partitions(self) -> Sequence[int | str]:

@@ -17,9 +17,12 @@ from waterspout._backoff import Backoff
 from waterspout._safe_repr import described
 from waterspout.errors import BatchError, BuildError, DataLossError, FailedException
 
-__all__ = ["PartitionsAway", "away_error", "is_away", "read_away_error"]
+__all__ = ["PartitionName", "PartitionsAway", "away_error", "is_away", "read_away_error"]
 
-_TEXT = re.compile(r"partition (\d+) of (.+?) cannot be reached: (.*)", re.DOTALL)
+_TEXT = re.compile(r"partition (\S+) of (.+?) cannot be reached: (.*)", re.DOTALL)
+
+PartitionName = int | str
+"""A partition by its number, or by a name without spaces where there are several topics."""
 
 _QUICK_S = 0.05
 _REST_PER_ASKING = 10  # asking takes at most a tenth of the time
@@ -46,7 +49,7 @@ def is_away(error: BaseException) -> bool:
     return not isinstance(error, _MENDED_BY_NOBODY)
 
 
-def away_error(spout_id: str, partition: int, error: str) -> FailedException:
+def away_error(spout_id: str, partition: PartitionName, error: str) -> FailedException:
     """Return the error of a partition that was planned, and cannot be read: a replay is to come.
 
     Its text is all that Spark hands on.
@@ -57,12 +60,12 @@ def away_error(spout_id: str, partition: int, error: str) -> FailedException:
     return FailedException(f"partition {partition} of {spout_id!r} cannot be reached: {error}")
 
 
-def read_away_error(error: BaseException, spout_id: str) -> tuple[int, str] | None:
+def read_away_error(error: BaseException, spout_id: str) -> tuple[PartitionName, str] | None:
     """Return the partition of this spout, and why, if that is what an error tells."""
     found = _TEXT.fullmatch(str(error)) if isinstance(error, FailedException) else None
     if found is None or found[2] != repr(spout_id):
         return None
-    return int(found[1]), found[3]
+    return int(found[1]) if found[1].isdecimal() else found[1], found[3]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,13 +86,15 @@ class PartitionsAway:
     def __init__(self, backoff: Backoff, clock: Callable[[], float]) -> None:
         self._backoff = backoff
         self._clock = clock
-        self._away: dict[int, _Away] = {}
+        self._away: dict[PartitionName, _Away] = {}
         self._left_alone = False
 
     @property
-    def errors(self) -> Mapping[int, str]:
+    def errors(self) -> Mapping[PartitionName, str]:
         """Why, by partition."""
-        return {partition: away.error for partition, away in sorted(self._away.items())}
+        return {
+            partition: self._away[partition].error for partition in sorted(self._away, key=_order)
+        }
 
     @property
     def left_alone(self) -> bool:
@@ -100,7 +105,7 @@ class PartitionsAway:
         """Take note that all partitions are about to be asked."""
         self._left_alone = False
 
-    def may_ask(self, partition: int) -> bool:
+    def may_ask(self, partition: PartitionName) -> bool:
         """Whether it is time to ask a partition."""
         away = self._away.get(partition)
         resting = away is not None and (away.sits_out or self._clock() < away.until)
@@ -109,30 +114,36 @@ class PartitionsAway:
         self._left_alone = self._left_alone or resting
         return not resting
 
-    def asked_in_vain(self, partition: int, error: BaseException, began: float) -> None:
+    def asked_in_vain(self, partition: PartitionName, error: BaseException, began: float) -> None:
         """Take note that a partition did not answer; a slow one must not hold up the others."""
         took = self._clock() - began
         rest = min(_LONGEST_REST_S, took * _REST_PER_ASKING) if took > _QUICK_S else 0.0
         self._note(partition, described(error), rest, reading=False)
 
-    def read_in_vain(self, partition: int, error: str) -> None:
+    def read_in_vain(self, partition: PartitionName, error: str) -> None:
         """Take note that a partition that had answered could not be read by a task."""
         before = self._away.get(partition)
         failures = 1 if before is None or not before.reading else before.failures + 1
         self._note(partition, error, self._backoff.pause_s(failures), reading=True)
 
-    def answered(self, partition: int) -> None:
+    def answered(self, partition: PartitionName) -> None:
         """Take note that a partition was asked, and has answered."""
         away = self._away.get(partition)
         if away is not None and not away.reading:
             del self._away[partition]
 
-    def committed(self, partition: int) -> None:
+    def committed(self, partition: PartitionName) -> None:
         """Take note that a batch with tuples of this partition has committed."""
         self._away.pop(partition, None)
 
-    def _note(self, partition: int, error: str, rest: float, *, reading: bool) -> None:
+    def _note(self, partition: PartitionName, error: str, rest: float, *, reading: bool) -> None:
         before, now = self._away.get(partition), self._clock()
         since = now if before is None else before.since
         failures = 1 if before is None else before.failures + 1
         self._away[partition] = _Away(error, since, now + rest, failures, reading, reading)
+
+
+def _order(partition: PartitionName) -> tuple[bool, int, str]:
+    """Sort numbers as numbers, and names behind them."""
+    named = isinstance(partition, str)
+    return named, 0 if isinstance(partition, str) else partition, str(partition)

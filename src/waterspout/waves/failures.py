@@ -83,6 +83,11 @@ class FailureCounts:
         if failing is not None and failing.key is not None:
             self._keyed -= 1
 
+    def count_of(self, name: Any) -> int:
+        """Return how often a message has failed."""
+        failing = self._failing.get(name)
+        return 0 if failing is None else failing.count
+
     def is_deadly(self, name: Any) -> bool:
         """Whether a message has killed its worker the last time."""
         failing = self._failing.get(name)

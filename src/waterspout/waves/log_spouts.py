@@ -37,6 +37,9 @@ class _Partition:
 
     done: set[int] = field(default_factory=set)
     retries: list[int] = field(default_factory=list)
+    delayed: list[tuple[float, int]] = field(default_factory=list)
+    """Offsets that are to be read again, and not before when."""
+
     retrying: set[int] = field(default_factory=set)
     """Offsets that a wave is reading again now."""
 
@@ -90,13 +93,28 @@ class LogTask(SpoutTask):
 
     @property
     def has_retries(self) -> bool:
-        """Whether messages wait to be read again."""
+        """Whether messages are to be read again now."""
+        self._end_pauses()
         return any(state.retries for state in self._partitions.values())
+
+    @property
+    def has_delayed(self) -> bool:
+        """Whether messages are to be read again later."""
+        return any(state.delayed for state in self._partitions.values())
+
+    def _end_pauses(self) -> None:
+        """See which messages have waited long enough."""
+        now = self._clock()
+        for state in self._partitions.values():
+            if state.delayed:
+                state.retries += [offset for due, offset in state.delayed if due <= now]
+                state.delayed = [pair for pair in state.delayed if pair[0] > now]
 
     def open(self) -> None:
         """Open the spout, once for all its tasks."""
         if self.is_first:
             self._call("open", self._conf, self._topology.context(self.task))
+            self._call("resume", {_partition(key): at for key, at in self._stored.items()})
 
     def close(self) -> None:
         """Close the spout, once for all its tasks."""
@@ -120,6 +138,7 @@ class LogTask(SpoutTask):
 
     def plan(self, quota: int) -> LogRead | None:
         """Return what to read in the next wave, about `quota` messages at most."""
+        self._end_pauses()
         # The source is asked before anything changes: it may raise at any call.
         new = self._new_ranges(quota)
         ranges: list[LogRange] = []
@@ -255,7 +274,14 @@ class LogTask(SpoutTask):
 
     def _fail(self, message: Message) -> None:
         partition, offset = message.id
-        self._partitions[partition].retries.append(offset)
+        state, backoff = self._partitions[partition], self._spout.retry_backoff
+        pause_s = 0.0
+        if backoff is not None:
+            pause_s = backoff.pause_s(self._failing.count_of((self.task, message.id)))
+        if pause_s > 0:
+            state.delayed.append((self._clock() + pause_s, offset))
+        else:
+            state.retries.append(offset)
 
     def _values_of(self, message: Message) -> tuple[Any, ...]:
         if message.values is not None:
@@ -269,3 +295,8 @@ class LogTask(SpoutTask):
 def _key(partition: Any) -> str:
     """Return the partition as a key of JSON that tells 1 from "1"."""
     return f"{partition}" if isinstance(partition, int) else f"={partition}"
+
+
+def _partition(key: str) -> int | str:
+    """Return the partition of a key."""
+    return key[1:] if key.startswith("=") else int(key)

@@ -16,7 +16,7 @@ from waterspout._config import Config
 from waterspout._letters import DeadLetter
 from waterspout._schema import Schema
 from waterspout.spouts._malformed import RECORD, OnMalformed
-from waterspout.spouts._reads import POSITION, FilesRead
+from waterspout.spouts._reads import POSITION, FilesRead, KafkaRead
 from waterspout.trident.isolation.letters import ASIDE
 from waterspout.trident.isolation.replay import REPLAY_SPOUT_ID, ReplaySpout
 from waterspout.trident.isolation.store import LettersFactory, LettersLocation, LettersUpdater
@@ -237,8 +237,8 @@ class _Rewriting:
     def _sift(self, old: Node, source: Node) -> Node:
         """Let a source tell its malformed records; return the node of its good rows."""
         assert isinstance(source, Source)
-        reader = source.spout.read({"files": []})
-        assert isinstance(reader, FilesRead)
+        reader = source.spout.read_nothing()
+        assert isinstance(reader, FilesRead | KafkaRead)
         positioned = source in self._positioned
         told = replace(source, schema=Schema((*source.schema.fields, (ASIDE, "string"))))
         sifted = Sifted(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from waterspout._schema import Schema
 from waterspout.spouts._base import BatchSpout
-from waterspout.spouts._reads import FilesRead
+from waterspout.spouts._reads import FilesRead, KafkaRead
 from waterspout.trident.operations.aggregators import Count
 from waterspout.trident.operations.coercion import is_expression
 from waterspout.trident.operations.contracts import (
@@ -241,8 +241,8 @@ class Sifted(Node):
     """
 
     address: str
-    reader: FilesRead
-    """How its records are read; of no files."""
+    reader: FilesRead | KafkaRead
+    """How its records are read; of no files, or no offsets."""
 
     keeps_partitions = True
 
