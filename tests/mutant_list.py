@@ -87,7 +87,7 @@ MUTANTS = (
         "rows: what was put down is not published",
         "trident/runtime/states.py",
         "    if receipts:\n",
-        "    if not receipts:\n",
+        "    if False:\n",
         ("tests/rows/test_pinned.py",),
     ),
     Mutant(

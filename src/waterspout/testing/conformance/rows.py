@@ -23,7 +23,7 @@ from waterspout import faults
 from waterspout._config import Config
 from waterspout._schema import Schema
 from waterspout.coordination.commit_protocol import CommitProtocol, LedgerKeeper
-from waterspout.errors import FencedError, ForeignStoreError, StateMismatchError
+from waterspout.errors import FencedError, ForeignStoreError, StateMismatchError, StoreError
 from waterspout.faults import Fault, FaultPlan, InjectedError
 from waterspout.state._base import StateFactory
 from waterspout.state._head import Claim, Head, Stamp, Writer
@@ -134,6 +134,16 @@ class RowsConformance:
         """Return the rows that a reader sees, and how often."""
         return Counter(tuple(row) for row in self.read(recipe, FIELDS.names))
 
+    @staticmethod
+    def listed(batches: RowBatches) -> list[tuple[Any, ...]]:
+        """Return the committed rows as the store lists them, or skip the test."""
+        try:
+            return batches.rows()
+        except StoreError as error:
+            if "cannot list" not in str(error):
+                raise
+            pytest.skip("this store cannot list its rows: to_dataframe is not possible")
+
     def lost(self, recipe: StateFactory) -> dict[int, Rows]:
         """Return the rows of an attempt at the second batch that does not commit."""
         return SECOND if recipe.pins_batches else OTHER
@@ -209,11 +219,7 @@ class RowsConformance:
 
         batches.commit({0: ODD[:2], 1: ODD[2:]})
 
-        try:
-            found = sorted(batches.rows())
-        except NotImplementedError:  # pragma: no cover
-            pytest.skip("this store cannot list its rows")
-        assert found == ODD
+        assert sorted(self.listed(batches)) == ODD
 
     def test_to_dataframe_gives_committed_rows_only(self) -> None:
         batches = self.batches(self.make_recipe(FIELDS))
@@ -221,7 +227,7 @@ class RowsConformance:
         batches.commit(FIRST)
         batches.lose(SECOND)
 
-        assert Counter(batches.rows()) == flat(FIRST)
+        assert Counter(self.listed(batches)) == flat(FIRST)
         batches.finish()
         assert Counter(batches.rows()) == flat(FIRST, SECOND)
 
