@@ -16,7 +16,7 @@ from typing import Any
 
 from waterspout.errors import SourceError, TopologyError
 from waterspout.spouts._kafka_plan import ClusterLook, Extent, Place, TopicLook
-from waterspout.spouts._kafka_servers import (
+from waterspout._kafka_servers import (
     KafkaClientErrors,
     KafkaServers,
     require_confluent_kafka,

@@ -29,7 +29,7 @@ from waterspout.spouts._kafka_log import KafkaSpout
 from waterspout.spouts._kafka_plan import firsts_of, ranges_of, with_ranges
 from waterspout.spouts._kafka_planner import KafkaPlanner
 from waterspout.spouts._kafka_reading import COLUMNS, place_name
-from waterspout.spouts._kafka_servers import KafkaServers
+from waterspout._kafka_servers import KafkaServers
 from waterspout.spouts._kafka_starts import Start
 from waterspout.spouts._malformed import OnMalformed
 from waterspout.spouts._reads import KafkaRead, Read
