@@ -1,4 +1,8 @@
-"""Topics of Kafka through the suite of rows, judged by a bare reader of committed messages."""
+"""Topics of Kafka through the suite of rows, judged by a bare reader of committed messages.
+
+Only in `make soak`: each case makes topics of its own. `tests/state/test_kafka_rows.py` has a
+sample.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +17,7 @@ from waterspout.testing.conformance import RowsConformance
 NUMBERS = count()
 
 
+@pytest.mark.soak
 class TestKafka(RowsConformance):
     @pytest.fixture(autouse=True)
     def _broker(self, kafka):

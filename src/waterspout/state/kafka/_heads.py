@@ -46,6 +46,10 @@ class Deadline:
     def is_over(self) -> bool:
         return not self.left
 
+    def at_most(self, seconds: float) -> float:
+        """Return how long one question may wait: a client takes no time that is over."""
+        return max(0.1, min(seconds, self.left))
+
 
 @dataclass(slots=True)
 class _Read:
@@ -104,21 +108,23 @@ class HeadsReader:
                 futures = self._admin.list_offsets(
                     asked,
                     isolation_level=kafka.IsolationLevel.READ_UNCOMMITTED,
-                    request_timeout=max(0.1, min(_ASK_S, deadline.left)),
+                    request_timeout=deadline.at_most(_ASK_S),
                 )
                 return {at.partition: f.result(_ASK_S).offset for at, f in futures.items()}
             except (kafka.KafkaException, FutureTimeout) as error:
                 # Once it was there, it is waited for: a broker that comes back may not know it yet.
-                if not self._read and self._is_absent():
+                if not self._read and self._is_absent(deadline):
                     return None
                 self._give_up_if_over(deadline, said_by(error) or "it does not answer")
             time.sleep(min(_POLL_S, deadline.left))
 
-    def _is_absent(self) -> bool:
+    def _is_absent(self, deadline: Deadline) -> bool:
         """Whether a broker answers, and says that there is no such topic."""
         kafka = require_confluent_kafka()
         wanted = kafka.TopicCollection([self._topic])
-        (future,) = self._admin.describe_topics(wanted, request_timeout=_ASK_S).values()
+        (future,) = self._admin.describe_topics(
+            wanted, request_timeout=deadline.at_most(_ASK_S)
+        ).values()
         try:
             future.result(2 * _ASK_S)
         except kafka.KafkaException as error:

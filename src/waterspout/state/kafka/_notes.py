@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 HEAD_PARTITION = 0
-NOTE_PARTITIONS = 32
+NOTE_PARTITIONS = 15
 """How many partitions the notes are in. Never changed: a note would be looked for elsewhere."""
 
 

@@ -75,7 +75,7 @@ class KafkaState(RowsStoreState):
     def __post_init__(self) -> None:
         for name in self.options or {}:
             if name in _OURS:
-                raise TopologyError(f"KafkaState: the option {name!r} cannot be given: {_OURS[name]}")
+                raise TopologyError(f"KafkaState: the option {name!r} is ours: {_OURS[name]}")
         servers = KafkaServers.of(self.bootstrap, self.options, "read_committed")
         object.__setattr__(self, "servers", servers)
         object.__setattr__(self, "bootstrap", servers.bootstrap)

@@ -48,6 +48,12 @@ class StateTopics:
         admin, errors = self._admin()
         there = self._described(admin, errors, deadline)
         self._refuse_missing(there)
+        self._refuse_other_heads(admin, errors, there, deadline)
+
+    def _refuse_other_heads(
+        self, admin: Any, errors: KafkaClientErrors, there: Mapping[str, Any], deadline: Deadline
+    ) -> None:
+        """Refuse what is no topic of heads, and would lose them or look for them elsewhere."""
         if self.heads not in there:
             return
         found = len(there[self.heads].partitions)
@@ -77,6 +83,7 @@ class StateTopics:
         admin, errors = self._admin()
         there = self._described(admin, errors, deadline)
         self._refuse_missing(there)
+        self._refuse_other_heads(admin, errors, there, deadline)
         new = kafka.admin.NewTopic
         wanted = [
             new(self.topic, self.partitions, self.replicas),
@@ -140,7 +147,9 @@ class StateTopics:
         def ask() -> dict[str, Any]:
             wanted = kafka.TopicCollection([self.topic, self.heads])
             found: dict[str, Any] = {}
-            for name, future in admin.describe_topics(wanted, request_timeout=_ASK_S).items():
+            for name, future in admin.describe_topics(
+                wanted, request_timeout=deadline.at_most(_ASK_S)
+            ).items():
                 try:
                     found[name] = future.result(2 * _ASK_S)
                 except kafka.KafkaException as error:
@@ -158,7 +167,11 @@ class StateTopics:
 
         def ask() -> dict[str, dict[str, str]]:
             wanted = [resource(resource.Type.TOPIC, name) for name in names]
-            futures = admin.describe_configs(wanted, request_timeout=_ASK_S) if wanted else {}
+            futures = (
+                admin.describe_configs(wanted, request_timeout=deadline.at_most(_ASK_S))
+                if wanted
+                else {}
+            )
             return {
                 one.name: {k: str(v.value) for k, v in future.result(2 * _ASK_S).items()}
                 for one, future in futures.items()
