@@ -84,6 +84,13 @@ MUTANTS = (
         ("tests/contracts/test_rows.py::TestSQLite",),
     ),
     Mutant(
+        "rows: two tries of one task at once do not take turns",
+        "state/postgres/_rows.py",
+        'connection.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (one,))',
+        "assert one",
+        ("tests/rows/test_states.py",),
+    ),
+    Mutant(
         "rows: what was put down is not published",
         "trident/runtime/states.py",
         "    if receipts:\n",

@@ -8,9 +8,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.soak
 def test_the_store_of_the_documentation_passes_the_kit(tmp_path):
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "rows.md").read_text(), re.S)
     (tmp_path / "test_store.py").write_text(blocks[-1])

@@ -390,6 +390,38 @@ def draw(seed: int) -> Case:
     return Case(tuple(made.things), _schedule(rng, made))
 
 
+def draw_rows(seed: int) -> Case:
+    """Return a small case of a seed about rows: mostly an opaque log, and commits that fail.
+
+    Among all that `draw` draws, a state that pins its batches is seldom behind an opaque spout.
+    """
+    rng = random.Random(f"rows {seed}")
+    made = Draw(rng)
+    kind = rng.choice([OPAQUE, OPAQUE, OPAQUE, TRANSACTIONAL])
+    parts = tuple(made.rows(5) for _ in range(rng.randrange(1, 4)))
+    late = tuple(made.rows(2) for _ in parts)
+    of = made.add(Source(kind, "log", parts, late, rng.randrange(1, 4)))
+    if rng.random() < 0.5:
+        of = made.add(Step(rng.choice(["filter", "map", "flat_map"]), (of,), rng.randrange(2, 5)))
+    for how in rng.choice([["append"], ["append"], ["append", "upsert"], ["append", "append"]]):
+        made.update(of, how)
+    points = ("head.after", "write.before", "write.after", *ROWS_POINTS, "mark.before", "")
+    schedule = Schedule(
+        seed=rng.randrange(2**32),
+        most=rng.randrange(2, 7),
+        crash=rng.choice([0.0, 0.1, 0.3]),
+        crash_at=rng.choice(points),
+        fail=rng.choice([0.0, 0.1]),
+        lost_write=rng.choice([0.0, 0.1]),
+        lost_answer=rng.choice([0.0, 0.1]),
+        outage=rng.choice([0.0, 0.3]),
+        zombies=rng.random() < 0.5,
+        in_flight=rng.randrange(1, 4),
+        rolls_back=rng.random() < 0.2,
+    )
+    return Case(tuple(made.things), schedule)
+
+
 def _schedule(rng: random.Random, made: Draw) -> Schedule:
     def sometimes(chance: float) -> float:
         return chance if rng.random() < 0.5 else 0.0

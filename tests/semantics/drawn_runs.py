@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,6 +28,7 @@ from tests.semantics.drawn_cases import (
     Disaster,
     Update,
     draw,
+    draw_rows,
 )
 from tests.semantics.drawn_oracle import Oracle
 from tests.semantics.drawn_shrinking import shrunk
@@ -481,14 +482,17 @@ def run(case: Case) -> Outcome:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def first_wrong(seeds: range, totals: Counter[str] | None = None) -> str:
+def first_wrong(
+    seeds: range, totals: Counter[str] | None = None, drawn: Callable[[int], Case] = draw
+) -> str:
     """Return the first case that goes wrong, made smaller, and how to see it again; or nothing."""
     for seed in seeds:
-        outcome = run(draw(seed))
+        outcome = run(drawn(seed))
         if totals is not None:
             totals.update(outcome.numbers())
         if outcome.wrong:
-            again = f"python -m tests.semantics.drawn_runs --seed {seed}"
+            rows = " --rows" if drawn is draw_rows else ""
+            again = f"python -m tests.semantics.drawn_runs --seed {seed}{rows}"
             return f"{shrunk(outcome, run).text()}\n{again}"
     return ""
 
@@ -499,10 +503,12 @@ def main() -> int:
     parser.add_argument("--seed", type=int)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--count", type=int, default=100)
+    parser.add_argument("--rows", action="store_true", help="cases of draw_rows")
     given = parser.parse_args()
+    drawn = draw_rows if given.rows else draw
     logging.disable(logging.CRITICAL)
     if given.seed is not None:
-        case = draw(given.seed)
+        case = drawn(given.seed)
         print(case.text())
         outcome = run(case)
         print(f"stopped: {outcome.stopped!r}, {outcome.crashes} crashes", *outcome.wrong, sep="\n")
@@ -512,7 +518,7 @@ def main() -> int:
     totals: Counter[str] = Counter()
     began = time.process_time()
     for seed in range(given.first, given.first + given.count):
-        outcome = run(draw(seed))
+        outcome = run(drawn(seed))
         totals.update(outcome.numbers())
         if outcome.wrong:
             print(seed, outcome.wrong[0], flush=True)

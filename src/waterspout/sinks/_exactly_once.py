@@ -45,12 +45,12 @@ def exactly_once(
     place of the row with its key; with `order_by` only if that is not a later one (see `AppendRows`
     and `UpsertRows`).
     """
-    rows = _Rows(append, upsert, order_by)
+    rows = _RowsAsked(append, upsert, order_by)
     return ExactlyOnce((_target(factory, keys, rows, columns),))
 
 
 @dataclass(frozen=True)
-class _Rows:
+class _RowsAsked:
     """What was said of rows that are written as they are."""
 
     append: bool
@@ -83,7 +83,7 @@ class _Rows:
 
 
 def _target(
-    factory: StateFactory, keys: FieldNames, rows: _Rows, columns: dict[str, ColumnOperation]
+    factory: StateFactory, keys: FieldNames, rows: _RowsAsked, columns: dict[str, ColumnOperation]
 ) -> Target:
     counted = [*(["keys"] if keys else []), *columns]
     if (updater := rows.updater(counted)) is not None:
@@ -128,7 +128,7 @@ class ExactlyOnce:
         **columns: ColumnOperation,
     ) -> ExactlyOnce:
         """Return a sink that also writes each batch to this state, as `exactly_once` would."""
-        rows = _Rows(append, upsert, order_by)
+        rows = _RowsAsked(append, upsert, order_by)
         return replace(self, targets=(*self.targets, _target(factory, keys, rows, columns)))
 
     def named(self, name: str) -> ExactlyOnce:

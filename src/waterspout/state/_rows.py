@@ -24,6 +24,7 @@ from typing import Any, ClassVar, Self
 
 import pyarrow as pa
 
+from waterspout._arrow import arrow_schema
 from waterspout._config import Config
 from waterspout._schema import Schema
 from waterspout._serde import decode_key
@@ -74,10 +75,11 @@ class RowsStore(ABC):
     def write_rows(self, stamp: Stamp, partition: int, rows: pa.Table) -> str | None:
         """Write the rows of one partition in one attempt; FencedError unless the head has `stamp`.
 
-        Called in a task, or in the driver, at most once by each; a task that is tried again calls
-        it again, and its rows must then be there once. A store that shows nothing before `publish`
-        returns a receipt: JSON text of what is to be published. It may leave the check of the head
-        to `publish`, if what it leaves behind otherwise is never seen.
+        `rows` has the fields that the recipe was bound to, with their Arrow types, and is not
+        empty. Called in a task, or in the driver, at most once by each; a task that is tried again
+        calls it again, and its rows must then be there once. A store that shows nothing before
+        `publish` returns a receipt: JSON text of what is to be published. It may leave the check of
+        the head to `publish`, if what it leaves behind otherwise is never seen.
         """
 
     def publish(self, stamp: Stamp, receipts: Sequence[str]) -> None:
@@ -132,6 +134,7 @@ class RowsState(HeadedState):
         self.kind = kind
         self.schema = schema
         self._store = store
+        self._arrow = arrow_schema(schema)
         self._keys = tuple(keys)
         self._pending: list[pa.Table] = []
 
@@ -168,7 +171,7 @@ class RowsState(HeadedState):
                 f"{self._name} takes rows in a batch only: outside of one nothing says whether "
                 "they are there already"
             )
-        self._pending.append(rows.select(list(self.schema.names)))
+        self._pending.append(_typed(rows, self._arrow))
 
     def commit(self, txid: int | None) -> None:
         batch, pending = self._batch, self._pending
@@ -208,7 +211,8 @@ class RowsState(HeadedState):
                 f"{self._name} holds no row of batch {txid}, which has written some. Its rows were "
                 "emptied, or restored from another copy than its head. Restore rows and head of "
                 "one moment (and the waterspout home with them), or start over: empty both, and "
-                "remove the topology's folder under that home."
+                "remove the topology's folder under that home. Who removes old rows leaves those "
+                "of the last batch."
             )
 
     def scan(self, shard: int = 0, shards: int = 1) -> Iterator[pa.Table]:
@@ -220,6 +224,21 @@ class RowsState(HeadedState):
 
     def close(self) -> None:
         self._store.close()
+
+
+def _typed(rows: pa.Table, wanted: pa.Schema) -> pa.Table:
+    """Return the columns of a state as its fields have them: Spark's zone of times may be another.
+
+    Columns are looked at one by one: most need nothing.
+    """
+    columns = [rows.column(field.name) for field in wanted]
+    return pa.table(
+        [
+            column if column.type == field.type else column.cast(field.type)
+            for column, field in zip(columns, wanted, strict=True)
+        ],
+        schema=wanted,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
