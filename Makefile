@@ -68,6 +68,10 @@ service: export WATERSPOUT_SERVICE_SECS ?= 900
 service: check-java $(STAMP) ## Run a service for fifteen minutes, with outages, kills and a deploy
 	@$(PYTEST) -m soak --timeout=2100 -s tests/spark/test_service.py $(ARGS)
 
+kafka-storm: export WATERSPOUT_KAFKA_MESSAGES ?= 2000000
+kafka-storm: check-java $(STAMP) ## Send two million messages through brokers and drivers that are killed
+	@$(PYTEST) -m soak --timeout=4000 -s tests/spark/test_kafka_storm.py $(ARGS)
+
 mutants: check-java $(STAMP) ## Break one rule after the other and see the tests fail (ARGS=word)
 	@$(PY) -m tests.mutants $(ARGS)
 
@@ -102,6 +106,9 @@ bench-windows: check-java $(STAMP) ## Measure windows of event time against Stru
 
 bench-drpc: check-java $(STAMP) ## Measure DRPC point reads while a word count commits (ARGS=...)
 	@$(PY) -m benchmarks.drpc $(ARGS)
+
+bench-kafka: check-java $(STAMP) ## Measure reading a Kafka beside a bare consumer and Structured Streaming (ARGS=...)
+	@$(PY) -m benchmarks.kafka $(ARGS)
 
 bench-states: $(STAMP) ## Measure the states against the bare clients of their stores (ARGS=...)
 	@$(PY) -m benchmarks.states $(ARGS)

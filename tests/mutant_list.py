@@ -31,6 +31,8 @@ LEASE = "coordination/lease.py"
 FILES = "spouts/files.py"
 VERDICTS = "trident/plan/verdicts.py"
 DRPC_READS = "tests/semantics/test_drpc_reads.py"
+KAFKA_PLAN = ("tests/spouts/test_kafka_plan.py",)
+KAFKA = "tests/spouts/test_kafka.py"
 DRAWN = ("tests/semantics/test_drawn_topologies.py",)
 
 MUTANTS = (
@@ -2548,5 +2550,110 @@ MUTANTS = (
         "            self._lost.set_visibility(True)",
         "            pass",
         ("tests/ui/test_topology_page.py",),
+    ),
+    Mutant(
+        "kafka: a replay of the first batch begins where latest is by then",
+        "spouts/_kafka_planner.py",
+        "        first = context.known.get(context.since)\n",
+        "        first = None\n",
+        KAFKA_PLAN,
+    ),
+    Mutant(
+        "kafka: a new partition begins with what comes next",
+        "spouts/_kafka_plan.py",
+        "        return extent.begin, None\n",
+        "        return extent.end, None\n",
+        KAFKA_PLAN,
+    ),
+    Mutant(
+        "kafka: what retention has taken is passed over without a word",
+        "spouts/_kafka_plan.py",
+        "        return extent.begin, Loss(*place, why, lost)\n",
+        "        return extent.begin, None\n",
+        KAFKA_PLAN,
+    ),
+    Mutant(
+        "kafka: a topic made anew is read on",
+        "spouts/_kafka_plan.py",
+        "    return bool(known) and bool(now) and known != now\n",
+        "    return False\n",
+        KAFKA_PLAN,
+    ),
+    Mutant(
+        "kafka: a batch read of another topic of that name commits",
+        "spouts/_kafka_planner.py",
+        "            elif planned[topic] and now[topic] and planned[topic] != now[topic]:\n",
+        "            elif False:\n",
+        (f"{KAFKA}::test_a_topic_made_anew_under_a_batch_that_was_planned_is_not_counted",),
+    ),
+    Mutant(
+        "kafka: the memory of a broker that has just started is believed",
+        "spouts/_kafka_planner.py",
+        "_SURE_S = 3.0\n",
+        "_SURE_S = -1.0\n",
+        KAFKA_PLAN,
+    ),
+    Mutant(
+        "kafka: a partition in doubt counts as one that has nothing",
+        "spouts/_kafka_planner.py",
+        "        return not (self._away.left_alone or self._doubts)\n",
+        "        return not self._away.left_alone\n",
+        KAFKA_PLAN,
+    ),
+    Mutant(
+        "kafka: a transactional spout goes on without a partition",
+        "spouts/_kafka_planner.py",
+        "            if not self._is_opaque or not look.extents:\n",
+        "            if not look.extents:\n",
+        KAFKA_PLAN,
+    ),
+    Mutant(
+        "kafka: a partition that could not be read is in the next attempt too",
+        "spouts/_kafka_planner.py",
+        "            self._away.read_in_vain(*told)\n",
+        "            pass\n",
+        KAFKA_PLAN,
+    ),
+    Mutant(
+        "kafka: the values of options are shown",
+        "_kafka_servers.py",
+        "field(default=(), repr=False)",
+        "field(default=())",
+        KAFKA_PLAN,
+    ),
+    Mutant(
+        "kafka: the end of a topic counts as the end of a range",
+        "spouts/_kafka_reading.py",
+        "            if mark.offset() >= end:\n",
+        "            if mark.offset() >= 0:\n",
+        (f"{KAFKA}::test_a_topic_made_anew_with_less_in_it_does_not_pass_for_one_that_was_read",),
+    ),
+    Mutant(
+        "kafka: messages behind a range are given with it",
+        "spouts/_kafka_reading.py",
+        "bisect_left(offsets, at) : bisect_left(offsets, end)",
+        "bisect_left(offsets, at) :",
+        (f"{KAFKA}::test_a_batch_that_fails_with_later_ones_in_flight_takes_them_with_it",),
+    ),
+    Mutant(
+        "kafka: a range that retention has overtaken is read from where it can be",
+        "spouts/_kafka_reading.py",
+        "        if not self._skips_lost:\n",
+        "        if False:\n",
+        (f"{KAFKA}::test_retention_that_overtakes_a_planned_batch",),
+    ),
+    Mutant(
+        "kafka: a message that failed is read again at once",
+        "waves/log_spouts.py",
+        "        if pause_s > 0:\n",
+        "        if False:\n",
+        (f"{KAFKA}::test_one_message_is_retried_alone_after_a_pause_and_positions_have_no_gap",),
+    ),
+    Mutant(
+        "kafka: a core topology reads on in a topic made anew",
+        "spouts/_kafka_log.py",
+        "        if known and here.id and known != here.id:\n",
+        "        if False:\n",
+        (f"{KAFKA}::test_a_core_topology_goes_on_where_it_was_and_a_topic_made_anew_ends_it",),
     ),
 )

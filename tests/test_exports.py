@@ -93,6 +93,9 @@ SURFACE = {
         "waterspout.spouts.fixed": """
             FixedBatchSpout
         """,
+        "waterspout.spouts.kafka": """
+            KafkaSpout OpaqueKafkaSpout TransactionalKafkaSpout
+        """,
         "waterspout.spouts.lines": """
             LinesSpout
         """,

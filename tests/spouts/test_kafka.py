@@ -5,7 +5,10 @@ from __future__ import annotations
 import datetime as dt
 import logging
 import signal
+import sqlite3
 import time
+from contextlib import closing
+from pathlib import Path
 
 import pytest
 
@@ -22,6 +25,7 @@ from tests.spouts.kafka_support import (
 )
 from tests.trident.support import capture
 from waterspout import BasicBolt, Config, TopologyBuilder
+from waterspout.cli.loading import load_topology
 from waterspout.coordination.events import ServiceAway, ServiceBack
 from waterspout.coordination.store import MemoryCoordinationStore
 from waterspout.errors import (
@@ -33,9 +37,10 @@ from waterspout.errors import (
 from waterspout.spouts import _kafka_log, _kafka_planner, _kafka_reading
 from waterspout.spouts._kafka_plan import ranges_of
 from waterspout.spouts.kafka import KafkaSpout, OpaqueKafkaSpout, TransactionalKafkaSpout
-from waterspout.testing import LocalRun, LocalWaves
+from waterspout.testing import LocalRun, LocalWaves, run_in_process
 from waterspout.trident import TridentTopology
 
+EXAMPLES = Path(__file__).parents[2] / "examples"
 QUICK = {"refresh_secs": 0, "timeout_secs": 1}
 both = pytest.mark.parametrize("kind", list(KINDS))
 mostly_transactional = pytest.mark.parametrize("kind", ["transactional", soaked("opaque")])
@@ -318,6 +323,38 @@ def test_a_topic_deleted_under_a_batch_that_was_planned_ends_the_run(kafka, tmp_
 
     run.close()
     assert counts(tmp_path / "c.db") == {}
+
+
+def test_a_topic_made_anew_with_less_in_it_does_not_pass_for_one_that_was_read(kafka, tmp_path):
+    topic = kafka.fresh_topic()
+    kafka.send(topic, values(range(10)))
+
+    def recreate():
+        kafka.recreate_topic(topic)
+        kafka.send(topic, values(range(100, 103)))
+
+    spout = TransactionalKafkaSpout(kafka.bootstrap, topic, **QUICK)
+    run = LocalRun(counting(spout, tmp_path / "c.db", meddle=once_only(recreate)), AT_ONCE)
+
+    with pytest.raises(DataLossError, match="it ends at offset 3"):
+        run.finish()
+
+    run.close()
+    assert counts(tmp_path / "c.db") == {}
+
+
+def test_the_example_counts_the_words_of_a_topic(kafka, tmp_path, monkeypatch):
+    topic = kafka.fresh_topic(2)
+    kafka.send(topic, ['{"text": "to be or not"}', '{"text": "to be"}'])
+    monkeypatch.setenv("KAFKA", kafka.bootstrap)
+    monkeypatch.setenv("SENTENCES", topic)
+    monkeypatch.chdir(tmp_path)
+
+    run_in_process(load_topology(str(EXAMPLES / "kafka_words.py")))
+
+    with closing(sqlite3.connect("kafka_words.db")) as db:
+        found = dict(db.execute("SELECT word, count FROM words"))
+    assert found == {"to": 2, "be": 2, "or": 1, "not": 1}
 
 
 def test_a_topic_that_is_not_there_is_told_before_anything_runs(kafka, tmp_path):

@@ -193,9 +193,17 @@ def test_a_batch_has_the_next_offsets_of_all_partitions_and_the_lag_is_what_is_l
     assert planner.lag(first) == {"offsets": 70}
     assert planned(planner, 2, first) == {("t", 0): (10, 10), ("t", 1): (30, 70)}
     assert planned(planner, 2, first, target=5) == {("t", 0): (10, 10), ("t", 1): (30, 35)}
+    assert planned(planner, 2, first, target=500) == {("t", 0): (10, 10), ("t", 1): (30, 70)}
     assert not planner.is_ready(
         {**first, "topics": {"t": {**first["topics"]["t"], "ranges": [[10, 10], [100, 100]]}}}
     )
+
+
+def test_who_says_nothing_gets_a_hundred_thousand_or_as_many_as_are_asked_for():
+    planner, _, _ = planner_of(ends=(1_000_000,))
+
+    assert planner.size_of(planner.plan(1, None)) == 100_000
+    assert planner.size_of(planner.plan(1, None, target=300_000)) == 300_000
 
 
 def test_a_transactional_spout_waits_for_a_partition_that_is_away():

@@ -34,6 +34,7 @@ _SQLITE_MIN = (3, 37)
 _EXTRAS = {
     "cassandra": "cassandra-driver",
     "connect": "grpcio",
+    "kafka": "confluent-kafka",
     "memcached": "pymemcache",
     "otel": "opentelemetry-sdk",
     "postgres": "psycopg",

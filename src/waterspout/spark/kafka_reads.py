@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 
 import pyarrow as pa
+from pyspark import TaskContext
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -27,6 +29,7 @@ from waterspout.trident.plan.nodes import Sifted
 __all__ = ["read_kafka", "read_values_again"]
 
 _JSON = "_waterspout_json"
+_AGAIN_S = 1.0
 _MESSAGE = ("topic", "partition", "offset")
 _HEADERS = "array<struct<key:string,value:string>>"
 
@@ -116,6 +119,10 @@ def _read(
 ) -> Iterator[pa.RecordBatch]:
     """Read, on a Python worker, the shares whose numbers are the rows."""
     shares = shares_of(read.ranges, tasks)
+    task = TaskContext.get()
+    if task is not None and task.attemptNumber():
+        # Spark tries a task again that has waited in vain: the run is to hear of it soon.
+        read = replace(read, timeout_s=min(read.timeout_s, _AGAIN_S))
     for batch in batches:
         for index in batch.column(0).to_pylist():
             faults.point("processing", txid=attempt.txid, partition=index)

@@ -165,10 +165,9 @@ class KafkaCluster:
         for place, future in futures.items():
             if not future.done():
                 raise self._silent("no answer")
-            try:
-                offset = self._result(future).offset
-            except _Unanswered as error:
-                raise self._silent(str(error)) from None
+            offset = self._offset(future)
+            if isinstance(offset, str):
+                raise self._silent(offset)
             found[place] = offset if offset >= 0 else None
         return found
 
@@ -247,20 +246,20 @@ class KafkaCluster:
                 why = self._errors.last or "no answer"
                 found.away[place] = f"broker {leader}: {self._servers.secrets.hidden(why)}"
                 continue
-            try:
-                first, last = self._result(begin).offset, self._result(end).offset
-            except _Unanswered as error:
-                found.away[place] = f"broker {leader}: {error}"
+            first, last = self._offset(begin), self._offset(end)
+            if isinstance(first, str) or isinstance(last, str):
+                found.away[place] = f"broker {leader}: {first if isinstance(first, str) else last}"
                 continue
             found.extents[place] = Extent(first, max(first, last))
             self._slow.discard(leader)
 
-    def _result(self, future: Future[Any]) -> Any:
+    def _offset(self, future: Future[Any]) -> int | str:
+        """Return the offset that a broker has answered with, or why it cannot tell."""
         kafka = require_confluent_kafka()
         try:
-            return future.result(0)
+            return int(future.result(0).offset)
         except kafka.KafkaException as error:
-            raise _Unanswered(self._servers.secrets.hidden(_said(error))) from None
+            return self._servers.secrets.hidden(_said(error))
 
     def _silent(self, said: str) -> Exception:
         """Return the error of a Kafka of which no broker answers, or that refuses us."""
@@ -269,10 +268,6 @@ class KafkaCluster:
             hidden = self._servers.secrets.hidden(why)
             return SourceError(f"the Kafka at {self._servers.bootstrap} refuses us: {hidden}")
         return self._servers.away(why)
-
-
-class _Unanswered(Exception):
-    """A broker has answered that it cannot tell."""
 
 
 def _said(error: Any) -> str:

@@ -71,7 +71,7 @@ class KafkaSpout(LogSpout):
         retry_max_secs: float = 30.0,
         refresh_secs: float = 5.0,
         timeout_secs: float = 10.0,
-        options: Mapping[str, Any] | None = None,
+        options: Mapping[str, str | int | float | bool] | None = None,
     ) -> None:
         self.servers = KafkaServers.of(bootstrap, options, isolation)
         self.topics = TopicChoice.of(topics)

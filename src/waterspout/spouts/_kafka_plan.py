@@ -16,8 +16,8 @@ __all__ = [
     "ClusterLook",
     "Extent",
     "Loss",
+    "OffsetsStanding",
     "Place",
-    "Standing",
     "TopicLook",
     "ends_of",
     "firsts_of",
@@ -74,7 +74,7 @@ class Loss:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class OffsetsStanding:
     """Where each partition goes on, what is there, and what is not."""
 
     positions: Mapping[Place, int]
@@ -126,7 +126,7 @@ def stand(
     look: ClusterLook,
     *,
     wanted: Collection[str],
-) -> Standing:
+) -> OffsetsStanding:
     """Compare where the last batch ended with what is there now.
 
     A partition that was not read before begins with its first message. Messages that are gone are
@@ -156,7 +156,7 @@ def stand(
             if loss is not None:
                 losses.append(loss)
     there = {p: look.extents[p] for p in at if p in look.extents and p[0] in wanted}
-    return Standing(at, there, tuple(losses))
+    return OffsetsStanding(at, there, tuple(losses))
 
 
 def _is_another(known: str | None, now: str) -> bool:

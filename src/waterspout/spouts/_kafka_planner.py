@@ -15,8 +15,8 @@ from waterspout.spouts._kafka_plan import (
     ClusterLook,
     Extent,
     Loss,
+    OffsetsStanding,
     Place,
-    Standing,
     TopicLook,
     ends_of,
     firsts_of,
@@ -41,6 +41,9 @@ log = logging.getLogger(__name__)
 _SURE_S = 3.0
 """How long a loss must be seen to be believed: a broker that has just started may be behind."""
 
+_USUAL_SIZE = 100_000
+"""How many offsets a batch has at most, where nobody says."""
+
 _FRESH_S = 0.5
 """How old a look may be while it still has something for the next batch."""
 
@@ -51,13 +54,15 @@ class _Ahead:
 
     previous: str
     at: float
-    standing: Standing
+    standing: OffsetsStanding
     ids: Mapping[str, str]
     lost: int
 
 
 class KafkaPlanner(BatchPlanner):
     """Plans batches of offsets. Where one goes on, the metadata of the batch before says."""
+
+    unit = "offsets"
 
     def __init__(self, spout: _PinnedOffsets, context: SpoutContext) -> None:
         self._spout = spout
@@ -84,13 +89,16 @@ class KafkaPlanner(BatchPlanner):
         return bool(self._ahead.standing.waiting)
 
     def plan(self, txid: int, previous: Any, target: int | None = None) -> Any:
-        """Pin the next offsets, `target` of them at most; else as many as the spout allows."""
+        """Pin the next offsets, `target` of them; at most as many as the spout allows."""
         ahead, self._ahead = self._found(previous), None
         if previous is None:
             # A replay goes on from here, not from where "earliest" is by then.
             self._starts = dict(ahead.standing.positions)
-        size = self._spout.max_batch_size
-        limit = size if target is None else max(1, min(target, size))
+        most = self._spout.max_batch_size
+        if target is None:
+            limit = most or _USUAL_SIZE
+        else:
+            limit = max(1, target if most is None else min(target, most))
         return metadata_of(
             ahead.standing.positions,
             shared_out(ahead.standing.waiting, limit, turn=txid),
@@ -173,7 +181,7 @@ class KafkaPlanner(BatchPlanner):
         standing, ids = self._without_doubts(standing, positions, ids, look)
         lost += self._counted(standing.losses)
         there = {p: e for p, e in standing.extents.items() if self._away.may_ask(place_name(*p))}
-        standing = Standing(standing.positions, there)
+        standing = OffsetsStanding(standing.positions, there)
         return _Ahead(key, self._clock(), standing, ids, lost)
 
     def _look(self) -> ClusterLook:
@@ -207,11 +215,11 @@ class KafkaPlanner(BatchPlanner):
 
     def _without_doubts(
         self,
-        standing: Standing,
+        standing: OffsetsStanding,
         before: Mapping[Place, int],
         ids: Mapping[str, str],
         look: ClusterLook,
-    ) -> tuple[Standing, dict[str, str]]:
+    ) -> tuple[OffsetsStanding, dict[str, str]]:
         """Return the same without what is lost only perhaps: that stays as it was, for now."""
         doubted = [loss for loss in standing.losses if not loss.certain and not self._is_sure(loss)]
         seen = {(loss.topic, loss.partition) for loss in standing.losses}
@@ -227,7 +235,7 @@ class KafkaPlanner(BatchPlanner):
             if loss.partition is None:
                 now_ids[loss.topic] = ids.get(loss.topic, "")
         sure = tuple(loss for loss in standing.losses if loss not in doubted)
-        return Standing(positions, extents, sure), now_ids
+        return OffsetsStanding(positions, extents, sure), now_ids
 
     def _is_sure(self, loss: Loss) -> bool:
         since = self._doubts.setdefault((loss.topic, loss.partition), self._clock())

@@ -182,8 +182,8 @@ class KafkaRead:
 
     @property
     def is_small(self) -> bool:
-        """Whether it is safe to expect a small result."""
-        return self.offsets <= 100_000
+        """Whether it is safe to expect a small result; nobody knows how large messages are."""
+        return self.offsets <= 10_000
 
     def malformed_are(self, conf: Config) -> OnMalformed:
         """Return what becomes of values that are malformed."""

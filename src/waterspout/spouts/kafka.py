@@ -55,10 +55,10 @@ class _PinnedOffsets(BatchSpout):
         on_error: str | None = None,
         on_data_loss: str = "fail",
         isolation: str = "read_committed",
-        max_batch_size: int = 100_000,
+        max_batch_size: int | None = None,
         refresh_secs: float = 5.0,
         timeout_secs: float = 10.0,
-        options: Mapping[str, Any] | None = None,
+        options: Mapping[str, str | int | float | bool] | None = None,
     ) -> None:
         self._name = type(self).__name__
         self.servers = KafkaServers.of(bootstrap, options, isolation)
@@ -71,7 +71,8 @@ class _PinnedOffsets(BatchSpout):
             raise TopologyError(
                 f"{self._name}: on_data_loss is 'fail' or 'skip', not {on_data_loss!r}"
             )
-        if type(max_batch_size) is not int or max_batch_size < 1:
+        sized = max_batch_size is not None
+        if sized and (type(max_batch_size) is not int or max_batch_size < 1):
             raise TopologyError(
                 f"{self._name}: max_batch_size is a number of offsets, at least 1, not "
                 f"{max_batch_size!r}"
@@ -223,7 +224,8 @@ class TransactionalKafkaSpout(_PinnedOffsets):
             them, logs which, and counts their offsets in the metadata of the batch.
         isolation: "read_committed" leaves out what belongs to transactions that were aborted, and
             what is behind one that is open; or "read_uncommitted".
-        max_batch_size: How many offsets a batch has at most.
+        max_batch_size: How many offsets a batch has at most. None: 100,000, or as many as a run
+            that sizes its batches asks for.
         refresh_secs: How often to look for new topics and partitions.
         timeout_secs: How long a partition may give nothing before its broker counts as away.
         options: Further options of librdkafka, as `{"security.protocol": "SASL_SSL",

@@ -39,7 +39,7 @@ def read_messages(read: KafkaRead, conf: Config, *, with_position: bool, address
     chosen, rows = read.malformed_are(conf), list[dict[str, Any]]()
     for batch in read_columns(read, read.ranges, COLUMNS.names, with_position=False):
         for message in batch.to_pylist():
-            found, bad = value_fields(read.value_schema, message["value"])
+            found, bad = _value_fields(read.value_schema, message["value"])
             if bad and chosen is OnMalformed.FAIL:
                 raise malformed(_place(message), _text(message), "json", read.value_schema)
             if bad and chosen is OnMalformed.DEAD_LETTER:
@@ -53,7 +53,7 @@ def read_messages(read: KafkaRead, conf: Config, *, with_position: bool, address
     return pa.Table.from_pylist(rows, wanted)
 
 
-def value_fields(schema: Schema, value: bytes | str | None) -> tuple[dict[str, Any], bool]:
+def _value_fields(schema: Schema, value: bytes | str | None) -> tuple[dict[str, Any], bool]:
     """Return the fields of a value, and whether it is malformed; then there are nulls in them."""
     nothing = dict.fromkeys(schema.names)
     if value is None:
@@ -72,7 +72,7 @@ def replayed_value(read: KafkaRead, letter: DeadLetter) -> dict[str, Any] | None
     """Return the row of a letter that is replayed; None if its value is still malformed."""
     assert read.value_schema is not None
     assert letter.values is not None
-    found, bad = value_fields(read.value_schema, letter.values[0])
+    found, bad = _value_fields(read.value_schema, letter.values[0])
     if bad:
         return None
     kept = json.loads(letter.position or "{}")
