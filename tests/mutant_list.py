@@ -2976,7 +2976,7 @@ MUTANTS = (
     ),
     Mutant(
         "kafka: the values of options are shown",
-        "spouts/_kafka_servers.py",
+        "_kafka_servers.py",
         "field(default=(), repr=False)",
         "field(default=())",
         KAFKA_PLAN,

@@ -25,6 +25,7 @@ ORDER = (
     *("errors", "_safe_repr", "_causes", "_plain", "_habits", "_signatures", "_tuples", "_schema"),
     *("_fitting", "_arrow", "_backoff", "_storm_keys", "_config", "_log_context"),
     *("_serde", "_letters", "faults", "_addresses", "_tls", "_own_files", "_connections"),
+    "_kafka_servers",
     *("topology", "acking", "waves"),
     "transactional",
     "state",

@@ -16,6 +16,8 @@ The points, in the order in which a batch passes them:
     commit.after_record    it is; no state knows of it
     head.before, head.after          a state's head is moved to this attempt
     write.before, write.after        (task or driver) one partition's keys are written
+    transaction.before, transaction.after   (task or driver) a transaction of Kafka's commits: that
+                           of a partition's rows, or (partition -1) of a head
     publish.before, publish.after    (driver) rows that all partitions have put down are shown
     mark.before, mark.after          the batch is marked as committed
     settle.before, settle.after      a state's head is told that the batch has committed
@@ -44,6 +46,7 @@ from waterspout.errors import ConfigError, FailedException
 __all__ = [
     "BATCH_POINTS",
     "ENVIRONMENT_VARIABLE",
+    "KAFKA_POINTS",
     "POINTS",
     "ROWS_POINTS",
     "WAVE_POINTS",
@@ -78,6 +81,9 @@ BATCH_POINTS = (
 ROWS_POINTS = ("publish.before", "publish.after")
 """Between write and mark, where a state shows its rows only when all partitions are there."""
 
+KAFKA_POINTS = ("transaction.before", "transaction.after")
+"""Within head, write and settle, where a state is a topic of Kafka."""
+
 WAVE_POINTS = (
     "wave.execute",
     "wave.done",
@@ -90,7 +96,7 @@ WAVE_POINTS = (
 GROWTH_POINTS = ("graph.before", "graph.after", "fill.before", "fill.after")
 """Around the record that a changed topology is taken in; before a fill, and after a part of it."""
 
-POINTS = (*BATCH_POINTS, *ROWS_POINTS, *WAVE_POINTS, *GROWTH_POINTS)
+POINTS = (*BATCH_POINTS, *ROWS_POINTS, *KAFKA_POINTS, *WAVE_POINTS, *GROWTH_POINTS)
 
 ACTIONS = ("kill", "raise", "fail", "stop", "hang")
 

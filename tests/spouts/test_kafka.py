@@ -571,7 +571,7 @@ def test_a_core_topology_stops_where_retention_has_overtaken_it(kafka):
 
 
 def test_an_idle_consumer_is_used_again_in_the_same_process(kafka, monkeypatch):
-    from waterspout.spouts import _kafka_servers
+    from waterspout import _kafka_servers
 
     made = []
     make = _kafka_servers.KafkaServers.consumer

@@ -14,13 +14,13 @@ from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
 from typing import Any
 
-from waterspout.errors import SourceError, TopologyError
-from waterspout.spouts._kafka_plan import ClusterLook, Extent, Place, TopicLook
-from waterspout.spouts._kafka_servers import (
+from waterspout._kafka_servers import (
     KafkaClientErrors,
     KafkaServers,
     require_confluent_kafka,
 )
+from waterspout.errors import SourceError, TopologyError
+from waterspout.spouts._kafka_plan import ClusterLook, Extent, Place, TopicLook
 
 __all__ = ["KafkaCluster", "TopicChoice"]
 

@@ -9,11 +9,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 from waterspout._backoff import Backoff
+from waterspout._kafka_servers import KafkaServers
 from waterspout.errors import DataLossError, TopologyError
 from waterspout.spouts._kafka_cluster import KafkaCluster, TopicChoice
 from waterspout.spouts._kafka_plan import ClusterLook, Place, TopicLook
 from waterspout.spouts._kafka_reading import COLUMNS, RangeReader, place_name
-from waterspout.spouts._kafka_servers import KafkaServers
 from waterspout.spouts._kafka_starts import Start
 from waterspout.topology._component import LogSpout
 from waterspout.topology._context import TopologyContext

@@ -21,9 +21,9 @@ import numpy as np
 import pyarrow as pa
 
 from waterspout._arrow import arrow_type
+from waterspout._kafka_servers import BorrowedConsumer, KafkaServers, require_confluent_kafka
 from waterspout._schema import Schema
 from waterspout.errors import DataLossError, OutageError
-from waterspout.spouts._kafka_servers import BorrowedConsumer, KafkaServers, require_confluent_kafka
 from waterspout.spouts._reads import POSITION, KafkaRange, KafkaRead
 from waterspout.transactional._away import away_error
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from waterspout._config import Config
+from waterspout._kafka_servers import KafkaServers
 from waterspout._schema import Schema
-from waterspout.spouts._kafka_servers import KafkaServers
 from waterspout.spouts._malformed import OnMalformed, TooLong, refuse_too_long
 from waterspout.spouts._places import LOCAL, Place
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from waterspout._config import Config
+from waterspout._kafka_servers import KafkaServers
 from waterspout._schema import FieldNames, Schema
 from waterspout.errors import OutageError, SourceError, TopologyError
 from waterspout.spouts._base import (
@@ -29,7 +30,6 @@ from waterspout.spouts._kafka_log import KafkaSpout
 from waterspout.spouts._kafka_plan import firsts_of, ranges_of, with_ranges
 from waterspout.spouts._kafka_planner import KafkaPlanner
 from waterspout.spouts._kafka_reading import COLUMNS, place_name
-from waterspout.spouts._kafka_servers import KafkaServers
 from waterspout.spouts._kafka_starts import Start
 from waterspout.spouts._malformed import OnMalformed
 from waterspout.spouts._reads import KafkaRead, Read

@@ -5,6 +5,7 @@ What is given as an option may be a password or a key: no option's value is ever
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -20,12 +21,20 @@ from waterspout.errors import (
     TopologyError,
 )
 
-__all__ = ["BorrowedConsumer", "KafkaClientErrors", "KafkaServers", "require_confluent_kafka"]
+__all__ = [
+    "BorrowedConsumer",
+    "KafkaClientErrors",
+    "KafkaServers",
+    "check_topic",
+    "require_confluent_kafka",
+    "said_by",
+]
 
 SERVICE = "kafka"
 """What a run says it waits for."""
 
 _PORT = 9092
+_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _IDLE_CONSUMERS = 8
 
 # What these would change is ours to decide: which offsets are read, and when they are committed.
@@ -62,6 +71,14 @@ _USUAL: Mapping[str, Any] = {
     "topic.metadata.refresh.sparse": True,
     "log_level": 0,
 }
+# The same of a client that writes. By murmur2 a key goes where Kafka's own clients send it.
+_WRITING: Mapping[str, Any] = {
+    "linger.ms": 2,
+    "partitioner": "murmur2_random",
+    "reconnect.backoff.max.ms": 1_000,
+    "topic.metadata.refresh.interval.ms": 30_000,
+    "log_level": 0,
+}
 # The same of a client that only asks.
 _ASKING: Mapping[str, Any] = {"reconnect.backoff.max.ms": 1_000, "log_level": 0}
 _NOT_FOR_ASKING = ("group.", "fetch.", "queued.", "max.poll.", "max.partition.", "session.")
@@ -75,6 +92,14 @@ def require_confluent_kafka() -> Any:
     except ImportError as error:
         raise MissingDependencyError("confluent-kafka", "kafka") from error
     return confluent_kafka
+
+
+def check_topic(name: Any) -> None:
+    """Refuse what cannot be the name of a topic."""
+    if not isinstance(name, str) or not _TOPIC.fullmatch(name) or set(name) <= {"."}:
+        raise TopologyError(
+            f"{name!r} is not the name of a topic; a name has letters, digits, '.', '_' and '-'"
+        )
 
 
 @dataclass(frozen=True)
@@ -121,7 +146,7 @@ class KafkaServers:
             names = ", ".join(name for name, _ in self.options)
             raise TopologyError(
                 f"the options of a Kafka ({names}) are refused by its client: "
-                f"{self.secrets.hidden(_text(error))}"
+                f"{self.secrets.hidden(said_by(error))}"
             ) from None
 
     @property
@@ -136,6 +161,21 @@ class KafkaServers:
         settings["isolation.level"] = self.isolation
         return self._made(lambda: kafka.Consumer({**settings, "error_cb": noted.note}))
 
+    def producer(self, noted: KafkaClientErrors, name: str, timeout_s: float) -> Any:
+        """Make a client that writes in transactions under a name, each within some time."""
+        kafka = require_confluent_kafka()
+        settings = {
+            **_WRITING,
+            **self._resolved(),
+            **self._brokers(),
+            "acks": "all",
+            "enable.idempotence": True,
+            "transactional.id": name,
+            "transaction.timeout.ms": int(timeout_s * 1000),
+            "error_cb": noted.note,
+        }
+        return self._made(lambda: kafka.Producer(settings))
+
     def admin(self, noted: KafkaClientErrors) -> Any:
         """Make a client that asks."""
         kafka = require_confluent_kafka()
@@ -148,7 +188,7 @@ class KafkaServers:
         try:
             return make()
         except (kafka.KafkaException, TypeError, ValueError) as error:
-            said = self.secrets.hidden(_text(error))
+            said = self.secrets.hidden(said_by(error))
             raise SourceError(f"no client of the Kafka at {self.bootstrap}: {said}") from None
 
     def _brokers(self) -> dict[str, Any]:
@@ -195,7 +235,7 @@ class KafkaClientErrors:
     def note(self, error: Any) -> None:
         """Take what the client calls back with; never raises."""
         kafka = require_confluent_kafka()
-        self.last = _text(error)
+        self.last = said_by(error)
         refusals = (kafka.KafkaError._AUTHENTICATION, kafka.KafkaError.SASL_AUTHENTICATION_FAILED)
         self.refused = self.refused or error.code() in refusals
 
@@ -221,7 +261,7 @@ _consumers: Connections[KafkaServers, BorrowedConsumer] = Connections(
 )
 
 
-def _text(error: Any) -> str:
+def said_by(error: Any) -> str:
     """Return what an error of the client says."""
     inner = error.args[0] if isinstance(error, Exception) and error.args else error
     said = inner.str() if hasattr(inner, "str") else str(inner)
