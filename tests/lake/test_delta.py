@@ -124,6 +124,16 @@ def test_of_two_drivers_that_make_the_table_one_is_refused(path):
     assert other.read_head() == head(1)
 
 
+def test_a_table_whose_maker_was_killed_is_made_by_the_next(path):
+    (path / "_delta_log").mkdir(parents=True)
+    store = open_store(path)
+    assert store.read_head() is None
+
+    committed(store, None, head(1), 1)
+
+    assert table_ids(path) == [1]
+
+
 def test_a_claim_that_finds_nothing_to_delete_is_still_overtaken(path):
     old, new = open_store(path), open_store(path)
     old.move_head(None, head(1))

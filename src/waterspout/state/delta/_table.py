@@ -411,7 +411,8 @@ def _quoted(name: str) -> str:
 
 
 def _is_ours(name: str) -> bool:
-    return name == HEADS or name.startswith(BATCH)
+    # A log without a commit: of a table that is being made, or whose maker was killed.
+    return name in (HEADS, "_delta_log") or name.startswith(BATCH)
 
 
 def _sync_file(path: str) -> None:
