@@ -206,8 +206,7 @@ def steady(aim_s: float, seconds: float) -> dict[str, Any]:
         "rows/s by itself": round(own),
         "of the best fixed size": round(own / max(rates[best], 1e-9), 2),
         "last change before that, s": round(settled[-1]) if settled else None,
-        "target at the end": told.progress[-1][1].targets.get("rows"),
-        "in flight": told.progress[-1][1].max_in_flight,
+        "decided at the end": told.decisions[-1][1].reason if told.decisions else None,
         "changes of direction": told.reversals(),
     }
 
