@@ -1500,7 +1500,7 @@ MUTANTS = (
         "spouts/_amqp_streams.py",
         "            if offset > at:\n",
         "            if False:\n",
-        ("tests/spouts/test_rabbitmq_streams.py",),
+        ("tests/spouts/test_amqp_streams.py",),
     ),
     Mutant(
         "rabbitmq streams: a stream that was made anew is waited for",
@@ -1514,14 +1514,14 @@ MUTANTS = (
         "spouts/_amqp_streams.py",
         "            if offset < at:\n",
         "            if False:\n",
-        ("tests/spouts/test_rabbitmq_streams.py",),
+        ("tests/spouts/test_amqp_streams.py",),
     ),
     Mutant(
         "rabbitmq: messages of a Trident stream are acked when they are pulled",
         "spouts/_pulled.py",
         "        self.batches[token] = batch\n",
         "        self.batches[token] = batch\n        self._task.tell('ack', batch.ids)\n",
-        ("tests/spouts/test_rabbitmq_streams.py",),
+        ("tests/spouts/test_pulled.py",),
     ),
     Mutant(
         "files: a list that is not the one of the ledger is used",
