@@ -51,6 +51,8 @@ BUDGETS_S: dict[str, float] = {
     "tests/spark/test_kafka.py": 40,
     "tests/spouts/test_kafka.py": 30,
     "tests/spouts/test_rabbitmq.py": 30,
+    "tests/spouts/test_rabbitmq_streams.py": 20,
+    "tests/spark/test_stream_spouts.py": 30,
     "tests/cli/test_examples.py": 25,
     "tests/contracts/test_cassandra.py": 20,
     "tests/contracts/test_redis.py": 20,

@@ -145,22 +145,32 @@ def test_ten_new_files_among_many_that_were_read_cost_ten_looks():
     assert dict(life.place.asked) == {"mark": 1, "entries": 1, "stat": 20}
 
 
-def test_a_file_found_by_a_look_that_a_commit_overtook_is_not_read_again(monkeypatch):
+def test_a_look_that_a_batch_and_its_commit_overtake_finds_no_file_of_it(monkeypatch):
     life = Life()
-    life.place.put("/in/a")
-    assert life.planner.is_ready(None)
-    monkeypatch.setattr(_finding, "_HERE_CPU_S", float("inf"))
+    for name in "abcd":
+        life.place.put(f"/in/{name}")
+    assert life.batch()  # two of them
     finder = life.planner._finder
-    finder._waiting.taken(0)
-    finder.begin(())
-    look = finder._looking
-    look.found = [(0, "/in/a", 1)]  # it met the file, and the list did not have it yet
-    look._end()
-    assert life.batch()
+    finder.begin(life.planner._assigned)
+    monkeypatch.setattr(_finding, "_HERE_CPU_S", float("inf"))
+    life.batches[2] = life.planner.plan(2, None)  # while the look goes on
+    life.commit()
     life.commit()
 
     assert not life.batch()
-    assert life.read() == ["/in/a"]
+    assert life.read() == [f"/in/{name}" for name in "abcd"]
+
+
+@pytest.mark.parametrize("keep_max", [1, 2, 3])
+def test_more_files_than_are_kept_by_name_are_all_read(monkeypatch, keep_max):
+    monkeypatch.setattr(_finding, "KEEP_MAX", keep_max)
+    life = Life()
+    names = [life.place.put(f"/in/{n % 3}/{n:02}", time_ns=-n) for n in range(20)]
+    assert life.planner.lag(None)["files"] == 20
+
+    wait_for(lambda: not life.batch() and life.planner.is_drained(), 10)
+
+    assert life.read() == sorted(names)
 
 
 def test_a_look_that_takes_long_does_not_block_and_is_not_taken_for_the_end(monkeypatch):

@@ -98,6 +98,14 @@ def test_a_look_that_was_not_kept_has_lost_nothing(world):
     assert world.look() == ["/in/new"]
 
 
+def test_nor_one_that_would_have_believed_its_folder(world):
+    world.look()
+    world.now += _listing._TICK_S
+
+    assert world.look(keep=False) == ["/in/a", "/in/b", "/in/deep/c"]
+    assert world.look() == ["/in/a", "/in/b", "/in/deep/c"]
+
+
 def test_files_that_wait_or_are_in_batches_are_not_asked_for_again(world):
     assert world.look(skip={"/in/a"}) == ["/in/b", "/in/deep/c"]
     assert world.place.asked["stat"] == 2

@@ -10,6 +10,7 @@ import redis
 
 from tests.services.fixtures import provided
 from tests.services.servers import RedisServer
+from tests.soaking import soaked
 from tests.trident.support import capture, wait_for
 from waterspout import Config
 from waterspout.coordination.embedded import EmbeddedStore
@@ -278,7 +279,7 @@ class Killing:
             self.server.start()
 
 
-@BOTH
+@pytest.mark.parametrize("kind", [TransactionalRedisStreamSpout, soaked(OpaqueRedisStreamSpout)])
 def test_a_server_that_dies_in_mid_batch_is_waited_for_and_all_is_counted_once(
     kind, tmp_path, monkeypatch
 ):

@@ -6,9 +6,9 @@ from waterspout.spouts._places import FileStat
 from waterspout.spouts._waiting import WaitingFiles
 
 
-def add(waiting, *times, beyond=(0, 0), anew=False, without=(), wall_s=1000.0, now=0.0):
+def add(waiting, *times, beyond=(0, 0), anew=False, wall_s=1000.0, now=0.0):
     found = sorted((time * 10**9, f"f{time}", 10) for time in times)
-    waiting.add(found, beyond, anew=anew, without=without, wall_s=wall_s, now=now)
+    waiting.add(found, beyond, anew=anew, wall_s=wall_s, now=now)
 
 
 def ready(waiting):
@@ -23,14 +23,6 @@ def test_a_late_file_that_is_older_comes_first():
 
     assert ready(waiting) == ["f3", "f5", "f7", "f9"]
     assert (waiting.files, waiting.bytes) == (4, 40)
-
-
-def test_files_that_have_got_into_a_batch_meanwhile_do_not_wait():
-    waiting = WaitingFiles(10)
-
-    add(waiting, 1, 2, without={"f1"})
-
-    assert ready(waiting) == ["f2"]
 
 
 def test_a_file_that_is_found_twice_waits_once():

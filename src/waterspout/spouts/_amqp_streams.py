@@ -163,7 +163,7 @@ def messages_of(
             method, properties, body = link.inbox.popleft()
             offset = _offset(properties)
             if offset < at:
-                continue  # of the chunk that the range begins in
+                continue  # a broker may begin with the whole chunk that the range begins in
             if offset > at:
                 raise DataLossError(
                     f"messages {at} to {min(offset, end) - 1} of the RabbitMQ stream {queue!r} are "

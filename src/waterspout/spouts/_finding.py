@@ -40,8 +40,6 @@ class FileFinder:
         self._listing = FileListing(place, path, is_read)
         self._waiting = WaitingFiles(KEEP_MAX, min_age_s)
         self._looking: Look | None = None
-        self._in_batches: set[str] = set()
-        """The files that are, or have got, in a batch since the look began that goes on."""
         self._back: list[tuple[str, FileStat]] = []
         self._lost_sight = False
         self._list_at = self._look_at = self._young_at = 0.0
@@ -87,8 +85,8 @@ class FileFinder:
             self._exact_at = now + _EXACT_S
         anew = exact or waiting.is_short or self._lost_sight
         self._lost_sight = False
-        self._in_batches = set(in_batches)
-        skip = self._in_batches | waiting.names
+        # Whatever gets into a batch while it looks is among them: only what waits can.
+        skip = waiting.names.union(in_batches)
         steps = self._listing.look(skip, anew=anew, exact=exact)
         self._looking = Look(steps, KEEP_MAX, anew=anew)
 
@@ -104,10 +102,6 @@ class FileFinder:
             self._looking = None
             self._take_in(look)
         self._look_at_young()
-
-    def planned(self, names: Iterable[str]) -> None:
-        """Learn that files have got into a batch: a look that goes on may still meet them."""
-        self._in_batches.update(names)
 
     def still_ready(self, found: Found) -> FileStat | None:
         """Return what a file is now that was found; None if it is gone, or has to wait again."""
@@ -145,7 +139,6 @@ class FileFinder:
             look.found,
             (look.beyond_files, look.beyond_bytes),
             anew=look.is_anew,
-            without=self._in_batches,
             wall_s=time.time(),
             now=now,
         )

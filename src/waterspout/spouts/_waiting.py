@@ -5,7 +5,7 @@ No I/O: it is told what was found, and what time it is.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from heapq import merge
 
@@ -73,14 +73,13 @@ class WaitingFiles:
         beyond: tuple[int, int],
         *,
         anew: bool,
-        without: Collection[str],
         wall_s: float,
         now: float,
     ) -> None:
         """Take in what a look has found.
 
         `beyond` is how many files (and bytes) more it met; if it looked `anew`, at all that there
-        are. `without` are files that have got into a batch meanwhile.
+        are.
         """
         files, size = beyond
         if anew:
@@ -89,7 +88,7 @@ class WaitingFiles:
         known, new = self.names, []
         for each in found:
             time_ns, name, bytes_in_it = each
-            if name in without or name in known:
+            if name in known:
                 continue
             is_young = not self._is_old(time_ns, wall_s)
             if is_young and len(self._young) < self._keep_max:

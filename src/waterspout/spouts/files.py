@@ -409,7 +409,6 @@ class _FilePlanner(BatchPlanner):
             files = self._take_files(target if self._spout.is_sized else None)
             names = [name for name, _ in files]
             self._assigned.update(names)
-            self._finder.planned(names)
             self._taken = self._taken.plus(names)
             read = self._taken.to_json(txid)
             self._planned[txid] = {**pin(files, self._spout.place), "read": read}
