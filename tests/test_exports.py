@@ -71,6 +71,9 @@ SURFACE = {
         "waterspout.state.files": """
             FileState
         """,
+        "waterspout.state.kafka": """
+            KafkaState
+        """,
         "waterspout.state.memcached": """
             MemcachedState
         """,
