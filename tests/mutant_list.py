@@ -36,6 +36,8 @@ DRPC_READS = "tests/semantics/test_drpc_reads.py"
 COLUMNS = "tests/waves/test_columns.py"
 KAFKA_PLAN = ("tests/spouts/test_kafka_plan.py",)
 KAFKA = "tests/spouts/test_kafka.py"
+KAFKA_FENCING = ("tests/state/test_kafka_fencing.py",)
+KAFKA_ROWS = "tests/state/test_kafka_rows.py"
 DRAWN = ("tests/semantics/test_drawn_topologies.py",)
 
 MUTANTS = (
@@ -3160,5 +3162,81 @@ MUTANTS = (
         "        self._target = None if self._is_fixed else target\n",
         "        self._target = target\n",
         ("tests/spouts/test_sizes.py",),
+    ),
+    Mutant(
+        "kafka out: a task does not look at the head",
+        "state/kafka/_notes.py",
+        "    check_stamp(head, stamp, state=state)\n",
+        "",
+        KAFKA_FENCING,
+    ),
+    Mutant(
+        "kafka out: rows that a partition has are written again",
+        "state/kafka/_notes.py",
+        "    if note is None or note.txid < stamp.txid:\n",
+        "    if note is None or note.txid <= stamp.txid:\n",
+        KAFKA_FENCING,
+    ),
+    Mutant(
+        "kafka out: a head that another has moved is replaced",
+        "state/kafka/_notes.py",
+        "    if found != expected:\n",
+        "    if False:\n",
+        KAFKA_FENCING,
+    ),
+    Mutant(
+        "kafka out: whoever finds his own head has lost",
+        "state/kafka/_notes.py",
+        "    if tried and found == new:\n",
+        "    if False:\n",
+        KAFKA_FENCING,
+    ),
+    Mutant(
+        "kafka out: a note that is damaged is believed",
+        "state/kafka/_notes.py",
+        '            if found["checksum"] != checksum(json.dumps(found["note"])):\n',
+        "            if False:\n",
+        KAFKA_FENCING,
+    ),
+    Mutant(
+        "kafka out: a writer looks before it begins",
+        "state/kafka/_transactions.py",
+        "                if lent is None:\n"
+        "                    lent = self._begun(deadline)\n"
+        "                records = reader.read(step.reads, deadline)\n"
+        "                by =",
+        "                records = reader.read(step.reads, deadline)\n"
+        "                if lent is None:\n"
+        "                    lent = self._begun(deadline)\n"
+        "                by =",
+        (f"{KAFKA_ROWS}::test_a_task_that_begins_late_reads_what_was_committed_before",),
+    ),
+    Mutant(
+        "kafka out: what is decided is taken for the end",
+        "state/kafka/_heads.py",
+        "IsolationLevel.READ_UNCOMMITTED",
+        "IsolationLevel.READ_COMMITTED",
+        (f"{KAFKA_ROWS}::test_a_reader_waits_for_an_open_transaction_before_what_it_looks_for",),
+    ),
+    Mutant(
+        "kafka out: a producer that was fenced says so at once",
+        "state/kafka/_transactions.py",
+        "                self._refuse_if_final(error)\n",
+        "                raise\n",
+        (f"{KAFKA_ROWS}::test_two_tasks_of_one_attempt_leave_their_rows_once",),
+    ),
+    Mutant(
+        "kafka out: an emptied topic goes unseen",
+        "state/kafka/_rows.py",
+        "        return end is not None and end > offset\n",
+        "        return True\n",
+        (f"{KAFKA_ROWS}::test_a_topic_that_was_made_anew_is_found_out",),
+    ),
+    Mutant(
+        "kafka out: what is no topic of heads is taken for one",
+        "state/kafka/_topics.py",
+        "        if found != 1 + NOTE_PARTITIONS or policy",
+        "        if False and policy",
+        (f"{KAFKA_ROWS}::test_topics_are_made_as_they_must_be_or_refused",),
     ),
 )

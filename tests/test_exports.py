@@ -75,6 +75,9 @@ SURFACE = {
         "waterspout.state.files": """
             FileState
         """,
+        "waterspout.state.kafka": """
+            KafkaState
+        """,
         "waterspout.state.memcached": """
             MemcachedState
         """,

@@ -26,6 +26,7 @@ __all__ = [
     "KafkaClientErrors",
     "KafkaServers",
     "check_topic",
+    "is_topic",
     "require_confluent_kafka",
     "said_by",
 ]
@@ -94,9 +95,14 @@ def require_confluent_kafka() -> Any:
     return confluent_kafka
 
 
+def is_topic(name: Any) -> bool:
+    """Whether something can be the name of a topic."""
+    return isinstance(name, str) and bool(_TOPIC.fullmatch(name)) and not set(name) <= {"."}
+
+
 def check_topic(name: Any) -> None:
     """Refuse what cannot be the name of a topic."""
-    if not isinstance(name, str) or not _TOPIC.fullmatch(name) or set(name) <= {"."}:
+    if not is_topic(name):
         raise TopologyError(
             f"{name!r} is not the name of a topic; a name has letters, digits, '.', '_' and '-'"
         )

@@ -15,9 +15,17 @@ import pytest
 
 from waterspout import faults
 from waterspout._schema import Schema
-from waterspout.errors import FencedError, OutageError, StoreError
+from waterspout.errors import (
+    FencedError,
+    ForeignStoreError,
+    OutageError,
+    StateMismatchError,
+    StoreError,
+)
 from waterspout.faults import InjectedError
 from waterspout.state.kafka import KafkaState
+from waterspout.state.kafka._heads import Deadline, HeadsReader
+from waterspout.state.kafka._transactions import NamedTransactions
 from waterspout.testing._batches import RowBatches
 
 FIELDS = Schema.parse("id bigint, word string")
@@ -113,6 +121,50 @@ def test_a_task_asleep_in_its_transaction_is_fenced_by_the_next_attempts(kafka):
     assert seen(kafka, recipe) == all_rows(2)
 
 
+def test_a_task_that_begins_late_reads_what_was_committed_before(kafka, monkeypatch):
+    recipe = recipe_at(kafka)
+    old = RowBatches.over(recipe)
+    old.claim()
+    zombie = old.task(0, rows_of(1)[0])
+    new = old.restarted()
+    new.attempt += 1
+    begun, left = NamedTransactions._begun, [True]
+
+    def begin(self, deadline):
+        if left.pop():
+            monkeypatch.undo()
+            new.commit(rows_of(1))
+        return begun(self, deadline)
+
+    monkeypatch.setattr(NamedTransactions, "_begun", begin)
+
+    with pytest.raises(FencedError):
+        zombie.commit(1)
+
+    assert seen(kafka, recipe) == all_rows(1)
+
+
+def test_a_reader_waits_for_an_open_transaction_before_what_it_looks_for(kafka):
+    recipe = recipe_at(kafka)
+    RowBatches.over(recipe).claim()
+    opened = kafka.producer(transactional_id=f"open-{recipe.topic}")
+    opened.init_transactions(30)
+    opened.begin_transaction()
+    opened.produce(recipe.heads, key="another", value="1", partition=1)
+    opened.flush(30)
+    behind = kafka.producer(transactional_id=f"behind-{recipe.topic}")
+    behind.init_transactions(30)
+    behind.begin_transaction()
+    behind.produce(recipe.heads, key="mine", value="2", partition=1)
+    behind.commit_transaction(30)
+
+    with HeadsReader.borrow(recipe.servers, recipe.heads) as reader:
+        with pytest.raises(OutageError, match="cannot be read to its end"):
+            reader.read([1], Deadline(0.5))
+        opened.abort_transaction(30)
+        assert reader.read([1], Deadline(30)) == {"mine": "2"}
+
+
 def test_a_late_commit_of_an_old_attempt_is_found_by_the_next_which_skips_it(kafka):
     recipe = recipe_at(kafka)
     old = RowBatches.over(recipe)
@@ -175,10 +227,28 @@ def test_a_broker_that_is_away_is_an_outage_and_a_refused_row_is_not(kafka):
         batches.commit({0: [("v", 7)]})
 
 
+def test_a_topic_that_was_made_anew_is_found_out(kafka):
+    recipe = recipe_at(kafka)
+    batches = RowBatches.over(recipe)
+    batches.commit(rows_of(1))
+    batches.restarted().verify()
+    kafka.recreate_topic(recipe.topic, 2)
+
+    with pytest.raises(StateMismatchError, match="no row of batch 1"):
+        batches.restarted().verify()
+
+
 def test_topics_are_made_as_they_must_be_or_refused(kafka):
     recipe = recipe_at(kafka, create=False)
     with pytest.raises(StoreError, match=r"no topic 'out-\d+' .* create=False"):
         recipe.check()
+
+    taken = recipe_at(kafka)
+    kafka.create_topic(taken.heads, 16)
+    with pytest.raises(ForeignStoreError, match="this one 16 and delete"):
+        taken.check()
+    with pytest.raises(ForeignStoreError, match="this one 16 and delete"):
+        RowBatches.over(taken).claim()
 
     made = recipe_at(kafka, partitions=3)
     RowBatches.over(made).claim()

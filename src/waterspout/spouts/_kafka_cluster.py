@@ -17,6 +17,7 @@ from typing import Any
 from waterspout._kafka_servers import (
     KafkaClientErrors,
     KafkaServers,
+    is_topic,
     require_confluent_kafka,
 )
 from waterspout.errors import SourceError, TopologyError
@@ -31,7 +32,6 @@ _OPEN_S = 30.0
 """How long a question to a broker that is away stays open before it is asked anew."""
 
 _NO_ID = "A" * 22  # as brokers write it in their base 64
-_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class TopicChoice:
             return cls(pattern=topics)
         names = (topics,) if isinstance(topics, str) else tuple(topics)
         for name in names:
-            if not isinstance(name, str) or not _TOPIC.fullmatch(name) or set(name) <= {"."}:
+            if not is_topic(name):
                 raise TopologyError(
                     f"{name!r} is not the name of a topic; a name has letters, digits, '.', '_' "
                     "and '-'; a pattern begins with ^ and stands alone"

@@ -149,7 +149,8 @@ class NamedTransactions:
     def _send(self, lent: _Producer, deadline: Deadline, topic: str, message: Message) -> None:
         while True:
             try:
-                return lent.client.produce(topic, on_delivery=lent.delivered, **message)
+                lent.client.produce(topic, on_delivery=lent.delivered, **message)
+                return
             except BufferError:
                 lent.client.poll(_PAUSE_S)
                 if deadline.is_over:
