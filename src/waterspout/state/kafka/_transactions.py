@@ -3,8 +3,8 @@
 A broker lets only the producer that has begun last under a name (`init_transactions`) write and
 commit; it finishes what the one before had open, and refuses that one from then on. So whoever
 first begins and then reads what was committed under the name has read all of it, and if its own
-commit succeeds, nothing was committed in between. `NamedTransactions.run` is that: begin, look, decide,
-write, and from the start again where it is not known what became of it.
+commit succeeds, nothing was committed in between. `NamedTransactions.run` is that: begin, look,
+decide, write, and from the start again where it is not known what became of it.
 """
 
 from __future__ import annotations
