@@ -28,7 +28,7 @@ from waterspout.state.kafka._notes import (
     stored_head,
 )
 from waterspout.state.kafka._topics import StateTopics
-from waterspout.state.kafka._transactions import NamedTransactions, Written
+from waterspout.state.kafka._transactions import Delivered, NamedTransactions
 
 __all__ = ["KafkaRows"]
 
@@ -142,7 +142,7 @@ class _Move:
         self.tried = True
         return None if todo is ToDo.NOTHING else ()
 
-    def record(self, written: Written) -> tuple[int, str, str]:
+    def record(self, written: Delivered) -> tuple[int, str, str]:
         return HEAD_PARTITION, head_key(self.topic), record_of_head(self.header, self.new)
 
 
@@ -167,7 +167,7 @@ class _Append:
         todo = next_write(head, self._note(records), self.stamp, state=self.header.title)
         return None if todo is ToDo.NOTHING else self.form.messages(self.table)
 
-    def record(self, written: Written) -> tuple[int, str, str]:
+    def record(self, written: Delivered) -> tuple[int, str, str]:
         stamp = self.stamp
         note = Note(stamp.txid, stamp.attempt, self.table.num_rows, written.place, written.by)
         key = note_key(self.topic, self.partition)

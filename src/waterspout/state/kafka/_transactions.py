@@ -3,8 +3,8 @@
 A broker lets only the producer that has begun last under a name (`init_transactions`) write and
 commit; it finishes what the one before had open, and refuses that one from then on. So whoever
 first begins and then reads what was committed under the name has read all of it, and if its own
-commit succeeds, nothing was committed in between. `under_name` is that: begin, look, decide,
-write, and from the start again where it is not known what became of it.
+commit succeeds, nothing was committed in between. `NamedTransactions.run` is that: begin, look,
+decide, write, and from the start again where it is not known what became of it.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ from waterspout.errors import StoreError
 from waterspout.state.kafka._heads import Deadline, HeadsReader
 from waterspout.state.kafka._messages import Message
 
-__all__ = ["NamedTransactions", "Step", "Written"]
+__all__ = ["Delivered", "NamedStep", "NamedTransactions"]
 
 _PAUSE_S = 0.1
 _IDLE_PRODUCERS = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class Delivered:
     """Where the last of some messages went, and who has written them."""
 
     place: tuple[int, int]
     by: str
 
 
-class Step(Protocol):
+class NamedStep(Protocol):
     """What is to be done under a name; asked again after each failure."""
 
     reads: Sequence[int]
@@ -54,7 +54,7 @@ class Step(Protocol):
     def rows(self, records: Mapping[str, str]) -> Iterable[Message] | None:
         """Return the messages to write, after a look at the records; None: nothing is to do."""
 
-    def record(self, written: Written) -> tuple[int, str, str]:
+    def record(self, written: Delivered) -> tuple[int, str, str]:
         """Return partition, key and value for the topic of heads, in the same transaction."""
 
 
@@ -70,7 +70,7 @@ class NamedTransactions:
         self._name = name
         self._timeout_s = timeout_s
 
-    def run(self, step: Step, deadline: Deadline, **context: Any) -> None:
+    def run(self, step: NamedStep, deadline: Deadline, **context: Any) -> None:
         """Take a step, once; raises what it raises, or what the Kafka has against it.
 
         When the time is over it is not known whether the step was taken: who takes it again
@@ -86,7 +86,7 @@ class NamedTransactions:
                     raise self._servers.away(f"{self._name}: {said_by(error)}") from None
             time.sleep(min(_PAUSE_S, deadline.left))
 
-    def _try(self, step: Step, deadline: Deadline, context: Mapping[str, Any]) -> None:
+    def _try(self, step: NamedStep, deadline: Deadline, context: Mapping[str, Any]) -> None:
         at = (self._servers, self._name, self._timeout_s)
         lent = _producers.take(at)
         try:
@@ -126,7 +126,7 @@ class NamedTransactions:
     def _write(
         self,
         lent: _Producer,
-        step: Step,
+        step: NamedStep,
         rows: Iterable[Message],
         deadline: Deadline,
         context: Mapping[str, Any],
@@ -139,7 +139,7 @@ class NamedTransactions:
             self._send(lent, deadline, self._topic, message)
         self._flush(lent, deadline)
         # Last, so that it is open for as short as can be: readers of this partition wait for it.
-        partition, key, value = step.record(Written(lent.place, lent.id))
+        partition, key, value = step.record(Delivered(lent.place, lent.id))
         place = {"key": key, "value": value, "partition": partition}
         self._send(lent, deadline, self._heads, place)
         faults.point("transaction.before", **context)
