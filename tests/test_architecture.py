@@ -60,6 +60,7 @@ FUNCTION_LINES_MAX = 70
 
 # Exceptions that never end a run, with what catches them, or that only tests raise.
 NOT_IN_THE_TREE = {
+    "FewerColumns": "PostgresMap reads with the columns that there are",
     "InjectedError": "faults.py raises it in place of an error that nobody foresaw",
     "NotAnswered": "the page shows it in place of a view, or above it",
     "LostWorker": "testing: in place of a worker's death",
@@ -67,7 +68,6 @@ NOT_IN_THE_TREE = {
     "Refusal": "serving answers its caller with it",
     "SimulatedCrash": "testing: in place of the driver's death",
     "Unanswered": "the ZooKeeper store looks whether the write was carried out",
-    "_FewerColumns": "PostgresMap reads with the columns that there are",
     "_LostError": "the memcached client connects again and asks for the rest",
     "_Outrun": "PostgresMap runs its statement again",
     "_Unmade": "PostgresMap makes its table",

@@ -47,22 +47,23 @@ SURFACE = {
             TransactionalTopology TransactionalTopologyBuilder
         """,
         "waterspout.trident": """
-            Aggregator Assembly Average ChainedAggregatorDeclarer CollectSet Columns
+            Aggregator AppendRows Assembly Average ChainedAggregatorDeclarer CollectSet Columns
             CombinerAggregator Consumer Count CountDistinct Debug Equals Filter FilterNull
             FirstN FlatMapFunction Function GroupedMultiReducer GroupedStream MapFunction
             MapGet Max MaxBy Min MinBy MultiReducer Negate OperationContext QueryFunction
             ReducerAggregator SlidingCountWindow SlidingDurationWindow SnapshotGet Split
             StateUpdater Stream StringLength Sum TopN TridentCollector TridentState
             TridentTopology TridentTuple TrueFilter TumblingCountWindow
-            TumblingDurationWindow TupleCollectionGet WindowSpan aggregator arrow_aggregator
-            arrow_function combiner expr grouped_multi_reducer multi_reducer
+            TumblingDurationWindow TupleCollectionGet UpsertRows WindowSpan aggregator
+            arrow_aggregator arrow_function combiner expr grouped_multi_reducer multi_reducer
             nondeterministic pandas_aggregator pandas_function query reducer updater
         """,
         "waterspout.state": """
             BackingMap CachedMap ComparingMap FencedMap Head MapState MemoryMapState
-            NonTransactionalMap OpaqueMap OpaqueValue Risk Snapshottable SnapshottableMap Stamp
-            State StateFactory StateKind StoreState TransactionalMap TransactionalValue
-            ValueUpdater check_stamp decode_record encode_key encode_record
+            NonTransactionalMap OpaqueMap OpaqueValue Risk RowsState RowsStore RowsStoreState
+            Snapshottable SnapshottableMap Stamp State StateFactory StateKind StoreState
+            TransactionalMap TransactionalValue ValueUpdater check_stamp decode_record
+            encode_key encode_record takes_over
         """,
         "waterspout.state.cassandra": """
             CassandraState
@@ -123,13 +124,13 @@ SURFACE = {
             TooManyBadRowsError TopologyError UserCodeError WaterspoutError WorkerLostError
         """,
         "waterspout.faults": """
-            BATCH_POINTS ENVIRONMENT_VARIABLE Fault FaultPlan InjectedError POINTS WAVE_POINTS
-            current_plan install point
+            BATCH_POINTS ENVIRONMENT_VARIABLE Fault FaultPlan InjectedError POINTS ROWS_POINTS
+            WAVE_POINTS current_plan install point
         """,
         "waterspout.testing": """
             AckFailTracker Batches Fault FaultPlan FaultProxy FeederSpout FixedBatchSpout
-            LocalBatches LocalRun LocalWaves MemoryLog SimulatedCrash StateConformance
-            check_emitter run_in_process
+            LocalBatches LocalRun LocalWaves MemoryLog RowsConformance SimulatedCrash
+            StateConformance check_emitter run_in_process
         """,
     }.items()
 }

@@ -16,6 +16,7 @@ The points, in the order in which a batch passes them:
     commit.after_record    it is; no state knows of it
     head.before, head.after          a state's head is moved to this attempt
     write.before, write.after        (task or driver) one partition's keys are written
+    publish.before, publish.after    (driver) rows that all partitions have put down are shown
     mark.before, mark.after          the batch is marked as committed
     settle.before, settle.after      a state's head is told that the batch has committed
     cleanup                old metadata, staged blocks and spout positions are dropped
@@ -44,6 +45,7 @@ __all__ = [
     "BATCH_POINTS",
     "ENVIRONMENT_VARIABLE",
     "POINTS",
+    "ROWS_POINTS",
     "WAVE_POINTS",
     "Fault",
     "FaultPlan",
@@ -73,6 +75,9 @@ BATCH_POINTS = (
     "cleanup",
 )
 
+ROWS_POINTS = ("publish.before", "publish.after")
+"""Between write and mark, where a state shows its rows only when all partitions are there."""
+
 WAVE_POINTS = (
     "wave.execute",
     "wave.done",
@@ -85,7 +90,7 @@ WAVE_POINTS = (
 GROWTH_POINTS = ("graph.before", "graph.after", "fill.before", "fill.after")
 """Around the record that a changed topology is taken in; before a fill, and after a part of it."""
 
-POINTS = (*BATCH_POINTS, *WAVE_POINTS, *GROWTH_POINTS)
+POINTS = (*BATCH_POINTS, *ROWS_POINTS, *WAVE_POINTS, *GROWTH_POINTS)
 
 ACTIONS = ("kill", "raise", "fail", "stop", "hang")
 

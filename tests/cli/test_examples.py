@@ -70,6 +70,16 @@ TRIDENT = {
             ("o-1", 1), ("o-2", 1), ("o-3", 2), ("o-4", 2),
         ],
     },
+    "upsert_orders": {
+        "orders.db: SELECT id, status, at FROM orders": [
+            ("o-1", "delivered", 9), ("o-2", "shipped", 7), ("o-3", "cancelled", 6),
+        ],
+        "orders.db: SELECT id, status, at FROM changes": [
+            ("o-1", "delivered", 9), ("o-1", "paid", 3), ("o-1", "placed", 1),
+            ("o-1", "shipped", 8), ("o-2", "paid", 5), ("o-2", "placed", 2),
+            ("o-2", "shipped", 7), ("o-3", "cancelled", 6), ("o-3", "placed", 4),
+        ],
+    },
     "sessions": {
         "sessions.db: SELECT user, substr(started, 12, 5), substr(ended, 12, 5), pages"
         " FROM sessions": [

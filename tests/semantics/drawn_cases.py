@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
-from waterspout.faults import BATCH_POINTS
+from waterspout.faults import BATCH_POINTS, ROWS_POINTS
 
 Row = tuple[str, str, int]
 
@@ -90,6 +90,11 @@ class Update:
     def is_persist(self) -> bool:
         """Whether it is written by an updater of the user's own."""
         return self.how in ("persist", "firsts", "forgets")
+
+    @property
+    def writes_rows(self) -> bool:
+        """Whether rows are appended as they are."""
+        return self.how == "append"
 
     @property
     def must_be_refused(self) -> bool:
@@ -294,17 +299,23 @@ class Draw:
     ) -> None:
         rng = self.rng
         how = how or rng.choice(
-            ["count", "count", "sum", "ids", "reduce", "persist", "firsts", "forgets"]
+            [
+                *("count", "count", "sum", "ids", "reduce", "persist", "firsts", "forgets"),
+                *("append", "append", "upsert"),
+            ]
         )
         if keys is None:
             keys = rng.choice([("k",), ("k",), ("k",), ("g",), ("k", "g"), ()])
         declares, hints_stream = rng.random() < 0.8, rng.random() < 0.5
-        if how in ("persist", "firsts", "forgets"):
+        if how in ("persist", "firsts", "forgets", "upsert"):
             keys = ("k",)
         kind = rng.choice([*[OPAQUE] * 4, *[TRANSACTIONAL] * 4, NON_TRANSACTIONAL])
         partitions = rng.randrange(1, 5)
         of = self.stream() if of is None else of
         place = self.place()
+        if how == "append":
+            keys, place = (), self.rows_place()
+            kind = TRANSACTIONAL if place.store == "pinned" else OPAQUE
         self.add(Update(of, how, keys, kind, place, partitions, declares, hints_stream))
 
     def place(self) -> Place:
@@ -319,6 +330,11 @@ class Draw:
             number = rng.choice([number, *others])
         return Place(store, number, table)
 
+    def rows_place(self) -> Place:
+        """Return a new place for rows."""
+        store = self.rng.choice(["sqlite", "published", "pinned", "pinned"])
+        return Place(store, len(self.things), f"t{len(self.things)}")
+
     def made_updates(self) -> list[Update]:
         return [thing for thing in self.things if isinstance(thing, Update)]
 
@@ -326,7 +342,10 @@ class Draw:
         """Let every state be opaque, as users are told to."""
         for i, thing in enumerate(self.things):
             if isinstance(thing, Update):
-                self.things[i] = replace(thing, kind=OPAQUE)
+                place = thing.place
+                if place.store == "pinned":
+                    place = replace(place, store="published")
+                self.things[i] = replace(thing, kind=OPAQUE, place=place)
 
     def share_a_store(self) -> None:
         """Put one state where another one is, as it is spelled there or otherwise."""
@@ -379,7 +398,9 @@ def _schedule(rng: random.Random, made: Draw) -> Schedule:
     if calm:
         return Schedule(rng.randrange(2**32), in_flight=rng.randrange(1, 4))
     disaster = _disaster(rng, made) if rng.random() < 0.3 else None
-    crash_at = rng.choice([rng.choice(BATCH_POINTS), rng.choice(["write.after", ""]), ""])
+    crash_at = rng.choice(
+        [rng.choice((*BATCH_POINTS, *ROWS_POINTS)), rng.choice(["write.after", ""]), ""]
+    )
     return Schedule(
         seed=rng.randrange(2**32),
         most=rng.randrange(1, 6),

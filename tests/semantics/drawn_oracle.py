@@ -203,6 +203,14 @@ def _updated(before: Content, update: Update, rows: Sequence[Row]) -> Content:
             if is_forgotten(numbers):
                 del after[(k,)]
         return after
+    if update.how == "append":
+        return dict(Counter(before) + Counter(rows))
+    if update.how == "upsert":
+        # Of a batch the row with the greatest id counts; of a later one, if its is not less.
+        last = {row[0]: row for row in sorted(rows, key=lambda row: (row[2], row))}
+        new = {(k,): (True, g, number) for k, g, number in last.values()}
+        kept = {key: row for key, row in new.items() if row[2] >= after.get(key, row)[2]}
+        return {**after, **kept}
     for row in rows:
         key = _key(row, update.keys)
         match update.how:

@@ -16,7 +16,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -434,8 +434,7 @@ class Runner:
 
     def _judge_state(self, i: int, sure: bool, expected: Mapping[Any, Any]) -> None:
         update = self.world.case.updates[i]
-        with closing(self.world.opened(i)) as state:
-            found = {key: value for chunk in state.scan() for key, value in chunk}
+        found = self.world.content(i)
         if () in found and not found[()]:
             del found[()]  # of no rows
         if found == expected:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.rows.stores import Place as RowsPlace
 from tests.semantics.drawn_cases import (
     KEYS,
     Ask,
@@ -26,6 +27,7 @@ from tests.semantics.drawn_cases import (
     Update,
 )
 from tests.semantics.drawn_oracle import FUNCTIONS, grouped, is_forgotten, labelled, within_ms
+from tests.semantics.drawn_rows import DrawnRows
 from tests.semantics.drawn_sources import FIELDS, Feed, feed_of
 from tests.semantics.simulation import (
     Dice,
@@ -41,14 +43,15 @@ from waterspout.coordination.store import MemoryCoordinationStore, SharedMemory
 from waterspout.errors import StoreError
 from waterspout.state import CachedMap, ComparingMap, StateFactory, StateKind, ValueUpdater
 from waterspout.state._base import BackingMap, State
-from waterspout.state._batched import BatchedMap
 from waterspout.state._head import Head
+from waterspout.state._headed import HeadedState
 from waterspout.state._kinds import make_map
 from waterspout.state._memory import MemoryMap
 from waterspout.state.files import FileState
 from waterspout.state.sqlite import SQLiteState
 from waterspout.transactional._ledger import Ledger
 from waterspout.trident import (
+    AppendRows,
     Count,
     MapGet,
     ReducerAggregator,
@@ -57,10 +60,12 @@ from waterspout.trident import (
     Sum,
     TridentState,
     TridentTopology,
+    UpsertRows,
 )
 from waterspout.trident.plan.plan import Plan
 
 NAME = "drawn"
+ROWS = ("published", "pinned")
 
 Batch = tuple[int, Mapping[str, Any]]
 """The attempt that committed a batch, and what was in it."""
@@ -225,6 +230,8 @@ class World:
     static_seen: dict[tuple[int, int], dict[int, str]] = field(default_factory=dict)
     running: tuple[int, int] = (0, 0)
     maps: dict[int, BackingMap[Any]] = field(default_factory=dict)
+    rows: dict[int, RowsPlace] = field(default_factory=dict)
+    services: dict[int, Service] = field(default_factory=dict)
     plan: Plan | None = None
     names: dict[int, str] = field(default_factory=dict)
     now: float = 0.0
@@ -267,6 +274,11 @@ class World:
         """Return the recipe of a state."""
         if place.store == "sqlite":
             return SQLiteState(self._path(place), place.table, kind=kind)
+        if place.store in ROWS:
+            shared = self.rows.setdefault(place.number, RowsPlace())
+            service = self.services.setdefault(place.number, Service(self.dice))
+            address = f"{place.number}{'' if place.spelling == 'plain' else place.spelling}"
+            return DrawnRows.of(place.store, shared, self.dice, service, address)
         if place.store == "files":
             return FileState(self._path(place), kind=kind, snapshot_every=3)
         recipe = UnfencedState if place.store == "two methods" else UnreliableState
@@ -300,13 +312,33 @@ class World:
                 return link / name
         return self.folder / name
 
-    def opened(self, i: int) -> BatchedMap[Any, Any]:
+    def opened(self, i: int) -> Any:
         """Return a state as a reader outside of any batch has it."""
         assert self.plan is not None
         spec = self.plan.states[self.names[i]]
         state = spec.factory.make_state(Config(), 0, spec.partitions)
-        assert isinstance(state, BatchedMap)
+        assert isinstance(state, HeadedState)
         return state
+
+    def content(self, i: int) -> dict[Any, Any]:
+        """Return what a state holds, as it is read past the library if that is possible."""
+        update = self.case.updates[i]
+        if not update.writes_rows:
+            with closing(self.opened(i)) as state:
+                return {key: value for chunk in state.scan() for key, value in chunk}
+        assert self.plan is not None
+        factory = self.plan.states[self.names[i]].factory
+        if isinstance(factory, DrawnRows):
+            return dict(Counter(factory.seen()))
+        path = self._path(update.place)
+        if not path.exists():
+            return {}
+        with closing(sqlite3.connect(path)) as db:
+            listed = "SELECT 1 FROM sqlite_master WHERE name = ?"
+            if not db.execute(listed, (update.place.table,)).fetchall():
+                return {}
+            found = db.execute(f"SELECT k, g, id FROM {update.place.table}").fetchall()
+        return dict(Counter(map(tuple, found)))
 
     def heads(self, place: Place) -> list[Head | None]:
         """Return the heads of all states that are copied and put back together."""
@@ -342,6 +374,8 @@ class World:
             if path.exists():
                 shutil.copytree(path, made)
             return made
+        if place.store in ROWS:
+            return self.rows.setdefault(place.number, RowsPlace()).content()
         below = self._memory(place)
         return copy.deepcopy(below._records), below._head
 
@@ -358,6 +392,8 @@ class World:
         if place.store == "sqlite":
             with closing(sqlite3.connect(self._path(place))) as db, db:
                 db.execute(f"DELETE FROM {place.table}")
+        elif place.store in ROWS:
+            self.rows[place.number].shown, self.rows[place.number].lines = [], []
         else:
             records = self._memory(place)._records
             head = encode_key(ComparingMap.head_key)
@@ -379,6 +415,8 @@ class World:
             shutil.rmtree(self._path(place), ignore_errors=True)
             if made.exists():
                 shutil.copytree(made, self._path(place))
+        elif place.store in ROWS:
+            self.rows[place.number].put_back(made)
         else:
             below = self._memory(place)
             below._records, below._head = copy.deepcopy(made[0]), made[1]
@@ -465,6 +503,10 @@ def _updated(world: World, stream: Stream, update: Update) -> TridentState:
             state = into.persistent_aggregate(factory, Count(), out="n")
         case "sum":
             state = into.persistent_aggregate(factory, "id", Sum(), out="n")
+        case "append":
+            state = stream.partition_persist(factory, AppendRows())
+        case "upsert":
+            state = stream.partition_persist(factory, UpsertRows("k", order_by="id"))
         case "ids":
             state = into.persistent_aggregate(factory, "id", Ids(), out="ids array<bigint>")
         case _:

@@ -193,6 +193,10 @@ class UnreliableState(StateFactory):
     volatile = True
     fenced = True
 
+    def bind_rows(self, rows, keys=(), order_by=None):
+        assert keys, "there are no rows without a key in a map"
+        return self
+
     def make_state(self, conf, partition_index, num_partitions) -> BatchedMap[Any, Any]:
         return make_map(self.kind, self.backing, name="state", partition=partition_index)
 

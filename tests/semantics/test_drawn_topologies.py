@@ -7,6 +7,7 @@ from collections import Counter
 
 import pytest
 
+from tests.rows import stores
 from tests.semantics.drawn_cases import (
     TRANSACTIONAL,
     Ask,
@@ -19,10 +20,13 @@ from tests.semantics.drawn_cases import (
 )
 from tests.semantics.drawn_runs import first_wrong, run
 from tests.soaking import repeated, soaked
+from waterspout.coordination import loop
 from waterspout.coordination.commit_protocol import CommitProtocol, LedgerKeeper
+from waterspout.spouts._base import SpoutKind
 from waterspout.spouts._read_files import Tally
-from waterspout.state import _head
+from waterspout.state import RowsState, _head
 from waterspout.state._batched import BatchedMap
+from waterspout.state.sqlite import _rows as sqlite_rows
 from waterspout.trident import _topology
 from waterspout.trident.plan import verdicts
 from waterspout.trident.plan.nodes import Query
@@ -118,7 +122,19 @@ def _forget_that_all_have_settled(monkeypatch):
 
 
 def _ask_no_witness(monkeypatch):
-    monkeypatch.setattr(BatchedMap, "refuse_lost_records", lambda self: None)
+    for state in (BatchedMap, RowsState):
+        monkeypatch.setattr(state, "refuse_lost_records", lambda self: None)
+
+
+def _plan_what_has_begun_again(monkeypatch):
+    monkeypatch.setattr(
+        loop, "is_pinned", lambda spout, pins_batches: spout.kind is SpoutKind.TRANSACTIONAL
+    )
+
+
+def _leave_the_rows_of_a_lost_attempt(monkeypatch):
+    for store in (sqlite_rows, stores):
+        monkeypatch.setattr(store, "takes_over", lambda expected, new: False)
 
 
 def _tell_who_knows_already(monkeypatch):
@@ -137,6 +153,13 @@ def _has_static_states_that_change(case):
 
 def _spreads_an_updater(case):
     return any(update.is_persist and update.partitions > 1 for update in case.updates.values())
+
+
+def _appends_to(*places):
+    def appends(case):
+        return any(u.writes_rows and u.place.store in places for u in case.updates.values())
+
+    return appends
 
 
 def _meets(*whats):
@@ -160,6 +183,10 @@ _loses_a_list = _meets("list deleted", "list emptied", "list restored")
         pytest.param(_let_states_share_a_table, lambda case: case.shares_a_store, id="C5"),
         pytest.param(_forget_that_all_have_settled, _meets("restored", "failover"), id="C7"),
         pytest.param(_ask_no_witness, _meets("emptied"), id="C13"),
+        pytest.param(_plan_what_has_begun_again, _appends_to("pinned"), id="pins"),
+        pytest.param(
+            _leave_the_rows_of_a_lost_attempt, _appends_to("sqlite", "published"), id="rows"
+        ),
         soaked(_tell_who_knows_already, lambda case: case.schedule.away > 0, id="settling"),
     ],
 )

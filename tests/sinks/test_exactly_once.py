@@ -64,3 +64,27 @@ def test_the_recipe_travels_with_all_it_says(tmp_path):
     assert [t.factory for t in copy.targets] == [t.factory for t in sink.targets]
     assert (copy.name, copy.starts_at, copy.config) == ("mine", 7, Config(state_partitions=3))
     assert copy.targets[1].columns.input_fields == ("x",)
+
+
+BAD_ROWS = {
+    "both": ({"append": True, "upsert": "id"}, "appended or upserted, not both"),
+    "aggregates": ({"append": True, "count": Count()}, "writes rows as they are; .*count"),
+    "keys": ({"upsert": "id", "keys": "id"}, "writes rows as they are; .*keys"),
+    "order alone": ({"order_by": "at", "count": Count()}, "it goes with upsert"),
+    "order of appended": ({"append": True, "order_by": "at"}, "it goes with upsert"),
+    "no key": ({"upsert": []}, "needs the fields that are the key"),
+    "order is key": ({"upsert": "id", "order_by": "id"}, "part of the key"),
+    "append what": ({"append": "yes"}, "append is True or False"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_ROWS)
+def test_rows_and_aggregates_are_not_mixed_in_one_state(name, tmp_path):
+    given, words = BAD_ROWS[name]
+    state = SQLiteState.opaque(tmp_path / "x.db", table="t")
+    other = SQLiteState.opaque(tmp_path / "x.db", table="u")
+
+    with pytest.raises(TopologyError, match=words):
+        exactly_once(state, **given)
+    with pytest.raises(TopologyError, match=words):
+        exactly_once(other, append=True).also(state, **given)

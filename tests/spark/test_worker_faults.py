@@ -13,7 +13,7 @@ from waterspout.errors import RunFailedError
 from waterspout.faults import Fault, FaultPlan
 from waterspout.spouts._base import SpoutKind
 from waterspout.state.sqlite import SQLiteState
-from waterspout.state.sqlite._state import SQLiteStatements
+from waterspout.state.sqlite._map import SQLiteStatements
 from waterspout.testing import FixedBatchSpout, MemoryLog
 from waterspout.trident import Count, Function, TridentTopology
 

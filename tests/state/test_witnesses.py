@@ -213,3 +213,15 @@ def test_what_a_lost_attempt_removed_of_a_non_transactional_map_is_no_loss():
     backing.move_head(begun, replace(begun, committed=True))
     with pytest.raises(StateMismatchError, match="no record of key"):
         NonTransactionalMap(backing).refuse_lost_records()
+
+
+def test_all_receipts_of_all_partitions_arrive_beside_what_was_written():
+    first = Written("[0]", receipts=['{"file": "a"}'])
+    second = Written("[1]", removes=True, receipts=['{"file": "b"}', "receipts:odd"])
+    texts = [first.to_text(), None, Written("[2]").to_text(), second.to_text()]
+
+    found = Written.from_texts(texts)
+
+    assert found.receipts == ['{"file": "a"}', '{"file": "b"}', "receipts:odd"]
+    assert (found.key, found.removes) == ("[2]", True)
+    assert Written.from_texts([Written(receipts=["x"]).to_text()]) == Written(receipts=["x"])

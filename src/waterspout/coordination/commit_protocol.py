@@ -51,9 +51,9 @@ from waterspout.coordination.batch_clock import BatchClock
 from waterspout.coordination.graph_changes import Comparison
 from waterspout.coordination.store import refuse_changed_graph
 from waterspout.errors import ConfigError, FencedError, OutsideError
-from waterspout.state._batched import BatchedMap
 from waterspout.state._foreach_batch import QueryIdentity, decide
 from waterspout.state._head import Claim, Head, Writer, verify
+from waterspout.state._headed import HeadedState
 from waterspout.transactional._attempt import TransactionAttempt
 from waterspout.transactional._ledger import Ledger, Metadata, first_batch
 
@@ -122,7 +122,7 @@ class CommitProtocol:
 
     def __init__(
         self,
-        states: Mapping[str, BatchedMap[Any, Any]],
+        states: Mapping[str, HeadedState],
         keeper: MarkKeeper,
         *,
         others_write: bool = False,
@@ -403,7 +403,7 @@ class HeadKeeper(MarkKeeper):
 
 
 def verify_topology(
-    states: Mapping[str, BatchedMap[Any, Any]],
+    states: Mapping[str, HeadedState],
     ledger: Ledger | None,
     topology: str,
     fingerprint: Mapping[str, Any],

@@ -28,7 +28,7 @@ __all__ = ["NOTHING_CHANGED", "Comparison", "GraphChange", "Ruling", "compare", 
 
 # What the ledger adds to what a graph says of a piece.
 _NOTED = ("since", "columns_since", "filled", "filling")
-_NOT_THE_PLACE = (*_NOTED, "kind", "layout", "partitions", "bolt", "by_partition")
+_NOT_THE_PLACE = (*_NOTED, "kind", "layout", "partitions", "bolt", "by_partition", "pinned")
 _KINDS = ("spout", "state", "committer")
 
 
@@ -281,7 +281,7 @@ class _Comparing:
 
     def _state_changed(self, piece: str, name: str, key: str, was: Any, now: Any) -> None:
         entry = self._given[piece]
-        if key == "by_partition" or (key in ("kind", "layout") and None in (was, now)):
+        if key in ("by_partition", "pinned") or (key in ("kind", "layout") and None in (was, now)):
             return  # an older version did not say it
         if key == "layout":
             self._layout_changed(piece, name, was, now)
@@ -307,6 +307,13 @@ class _Comparing:
             text = (
                 f"had {was} partitions and is to have {now}: what a window or deduplicate() holds "
                 f"is kept by partition, and would not be found. Write parallelism_hint({was})."
+            )
+            self._tell(piece, entry, Ruling.REFUSED, text)
+        elif entry.get("pinned") and self._ledger.begun:
+            text = (
+                f"had {was} partitions and is to have {now}, in the middle of batch "
+                f"{self._ledger.current}: it knows by partition which rows of it are there. Run "
+                "the topology as it was until it comes to rest (waterspout run --until-idle)."
             )
             self._tell(piece, entry, Ruling.REFUSED, text)
         elif "layout" not in entry:
@@ -502,6 +509,8 @@ def _short_name(piece: str, entry: Any) -> str:
 
 def _columns(layout: str) -> tuple[Schema | None, Schema]:
     keys, _, values = layout.rpartition(" -> ")
+    if keys == "(rows)":  # which are appended, and have no key
+        return Schema((("(rows)", None),)), Schema.parse(values)
     return None if keys == "(any key)" else Schema.parse(keys), Schema.parse(values)
 
 

@@ -68,10 +68,10 @@ from waterspout.errors import (
     OutageError,
     OutsideError,
 )
-from waterspout.spouts._base import BatchPlanner, PlannedSpout, SpoutContext, SpoutKind
+from waterspout.spouts._base import BatchPlanner, PlannedSpout, SpoutContext, is_pinned
 from waterspout.spouts._emitters import EmittedSpout
-from waterspout.state._batched import BatchedMap
 from waterspout.state._head import Writer
+from waterspout.state._headed import HeadedState
 from waterspout.transactional._attempt import TransactionAttempt
 from waterspout.transactional._builder import TransactionalTopology
 from waterspout.transactional._coordinator import (
@@ -100,7 +100,7 @@ class BatchSetup:
     topology: str
     fingerprint: Mapping[str, Any]
     spouts: Mapping[str, PlannedSpout]
-    states: Mapping[str, BatchedMap[Any, Any]]
+    states: Mapping[str, HeadedState]
     store: CoordinationStore
     engine: BatchEngine
     config: Config
@@ -108,12 +108,15 @@ class BatchSetup:
     others_write: bool = False
     """Whether user code writes as well, without a state of ours."""
 
+    pins_batches: bool = False
+    """Whether a state needs the same rows again of a batch that has begun to commit."""
+
     @classmethod
     def of_bolts(
         cls,
         topology: TransactionalTopology,
         spout: EmittedSpout,
-        states: Mapping[str, BatchedMap[Any, Any]],
+        states: Mapping[str, HeadedState],
         store: CoordinationStore,
         engine: BatchEngine,
         config: Config,
@@ -485,11 +488,12 @@ class BatchLoop(DrivenLoop):
         stored = self.ledger.emitted.get(attempt.txid)
         previous = self.ledger.metadata_before(attempt.txid) or {}
         fixed = {} if stored is None else stored.metadata  # nothing after a rollback
+        # What the current batch held when it began to commit is what is stored.
+        pins = self._setup.pins_batches and self.ledger.has_begun(attempt.txid)
         metadata = {}
         for spout_id, planner in self._planners.items():
-            kind = self._setup.spouts[spout_id].kind
-            keeps = kind is SpoutKind.TRANSACTIONAL or is_skipped(fixed, spout_id)
-            if keeps and spout_id in fixed:
+            keeps = is_pinned(self._setup.spouts[spout_id], pins_batches=pins)
+            if spout_id in fixed and (keeps or is_skipped(fixed, spout_id)):
                 metadata[spout_id] = fixed[spout_id]
             else:
                 try:

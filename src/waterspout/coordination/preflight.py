@@ -18,7 +18,7 @@ from waterspout.coordination.factory import coordination_store, volatile_store
 from waterspout.coordination.graph_changes import NOTHING_CHANGED, Comparison
 from waterspout.coordination.store import CoordinationStore
 from waterspout.errors import TopologyError
-from waterspout.state._batched import BatchedMap
+from waterspout.state._headed import HeadedState
 from waterspout.topology._pickling import require_picklable
 from waterspout.trident._topology import TridentTopology
 from waterspout.trident.drpc.streams import why_spark
@@ -41,7 +41,7 @@ class Prepared:
 
     plan: Plan
     store: CoordinationStore
-    states: dict[str, BatchedMap[Any, Any]]
+    states: dict[str, HeadedState]
     changes: Comparison = NOTHING_CHANGED
     """What is not as it was in the last run."""
 

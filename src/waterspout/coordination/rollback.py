@@ -25,8 +25,8 @@ from waterspout.coordination.commit_protocol import (
 from waterspout.coordination.store import CoordinationStore, acquire_when_free
 from waterspout.errors import ConfigError
 from waterspout.state._base import StateKind
-from waterspout.state._batched import BatchedMap
 from waterspout.state._head import Writer
+from waterspout.state._headed import HeadedState
 from waterspout.transactional._attempt import TransactionAttempt
 from waterspout.transactional._ledger import Ledger
 
@@ -37,7 +37,7 @@ def roll_back(
     topology: str,
     fingerprint: Mapping[str, Any],
     store: CoordinationStore,
-    states: Mapping[str, BatchedMap[Any, Any]],
+    states: Mapping[str, HeadedState],
     kinds: Mapping[str, StateKind | None],
 ) -> int:
     """Take the last committed batch back and return its txid; its spouts go back with it.
@@ -72,7 +72,7 @@ def roll_back(
     return txid
 
 
-def _is_behind(state: BatchedMap[Any, Any], txid: int) -> bool:
+def _is_behind(state: HeadedState, txid: int) -> bool:
     """Whether a state was never claimed for this batch."""
     head = state.read_head()
     return head is None or head.stamp.txid < txid
@@ -85,7 +85,7 @@ def _is_rolled_back(ledger: Ledger) -> bool:
 
 
 def refuse_states_without_past(
-    kinds: Mapping[str, StateKind | None], states: Mapping[str, BatchedMap[Any, Any]]
+    kinds: Mapping[str, StateKind | None], states: Mapping[str, HeadedState]
 ) -> None:
     """Refuse a topology of which a state, by its kind or as it is opened, has no value before."""
     for name, kind in kinds.items():

@@ -91,13 +91,27 @@ class StateLookup:
 
     def key(self, name: str, text: str | None) -> tuple[Any, ...]:
         """Read a key as people write it: one value, or a JSON list of several."""
+        self._refuse_rows(name)
         return _parse_key(name, self.keys[name], text)
+
+    def _refuse_rows(self, name: str) -> None:
+        factory = self.specs[name].factory
+        if getattr(factory, "keeps_rows", False):
+            raise ConfigError(
+                f"{name} ({factory.location()}) keeps rows, which have no key to be asked by. Read "
+                "the table itself: its rows are as your stream gave them, each with its batch"
+            )
 
     def value(self, name: str, key: tuple[Any, ...], conf: Config) -> Any:
         """Return the committed value of a key; None if there is none."""
         with self._opened(name, conf) as found:
             (value,) = found.multi_get([key])
-        return value
+        return self._finished(name, value)
+
+    def _finished(self, name: str, value: Any) -> Any:
+        """Return a value as a reader sees it."""
+        finisher = getattr(self.specs[name], "finisher", None)
+        return value if finisher is None or value is None else finisher.finish(value)
 
     def explained(
         self, name: str, key: tuple[Any, ...], conf: Config, store: CoordinationStore
@@ -117,12 +131,14 @@ class StateLookup:
             "state": name,
             "store": self.specs[name].factory.location(),
             "key": list(key),
-            "value": value,
+            "value": self._finished(name, value),
             "written": None,
             "head": None if head is None else {"at": str(head.stamp), "committed": head.committed},
         }
         if record is not None and getattr(record, "txid", None):
             known["written"] = _writing(store, record)
+            if "before" in known["written"]:
+                known["written"]["before"] = self._finished(name, record.prev)
         return known
 
     @contextmanager
@@ -160,7 +176,8 @@ def _writing(store: CoordinationStore, record: Any) -> dict[str, Any]:
 
 def _key_fields(update: Update) -> Schema:
     names: tuple[str, ...] = getattr(update.updating, "keys", None) or ()
-    return Schema(tuple((name, update.schema.type_of(name)) for name in names))
+    types = update.parents[0].schema
+    return Schema(tuple((name, types.type_of(name)) for name in names))
 
 
 def _parse_key(name: str, fields: Schema | None, text: str | None) -> tuple[Any, ...]:

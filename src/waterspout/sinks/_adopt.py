@@ -19,9 +19,12 @@ from waterspout.coordination.store import acquire_when_free
 from waterspout.errors import ConfigError, StateMismatchError, TopologyError
 from waterspout.sinks._checkpoint import Checkpoint, read_checkpoint
 from waterspout.spouts.files import FileSpout
+from waterspout.state._base import State
 from waterspout.state._foreach_batch import check_adoptable, handed_over
 from waterspout.state._head import Head, Writer, refuse_other_name
+from waterspout.state._headed import HeadedState, HeadStore
 from waterspout.state._kinds import OpaqueMap
+from waterspout.state._rows import RowsStoreState
 from waterspout.state._store import StoreState
 from waterspout.state._witnesses import Written
 from waterspout.transactional._attempt import TransactionAttempt
@@ -120,19 +123,33 @@ class _AdoptingKeeper(LedgerKeeper):
         self._save(self.adopted)
 
 
-class _AdoptedState(OpaqueMap[object]):
+class _AdoptedState(HeadedState):
     """A state, of whatever kind, that changes its owner when it is settled.
 
     Only its head is used, and that is the same for all kinds.
     """
 
+    def __init__(self, state: HeadedState) -> None:
+        super().__init__(state.title, 0)
+        self._state = state
+
+    @property
+    def _heads(self) -> HeadStore | None:
+        return self._state._heads
+
+    def refuse_lost_records(self) -> None:
+        self._state.refuse_lost_records()
+
+    def close(self) -> None:
+        self._state.close()
+
     def settle(self, txid: int, attempt: int, written: Written | None = None) -> None:
-        fence, stamp = self._backing.fence, self._require_stamp(txid, attempt)
-        assert fence is not None
-        head = fence.read_head()
+        heads, stamp = self._heads, self._require_stamp(txid, attempt)
+        assert heads is not None
+        head = heads.read_head()
         assert head is not None
         if head.stamp.writer.owner != stamp.writer.owner:
-            fence.move_head(head, handed_over(head, stamp, self._known_as))
+            heads.move_head(head, handed_over(head, stamp, self._known_as))
         else:
             refuse_other_name(head, self._known_as, self.title)
 
@@ -150,9 +167,14 @@ def _states(plan: Plan) -> dict[str, _AdoptedState]:
         if spec.static:
             continue
         factory = spec.factory
-        if not isinstance(factory, StoreState) or factory.backing().fence is None:
+        state: State | None = None
+        if isinstance(factory, RowsStoreState):
+            state = factory.make_state(Config(), 0, 1)
+        elif isinstance(factory, StoreState):
+            state = OpaqueMap[object](factory.backing(), name=factory.title)
+        if not isinstance(state, HeadedState) or not state.is_fenced:
             raise TopologyError(f"{spec.name} is not a state in a store; it cannot be adopted")
-        states[spec.name] = _AdoptedState(factory.backing(), name=factory.title)
+        states[spec.name] = _AdoptedState(state)
     return states
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from waterspout.state._foreach_batch import QueryIdentity
 from waterspout.trident._counting import Target
 from waterspout.trident.operations.accepted import ColumnOperation
 from waterspout.trident.operations.aggregators import Columns
+from waterspout.trident.operations.row_updaters import AppendRows, RowUpdater, UpsertRows
 
 if TYPE_CHECKING:
     from waterspout.spark.sink import SinkRun
@@ -22,9 +24,15 @@ __all__ = ["ExactlyOnce", "exactly_once"]
 
 
 def exactly_once(
-    factory: StateFactory, *, keys: FieldNames = (), **columns: ColumnOperation
+    factory: StateFactory,
+    *,
+    keys: FieldNames = (),
+    append: bool = False,
+    upsert: FieldNames | None = None,
+    order_by: str | None = None,
+    **columns: ColumnOperation,
 ) -> ExactlyOnce:
-    """Return a function for `foreachBatch` that counts each batch into a state exactly once.
+    """Return a function for `foreachBatch` that writes each batch to a state exactly once.
 
     Each keyword is a column of the state: an aggregator over whole rows, or a pair of a field (or
     a list of fields) and an aggregator over it.
@@ -32,11 +40,54 @@ def exactly_once(
         counts = PostgresState.opaque(dsn, table="counts")
         sink = exactly_once(counts, keys=["word"], count=Count(), total=("amount", Sum()))
         df.writeStream.foreachBatch(sink).option("checkpointLocation", ...).start()
+
+    Instead of counting, `append=True` appends each row as it is, and `upsert=["id"]` puts it in
+    place of the row with its key; with `order_by` only if that is not a later one (see `AppendRows`
+    and `UpsertRows`).
     """
-    return ExactlyOnce((_target(factory, keys, columns),))
+    rows = _Rows(append, upsert, order_by)
+    return ExactlyOnce((_target(factory, keys, rows, columns),))
 
 
-def _target(factory: StateFactory, keys: FieldNames, columns: dict[str, ColumnOperation]) -> Target:
+@dataclass(frozen=True)
+class _Rows:
+    """What was said of rows that are written as they are."""
+
+    append: bool
+    upsert: FieldNames | None
+    order_by: str | None
+
+    def updater(self, counted: Sequence[str]) -> RowUpdater | None:
+        """Return how rows are written, None if they are counted; refuse what does not fit."""
+        if not isinstance(self.append, bool):
+            raise TopologyError(f"append is True or False, not {self.append!r}")
+        if self.order_by is not None and self.upsert is None:
+            raise TopologyError(
+                "order_by says which of two rows of a key is the later one: it goes with "
+                'upsert=["id"]'
+            )
+        if not self.append and self.upsert is None:
+            return None
+        if self.append and self.upsert is not None:
+            raise TopologyError(
+                "rows are appended or upserted, not both: give append=True or upsert=[...]; for "
+                "two tables, exactly_once(...).also(...)"
+            )
+        if counted:
+            what = "append=True" if self.append else "upsert=[...]"
+            raise TopologyError(
+                f"{what} writes rows as they are; keys and aggregates ({', '.join(counted)}) do "
+                "not go with it. To count as well, add a state: exactly_once(...).also(...)"
+            )
+        return AppendRows() if self.upsert is None else UpsertRows(self.upsert, self.order_by)
+
+
+def _target(
+    factory: StateFactory, keys: FieldNames, rows: _Rows, columns: dict[str, ColumnOperation]
+) -> Target:
+    counted = [*(["keys"] if keys else []), *columns]
+    if (updater := rows.updater(counted)) is not None:
+        return Target(factory, (), updater)
     names = (keys,) if isinstance(keys, str) else tuple(keys)
     if not all(isinstance(name, str) and name for name in names):
         raise TopologyError(f'keys are the names of columns, such as keys=["word"]; got {keys!r}')
@@ -67,10 +118,18 @@ class ExactlyOnce:
         check_topology_id(self.name)
 
     def also(
-        self, factory: StateFactory, *, keys: FieldNames = (), **columns: ColumnOperation
+        self,
+        factory: StateFactory,
+        *,
+        keys: FieldNames = (),
+        append: bool = False,
+        upsert: FieldNames | None = None,
+        order_by: str | None = None,
+        **columns: ColumnOperation,
     ) -> ExactlyOnce:
-        """Return a sink that also counts each batch into this state."""
-        return replace(self, targets=(*self.targets, _target(factory, keys, columns)))
+        """Return a sink that also writes each batch to this state, as `exactly_once` would."""
+        rows = _Rows(append, upsert, order_by)
+        return replace(self, targets=(*self.targets, _target(factory, keys, rows, columns)))
 
     def named(self, name: str) -> ExactlyOnce:
         """Return the sink under this name. A state accepts only the sink that wrote it first."""
@@ -91,7 +150,7 @@ class ExactlyOnce:
         return replace(self, config=config)
 
     def __call__(self, frame: Any, batch_id: int) -> None:
-        """Count a batch (a DataFrame), unless it was counted already."""
+        """Write a batch (a DataFrame), unless the states have it already."""
         from waterspout.spark.sink import SinkRun, query_id
 
         # Asked for each time: one sink may be given to two queries, and then the second of them

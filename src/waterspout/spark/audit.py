@@ -25,13 +25,15 @@ from waterspout.spark.engine import SparkEngine
 from waterspout.spark.session import SparkRuntime
 from waterspout.state._base import StateKind
 from waterspout.state._batched import BatchedMap
-from waterspout.state._head import Claim, Writer
+from waterspout.state._head import Claim, Head, Stamp, Writer
+from waterspout.state._rows import RowsStore, RowsStoreState
 from waterspout.state._store import StoreState
 from waterspout.state.sqlite import SQLiteState
 from waterspout.transactional._attempt import TransactionAttempt
 from waterspout.transactional._ledger import Ledger, Metadata
 from waterspout.trident._topology import TridentTopology
 from waterspout.trident.isolation.store import LettersFactory, LettersLocation
+from waterspout.trident.operations.row_updaters import AppendRows, UpsertRows
 from waterspout.trident.plan.nodes import NewValues, Query, UpdateWith
 from waterspout.trident.plan.plan import Plan, ancestors
 from waterspout.trident.runtime.states import open_headed_states, open_state
@@ -146,9 +148,37 @@ def scratch_plan(plan: Plan, folder: Path) -> Plan:
             states[name] = replace(
                 spec, factory=replace(scratch, keys=given.keys, values=given.values)
             )
+        elif not spec.static and isinstance(spec.factory, RowsStoreState):
+            given_rows = spec.factory
+            dropped = _NowhereState(rows=given_rows.rows, keys=given_rows.keys)
+            states[name] = replace(spec, factory=dropped)
         elif not spec.static:
             raise ConfigError(f"{name} is not a state in a store: it cannot be counted again")
     return replace(plan, states=states)
+
+
+class _Nowhere(RowsStore):
+    """Takes rows that nobody will read: those of a state that cannot be compared."""
+
+    def __init__(self) -> None:
+        self._head: Head | None = None
+
+    def read_head(self) -> Head | None:
+        return self._head
+
+    def move_head(self, expected: Head | None, new: Head) -> None:
+        self._head = new
+
+    def write_rows(self, stamp: Stamp, partition: int, rows: Any) -> None:
+        """Let them go."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _NowhereState(RowsStoreState):
+    title = "nowhere"
+
+    def store(self) -> _Nowhere:
+        return _Nowhere()
 
 
 def count_again(plan: Plan, metadata: Metadata, runtime: SparkRuntime, conf: Config) -> None:
@@ -243,6 +273,10 @@ def why_not(name: str, plan: Plan) -> str | None:
     if plan.states[name].factory.kind is StateKind.NON_TRANSACTIONAL:
         return "it is non-transactional, so replays are counted twice; that is no error"
     if isinstance(update.updating, UpdateWith):
+        if isinstance(update.updating.operation, AppendRows):
+            return "its rows are appended as they are, and have no key by which to compare them"
+        if isinstance(update.updating.operation, UpsertRows):
+            return "which row of a key it holds may depend on how rows are batched"
         return "it has a StateUpdater of its own, whose result may depend on how rows are batched"
     for node in ancestors(update):
         if isinstance(node, NewValues):

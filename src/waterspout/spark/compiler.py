@@ -142,11 +142,12 @@ class Compiler:
             return frame.withColumn(PARTITION, F.lit(0))
         if node.keys is not None:
             by = F.hash(*node.keys) if node.keys else F.lit(0)
-        elif self._plan.width_of(node) == spec.partitions:
+        elif self._plan.width_of(node) == spec.partitions and not spec.factory.pins_batches:
             by = F.spark_partition_id()  # the stream's partitions are those of the state
         else:
             assert isinstance(updating, UpdateWith)
-            # All will do, since any row may go anywhere; but maps have no hash.
+            # All will do, since any row may go anywhere; but maps have no hash. To a state that
+            # pins its batches the same rows go in each attempt, wherever they lie.
             types = node.parents[0].schema
             by = F.hash(*(f for f in updating.fields if not _has_map(types.type_of(f))))
         return frame.withColumn(PARTITION, F.pmod(by, F.lit(spec.partitions)))

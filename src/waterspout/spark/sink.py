@@ -1,4 +1,4 @@
-"""The sink of `exactly_once`: aggregates each batch of a streaming query into states."""
+"""The sink of `exactly_once`: each batch of a streaming query goes into states."""
 
 from __future__ import annotations
 
@@ -24,11 +24,12 @@ from waterspout.spark.staging import Staging
 from waterspout.spark.steps import BatchRows, StepRunner
 from waterspout.spouts._base import BatchPlanner, BatchSpout, SpoutContext
 from waterspout.spouts._reads import Read
-from waterspout.state._batched import BatchedMap
 from waterspout.state._foreach_batch import QueryIdentity, beginnings, next_writer
 from waterspout.state._head import Claim, Head, Writer
+from waterspout.state._headed import HeadedState
 from waterspout.trident._counting import Target
 from waterspout.trident._topology import TridentTopology
+from waterspout.trident.operations.row_updaters import RowUpdater
 from waterspout.trident.runtime.states import open_state
 
 __all__ = ["SinkRun", "active_connect_session", "query_id"]
@@ -125,7 +126,7 @@ class SinkRun:
 
 
 class _LiveTarget:
-    """One state of a sink, with the small plan that aggregates into it."""
+    """One state of a sink, with the small plan that aggregates or writes into it."""
 
     def __init__(
         self,
@@ -139,7 +140,9 @@ class _LiveTarget:
         self._known_as = known_as
         topology = TridentTopology(name)
         stream = topology.new_stream("batch", _GivenBatches(schema))
-        if target.keys:
+        if isinstance(target.columns, RowUpdater):
+            stream.partition_persist(target.factory, target.columns)
+        elif target.keys:
             stream.group_by(target.keys).persistent_aggregate(target.factory, target.columns)
         else:
             stream.persistent_aggregate(target.factory, target.columns)
@@ -149,7 +152,7 @@ class _LiveTarget:
         spec = self._plan.states[self._update.state]
         self.title = getattr(spec.factory, "title", spec.factory.location() or spec.name)
         state = open_state(spec, conf, 0, None)
-        if not isinstance(state, BatchedMap) or not state.is_fenced:
+        if not isinstance(state, HeadedState) or not state.is_fenced:
             raise TopologyError(
                 f"{self.title} keeps no head, so nobody can tell which batches it holds. "
                 "exactly_once needs one of waterspout's states, or a FencedMap of your own."
@@ -188,7 +191,7 @@ class _LiveTarget:
         return start
 
     def _finish(self, frame: DataFrame, commits: CommitProtocol, claim: Claim) -> None:
-        """Aggregate the batch that has claimed, then commit it."""
+        """Write the batch that has claimed, then commit it."""
         batch = BatchRows(claim.attempt, Staging([]), rows={self._plan.sources["batch"]: frame})
         try:
             self._steps.process(batch, small=False)

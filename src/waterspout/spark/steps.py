@@ -58,6 +58,7 @@ from waterspout.trident.runtime.routing import PARTITION
 from waterspout.trident.runtime.states import (
     new_values,
     open_state,
+    publish_rows,
     run_query,
     run_update,
 )
@@ -253,6 +254,9 @@ class StepRunner:
 
     def _write_and_tell(self, step: WriteState, batch: BatchRows) -> None:
         self._write(step, batch)
+        assert batch.claim is not None
+        node, claim = step.node, batch.claim
+        publish_rows(lambda: self._state(self._plan.states[node.state], 0, claim), node, claim)
         batch.wrote(step.node.state)
 
     def _write(self, step: WriteState, batch: BatchRows) -> None:

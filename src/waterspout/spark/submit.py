@@ -221,6 +221,7 @@ def _trident(
     engine = SparkEngine(runtime, plan, conf)
     opened.callback(engine.close)
     setup = BatchSetup(
+        pins_batches=prepared.plan.pins_batches,
         topology=plan.name,
         fingerprint=plan.fingerprint(),
         spouts={spout_id: node.spout for spout_id, node in plan.sources.items()},

@@ -34,6 +34,7 @@ __all__ = [
     "SpoutContext",
     "SpoutKind",
     "as_json",
+    "is_pinned",
     "read_of",
 ]
 
@@ -192,6 +193,12 @@ class PlannedSpout(ABC):
 
     kind: SpoutKind = SpoutKind.TRANSACTIONAL
 
+    repeats: bool = True
+    """Whether the same metadata is read as the same rows again, by another driver too.
+
+    Asked of an opaque spout, of which each attempt is planned anew as a rule.
+    """
+
     def pieces(self, metadata: Any) -> list[Piece]:
         """Return what a batch is pinned to, as far as that can be looked at one by one."""
         return []
@@ -261,6 +268,16 @@ class BatchSpout(PlannedSpout):
 
     def check(self) -> None:
         """Raise if the source cannot be used as it is. Called before a run."""
+
+
+def is_pinned(spout: PlannedSpout, *, pins_batches: bool) -> bool:
+    """Whether all attempts at a batch hold the same rows, once one of them has begun to commit.
+
+    `pins_batches` if a state wants that, and the loop plans such a batch no more.
+    """
+    if spout.kind is SpoutKind.OPAQUE:
+        return pins_batches and spout.repeats
+    return spout.kind is SpoutKind.TRANSACTIONAL
 
 
 def read_of(spout: BatchSpout, spout_id: str, batch: Metadata) -> Read:

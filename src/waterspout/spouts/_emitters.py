@@ -55,6 +55,8 @@ class EmittedSpout(PlannedSpout):
         self._options = options
         is_opaque = isinstance(spout, OpaquePartitionedTransactionalSpout)
         self.kind = SpoutKind.OPAQUE if is_opaque else SpoutKind.TRANSACTIONAL
+        # In Storm's form an opaque emitter gives what there is, not what metadata names.
+        self.repeats = not is_opaque
         self._planner: _EmitterPlanner | None = None
 
     @classmethod
@@ -88,6 +90,7 @@ class EmittedSource(AdaptedSource[Any]):
         context = emitting_context(topology, spout_id, ("tx", *schema.names), 0, 1)
         self._planned = EmittedSpout(spout, context, self._options)
         super().__init__(spout, spout_id, schema, self._planned.kind)
+        self.repeats = self._planned.repeats
 
     def open(self, context: SpoutContext) -> BatchPlanner:
         return self._planned.open(context)

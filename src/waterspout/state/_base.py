@@ -314,6 +314,15 @@ class StateFactory(ABC):
     A state that says so is looked at before a run. One that does not is not exactly-once.
     """
 
+    keeps_rows: bool = False
+    """True if the state is a table of rows (`RowsState`), not values under keys."""
+
+    pins_batches: bool = False
+    """True if the store cannot take back what a lost attempt at a batch has written to it.
+
+    Once an attempt has begun to commit a batch, every later one is then given the same rows.
+    """
+
     weakness: str | None = None
     """What this store cannot promise (order of writes, durability), in words for `explain()`."""
 
@@ -324,6 +333,19 @@ class StateFactory(ABC):
     def bind(self, keys: Schema, values: Schema) -> StateFactory:
         """Return this recipe for these key and value fields; called when a topology is built."""
         return self
+
+    def bind_rows(
+        self, rows: Schema, keys: tuple[str, ...] = (), order_by: str | None = None
+    ) -> StateFactory:
+        """Return this recipe for rows of these fields: appended, or upserted by some `keys`.
+
+        Called when a topology is built. `order_by` is the field by which the later of two rows of
+        a key is known, if there is one.
+        """
+        raise TopologyError(
+            f"{type(self).__name__} keeps values under keys; it cannot take rows. Use SQLiteState, "
+            "PostgresState, or another state with bind_rows (see docs/rows.md)"
+        )
 
     def identity(self) -> Mapping[str, Any]:
         """Return what must not change while a topology lives (backend, table), no secrets."""

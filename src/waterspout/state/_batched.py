@@ -5,21 +5,13 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
 from typing import Any, ClassVar, Generic, TypeVar
 
-from waterspout import faults
 from waterspout._serde import decode_key, encode_key
-from waterspout.errors import (
-    ConfigError,
-    FencedError,
-    ResultError,
-    SerdeError,
-    StateMismatchError,
-    StoreError,
-)
+from waterspout.errors import ResultError, SerdeError, StateMismatchError, StoreError
 from waterspout.state._base import (
     BackingMap,
     Combiner,
@@ -31,17 +23,9 @@ from waterspout.state._base import (
     ValueUpdater,
 )
 from waterspout.state._columns import Layout
-from waterspout.state._head import (
-    NOTHING,
-    Claim,
-    Head,
-    Stamp,
-    Writer,
-    claimed,
-    settled,
-)
-from waterspout.state._witnesses import Written, find_lost
-from waterspout.transactional._attempt import TransactionAttempt
+from waterspout.state._head import NOTHING, Claim, Head
+from waterspout.state._headed import HeadedState
+from waterspout.state._witnesses import find_lost
 
 __all__ = ["BatchedMap", "CombinerValueUpdater"]
 
@@ -125,7 +109,7 @@ class _Owned:
                 )
 
 
-class BatchedMap(MapState[V], Generic[V, R]):
+class BatchedMap(HeadedState, MapState[V], Generic[V, R]):
     """A map over a backing map of records `R`; subclasses say what a record means.
 
     Within a batch, each key is read once, all its updates are folded in memory, and it is put
@@ -136,9 +120,6 @@ class BatchedMap(MapState[V], Generic[V, R]):
 
     kind: ClassVar[StateKind]
 
-    joins_late: ClassVar[bool] = False
-    """Whether the state may be new to a topology that has committed batches without it."""
-
     def __init__(
         self,
         backing: BackingMap[Any],
@@ -147,21 +128,18 @@ class BatchedMap(MapState[V], Generic[V, R]):
         partition: int = 0,
         types: Layout | None = None,
     ) -> None:
+        super().__init__(name, partition)
         self._backing = backing
         self._pause: Callable[[str], None] | None = None
-        self._name = name
-        self._partition = partition
         self._types = types
         self._width = 1 if types is None else len(types.values)
-        self._writer: Writer | None = None
-        self._known_as = ""
-        self._first = 1
-        self._batch: Claim | None = None
         self._entries: dict[str, _Entry[R]] = {}
         self._combined = False
         self._owned: _Owned | None = None
-        self.written = Written()
-        """What the last batch has written here."""
+
+    @property
+    def _heads(self) -> FencedMap[Any] | None:
+        return self._backing.fence
 
     @abstractmethod
     def _open(self, record: R | None, batch: Claim, key: Key) -> tuple[Any, bool]:
@@ -183,16 +161,10 @@ class BatchedMap(MapState[V], Generic[V, R]):
         self, txid: int | None, attempt: int = 0, resolved: Mapping[int, int] = NOTHING
     ) -> None:
         """Start a batch: forget what an earlier one left, read everything anew."""
-        if txid is not None and txid < 1:
-            # 0 marks what no batch has written.
-            raise ConfigError(f"{self._name}: txids start at 1, so there is no batch {txid}")
-        self._batch = None
-        if txid is not None:
-            self._batch = Claim(TransactionAttempt(txid, attempt), resolved=resolved)
+        super().begin_commit(txid, attempt, resolved)
         self._entries = {}
         self._combined = False
         self._owned = None
-        self.written = Written()
 
     def confine(self, keys: Keys, width: int, who: str) -> None:
         """Refuse, in this batch, keys that are not among these or (if opaque) begin with one.
@@ -408,94 +380,15 @@ class BatchedMap(MapState[V], Generic[V, R]):
             if head is not None or self.read_head() is None:
                 return head, found
 
-    def _pass_point(self, name: str, batch: TransactionAttempt) -> None:
-        faults.point(name, txid=batch.txid, attempt=batch.attempt_id, partition=self._partition)
-
-    def _stamp(self, batch: Claim) -> Stamp | None:
-        if self._writer is None:
-            return None
-        return Stamp(self._writer, batch.attempt.txid, batch.attempt.attempt_id)
-
     def close(self) -> None:
         self._backing.close()
-
-    def enroll(self, writer: Writer, known_as: str = "", first: int = 1) -> None:
-        """Say who writes from now on. Called once, where the state was made.
-
-        `known_as` is the writer's name for the state, and `first` the batch with which the state
-        begins, for whoever moves the head.
-        """
-        self._writer = writer
-        self._known_as = known_as
-        self._first = first
-
-    @property
-    def title(self) -> str:
-        """What errors call the state: where it is, without secrets."""
-        return self._name
-
-    @property
-    def is_fenced(self) -> bool:
-        """Whether the store really checks the head with each write."""
-        return self._backing.fence is not None
 
     @property
     def undoes_lost_attempts(self) -> bool:
         """Whether no record of a lost attempt need be told apart once the next has claimed."""
         if self.kind is not StateKind.OPAQUE:
             return True  # its records do not depend on which attempt wrote them
-        fence = self._backing.fence
-        return fence is not None and fence.undoes_lost_attempts
-
-    def read_head(self) -> Head | None:
-        """Return the head, or None where nothing was ever written."""
-        fence = self._backing.fence
-        return None if fence is None else fence.read_head()
-
-    def claim(self, claim: Claim) -> None:
-        """Move the head to an attempt. Called by the driver before any task writes."""
-        self.prepare_claim(claim)()
-
-    def prepare_claim(self, claim: Claim) -> Callable[[], None]:
-        """Look whether an attempt may claim the state; return what then moves the head to it."""
-        fence = self._backing.fence
-        if fence is None:
-            return lambda: None
-        mine = replace(claim, resolved=NOTHING) if fence.undoes_lost_attempts else claim
-        head, new = self._as_claimed(fence, mine)
-
-        def move() -> None:
-            try:
-                fence.move_head(head, new)
-            except FencedError:
-                # Whoever was faster may be another state of this very driver, on the same table.
-                self._as_claimed(fence, mine)
-                raise
-
-        return move
-
-    def _as_claimed(self, fence: FencedMap[Any], claim: Claim) -> tuple[Head | None, Head]:
-        """Return the head, and what it is when this attempt has claimed; or refuse."""
-        head = fence.read_head()
-        new = claimed(
-            head,
-            self._require_stamp(claim.attempt.txid, claim.attempt.attempt_id),
-            claim,
-            state=self._name,
-            name=self._known_as,
-            first=self._first,
-            joins_late=self.joins_late,
-        )
-        return head, new
-
-    def put_back_lost(self, resolved: Mapping[int, int]) -> bool:
-        """Take all records of lost attempts at these batches back to the value before.
-
-        `resolved` says which attempt counts of each. A reader sees the same before and after; only
-        that nobody need be told any more which attempts these batches had. False if a record may
-        be left: the store cannot list what it holds, or somebody has changed one meanwhile.
-        """
-        return self.is_fenced and self.undoes_lost_attempts
+        return super().undoes_lost_attempts
 
     def refuse_lost_records(self) -> None:
         """Refuse a state that has not all the records which its head says it must have."""
@@ -513,22 +406,3 @@ class BatchedMap(MapState[V], Generic[V, R]):
                 "Restore records and head of one moment (and the waterspout home with them), or "
                 "start over: empty both, and remove the topology's folder under that home."
             )
-
-    def settle(self, txid: int, attempt: int, written: Written | None = None) -> None:
-        """Note in the head that the batch was marked. Called by the driver, after the mark.
-
-        `written` is what the batch has written; None if that is not known.
-        """
-        fence = self._backing.fence
-        if fence is None:
-            return
-        head = fence.read_head()
-        stamp = self._require_stamp(txid, attempt)
-        new = settled(head, stamp, state=self._name, written=written)
-        if new != head:
-            fence.move_head(head, new)
-
-    def _require_stamp(self, txid: int, attempt: int) -> Stamp:
-        if self._writer is None:
-            raise FencedError(f"{self._name}: nobody has enrolled as its writer")
-        return Stamp(self._writer, txid, attempt)

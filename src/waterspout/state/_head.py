@@ -28,6 +28,7 @@ __all__ = [
     "refuse_other_name",
     "replaces_attempt",
     "settled",
+    "takes_over",
     "verify",
 ]
 
@@ -262,6 +263,11 @@ def replaces_attempt(expected: Head | None, new: Head) -> bool:
         and expected.stamp.txid == new.stamp.txid
         and expected.stamp.attempt != new.stamp.attempt
     )
+
+
+def takes_over(expected: Head | None, new: Head) -> bool:
+    """Whether a move of the head claims a batch for an attempt that has not claimed it yet."""
+    return not new.committed and (expected is None or expected.stamp != new.stamp)
 
 
 def goes_on(expected: Head | None, new: Head) -> bool:

@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
+import pyarrow as pa
+
 from waterspout._config import Config
 from waterspout._schema import Schema
 from waterspout._serde import decode_key, encode_key
@@ -15,10 +17,11 @@ from waterspout.errors import FencedError
 from waterspout.state._base import FencedMap, Key, Keys, StateFactory, StateKind
 from waterspout.state._batched import BatchedMap
 from waterspout.state._columns import Layout
-from waterspout.state._head import Head, Stamp, check_stamp, goes_on
+from waterspout.state._head import Head, Stamp, check_stamp, goes_on, takes_over
 from waterspout.state._kinds import EachKind, make_map
+from waterspout.state._rows import RowsStore, RowsStoreState, key_and_value, refuse_kind
 
-__all__ = ["MemoryMap", "MemoryMapState"]
+__all__ = ["MemoryMap", "MemoryMapState", "MemoryRows", "MemoryRowsState"]
 
 V = TypeVar("V")
 
@@ -100,11 +103,71 @@ class MemoryMap(FencedMap[V]):
         self._removed.clear()
 
 
+class MemoryRows(RowsStore):
+    """A list of rows with a head."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._rows: dict[tuple[int, int], pa.Table] = {}
+        self._head: Head | None = None
+        self._lock = threading.Lock()
+
+    def read_head(self) -> Head | None:
+        with self._lock:
+            return self._head
+
+    def move_head(self, expected: Head | None, new: Head) -> None:
+        with self._lock:
+            if self._head != expected:
+                raise FencedError(f"{self._name}: the head has moved to {self._head}")
+            if takes_over(expected, new):
+                kept = {at: rows for at, rows in self._rows.items() if at[0] < new.stamp.txid}
+                self._rows = kept
+            self._head = new
+
+    def write_rows(self, stamp: Stamp, partition: int, rows: pa.Table) -> None:
+        with self._lock:
+            check_stamp(self._head, stamp, state=self._name)
+            self._rows[stamp.txid, partition] = rows
+
+    def has_rows_of(self, txid: int, partition: int) -> bool:
+        with self._lock:
+            return (txid, partition) in self._rows
+
+    def read_rows(self, last: int, shard: int = 0, shards: int = 1) -> Iterator[pa.Table]:
+        with self._lock:
+            found = [rows for (txid, _), rows in self._rows.items() if txid <= last]
+        yield from found[shard::shards]
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryRowsState(RowsStoreState):
+    """Rows that live as long as this process; `MemoryMapState` makes it."""
+
+    id: str
+
+    backend = "memory"
+    driver_only = True
+    volatile = True
+
+    @property
+    def title(self) -> str:
+        return f"memory state {self.id[:8]}"
+
+    def store(self) -> MemoryRows:
+        with _maps_lock:
+            return _tables.setdefault(self.id, MemoryRows(self.title))
+
+    def location(self) -> str:
+        return f"memory:{self.id}"
+
+
 def _is_empty(record: Any) -> bool:
     return getattr(record, "value", record) is None
 
 
 _maps: dict[str, MemoryMap[Any]] = {}
+_tables: dict[str, MemoryRows] = {}
 _maps_lock = threading.Lock()
 
 
@@ -127,6 +190,14 @@ class MemoryMapState(EachKind, StateFactory):
     def bind(self, keys: Schema, values: Schema) -> MemoryMapState:
         """Take the types, so that what a store with columns refuses is refused here too."""
         return replace(self, types=Layout(keys, values))
+
+    def bind_rows(
+        self, rows: Schema, keys: tuple[str, ...] = (), order_by: str | None = None
+    ) -> StateFactory:
+        if keys:
+            return self.bind(*key_and_value(rows, keys, f"memory state {self.id[:8]}"))
+        refuse_kind(self.kind, f"memory state {self.id[:8]}")
+        return MemoryRowsState(id=self.id, rows=rows)
 
     def backing(self) -> MemoryMap[Any]:
         """Return the map behind the state, one for all partitions."""

@@ -11,12 +11,13 @@ from typing import Any, Self
 
 from waterspout._config import Config
 from waterspout._schema import Schema
-from waterspout.errors import ConfigError, MissingDependencyError
+from waterspout.errors import ConfigError, MissingDependencyError, TopologyError
 from waterspout.state._base import BackingMap, Risk, StateFactory, StateKind
 from waterspout.state._batched import BatchedMap
 from waterspout.state._cache import CachedMap, cache_at
 from waterspout.state._columns import Layout
 from waterspout.state._kinds import EachKind, make_map
+from waterspout.state._rows import key_and_value
 
 __all__ = ["ANY_VALUE", "StoreState", "require_package"]
 
@@ -74,6 +75,21 @@ class StoreState(EachKind, StateFactory):
         bound = replace(self, keys=keys, values=values)
         _ = bound.columns  # which refuses fields that cannot be columns
         return bound
+
+    def bind_rows(
+        self, rows: Schema, keys: tuple[str, ...] = (), order_by: str | None = None
+    ) -> StateFactory:
+        if keys:
+            return self.bind(*key_and_value(rows, keys, self.title))
+        return self._bind_appended(rows)
+
+    def _bind_appended(self, rows: Schema) -> StateFactory:
+        """Return the recipe of rows that are appended, where the store can do that."""
+        raise TopologyError(
+            f"{type(self).__name__} keeps values under keys, so rows without a key cannot be "
+            "appended to it. Say which fields are the key, UpsertRows([...]), or append to a state "
+            "that keeps rows, such as SQLiteState or PostgresState (see docs/rows.md)"
+        )
 
     def make_state(
         self, conf: Config, partition_index: int, num_partitions: int

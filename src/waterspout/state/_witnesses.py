@@ -10,10 +10,10 @@ which nothing is known, ends all witnesses before it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from waterspout._serde import decode_key, encode_key
+from waterspout._serde import decode_key, decode_value, encode_key, encode_value
 
 __all__ = ["Witness", "Written", "find_lost", "witnessed"]
 
@@ -21,15 +21,20 @@ Witness = tuple[int, str]
 """A batch, and the text of a key that it has written."""
 
 MOST = 8
+_RECEIPTS = "receipts:"
 _LONGEST = 200  # characters of a key: the head is written twice a batch
 
 
 @dataclass(slots=True)
 class Written:
-    """What an attempt has written to a state: a key that has a value now; if others have none."""
+    """What an attempt has written to a state: a key that has a value now; if others have none.
+
+    `receipts` are of a state whose rows are seen only when they are published (`state/_rows.py`).
+    """
 
     key: str | None = None
     removes: bool = False
+    receipts: list[str] = field(default_factory=list)
 
     def note(self, keys: Sequence[Sequence[Any]], txid: int, *, removes: bool = False) -> None:
         """Take one of some keys that were given a value, another one in each batch."""
@@ -42,21 +47,34 @@ class Written:
         """Take what another partition has written."""
         self.key = self.key or other.key
         self.removes |= other.removes
+        self.receipts += other.receipts
 
     def to_text(self) -> str | None:
         """Return this as text; of many texts, the greatest has a key if any has one.
 
-        The least tells whether anyone has removed a key. None: nothing was written.
+        The least tells whether anyone has removed a key. None: nothing was written. Receipts are
+        all needed: whoever has some is told by every partition.
         """
-        return f"{'-' * self.removes}{self.key or ''}" or None
+        text = f"{'-' * self.removes}{self.key or ''}"
+        if self.receipts:
+            return _RECEIPTS + encode_value([text, self.receipts])
+        return text or None
 
     @classmethod
     def from_texts(cls, texts: Iterable[str | None]) -> Written:
         """Return what all these texts say."""
-        known = sorted(text for text in texts if text)
+        receipts: list[str] = []
+        known = []
+        for text in texts:
+            if text and text.startswith(_RECEIPTS):
+                text, some = decode_value(text.removeprefix(_RECEIPTS))
+                receipts += some
+            if text:
+                known.append(text)
+        known.sort()
         if not known:
-            return cls()
-        return cls(known[-1].lstrip("-") or None, known[0].startswith("-"))
+            return cls(receipts=receipts)
+        return cls(known[-1].lstrip("-") or None, known[0].startswith("-"), receipts)
 
 
 def witnessed(

@@ -14,7 +14,7 @@ from waterspout.testing._proxy import FaultProxy
 from waterspout.testing._spouts import MemoryLog
 
 if TYPE_CHECKING:
-    from waterspout.testing.conformance import StateConformance
+    from waterspout.testing.conformance import RowsConformance, StateConformance
 
 __all__ = [
     "AckFailTracker",
@@ -28,6 +28,7 @@ __all__ = [
     "LocalRun",
     "LocalWaves",
     "MemoryLog",
+    "RowsConformance",
     "SimulatedCrash",
     "StateConformance",
     "check_emitter",
@@ -37,8 +38,8 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     # It needs pytest and hypothesis, which nothing else here does.
-    if name == "StateConformance":
-        from waterspout.testing.conformance import StateConformance
+    if name in ("RowsConformance", "StateConformance"):
+        from waterspout.testing import conformance
 
-        return StateConformance
+        return getattr(conformance, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
+from waterspout._arrow import table_of_rows
+from waterspout._config import Config
 from waterspout.coordination.commit_protocol import CommitProtocol, LedgerKeeper
 from waterspout.errors import OutsideError
-from waterspout.state._base import Combiner, Key, ValueUpdater
+from waterspout.state._base import Combiner, Key, StateFactory, ValueUpdater
 from waterspout.state._batched import BatchedMap
 from waterspout.state._head import NOTHING, Claim, Writer
+from waterspout.state._rows import RowsState
 from waterspout.transactional._attempt import TransactionAttempt
 from waterspout.transactional._ledger import Ledger
 
@@ -19,6 +22,7 @@ __all__ = [
     "OWNER",
     "Add",
     "Batches",
+    "RowBatches",
     "committed",
     "keys_of",
 ]
@@ -200,3 +204,63 @@ class Batches:
         values = self.values(*keys)
         self.state.begin_commit(None)
         return values
+
+
+@dataclass
+class RowBatches(Batches):
+    """The same over a state of rows, of which each partition is written by a task of its own.
+
+    Rows are given by partition: `batches.commit({0: [(1, "a")], 1: [(2, "b")]})`. `recipe` is bound
+    to the fields; `state` is what its driver moves the head of.
+    """
+
+    recipe: StateFactory | None = None
+
+    @classmethod
+    def over(cls, recipe: StateFactory, **options: Any) -> RowBatches:
+        """Return a driver of batches over a new client of the store."""
+        state: Any = recipe.make_state(Config(), 0, 1)
+        return cls(state, recipe=recipe, **options)
+
+    def task(self, partition: int, rows: Sequence[Sequence[Any]]) -> RowsState:
+        """Return the state of a task that has its rows, and has still to commit them."""
+        assert self.recipe is not None
+        state = self.recipe.make_state(Config(), partition, 8)
+        assert isinstance(state, RowsState)
+        state.enroll(self.writer)
+        state.begin_commit(self.txid, self.attempt, self.ledger.resolved)
+        table = table_of_rows(state.schema, rows, where="the rows of a test")
+        (state.upsert if getattr(self.recipe, "keys", ()) else state.append)(table)
+        return state
+
+    def put(self, updates: Mapping[int, Sequence[Sequence[Any]]]) -> None:
+        """Write the rows of some partitions, as the tasks of a commit do."""
+        for partition, rows in updates.items():
+            with closing(self.task(partition, rows)) as state:
+                state.commit(self.txid)
+                if self._claim is not None:
+                    self._claim.writing(self.name).add(state.written)
+
+    def publish(self) -> None:
+        """Show what all partitions have put down, as the driver does then."""
+        assert self._claim is not None
+        state: Any = self.state
+        receipts = self._claim.writing(self.name).receipts
+        if receipts:
+            state.publish(self._claim, receipts)
+
+    def write(self, updates: Mapping[Any, Any], removes: Iterable[str] = ()) -> None:
+        """Write the rows of the current attempt, by partition, and publish them."""
+        self.put(updates)
+        self.publish()
+
+    def restarted(self, state: Any = None) -> RowBatches:
+        """Return the next driver of the topology, which continues from this one's ledger."""
+        assert self.recipe is not None
+        again: Any = self.recipe.make_state(Config(), 0, 1) if state is None else state
+        return replace(self, state=again, epoch=self.epoch + 1)
+
+    def rows(self) -> list[tuple[Any, ...]]:
+        """Return the rows of all committed batches, as `to_dataframe` gives them."""
+        state: Any = self.state
+        return [tuple(row.values()) for table in state.scan() for row in table.to_pylist()]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 
 import pyarrow as pa
 
@@ -21,6 +21,7 @@ from waterspout._serde import encode_key, encode_value
 from waterspout.coordination.engine import Committed, Processed, Wrote
 from waterspout.spouts._base import read_of
 from waterspout.spouts._reads import POSITION
+from waterspout.state._base import State
 from waterspout.state._head import Claim
 from waterspout.testing._lowerings import LocalBuilding, local_lowering_of
 from waterspout.testing._stepping import SteppedEngine, Steps
@@ -41,7 +42,7 @@ from waterspout.trident.plan.schedule import (
     schedule,
 )
 from waterspout.trident.runtime.rows import as_tuples
-from waterspout.trident.runtime.states import new_values, open_state, run_update
+from waterspout.trident.runtime.states import new_values, open_state, publish_rows, run_update
 
 __all__ = ["InProcessEngine", "SimulatedCrash"]
 
@@ -106,6 +107,7 @@ class InProcessEngine(SteppedEngine[_Tables]):
                 for new in self._write(step.node, rows, claim):
                     made += [] if new is None else [new]
                     yield
+                self._publish(step.node, claim)
                 nothing = arrow_schema(step.node.schema).empty_table()
                 tables[step.node] = pa.concat_tables(made) if made else nothing
                 self.report(Wrote(claim.attempt, step.node.state))
@@ -147,6 +149,15 @@ class InProcessEngine(SteppedEngine[_Tables]):
                 yield run_update(
                     node, spec, state, rows, claim, self._conf, partition, want_new=wanted
                 )
+
+    def _publish(self, node: Update, claim: Claim) -> None:
+        with ExitStack() as opened:
+
+            def state() -> State:
+                spec = self._plan.states[node.state]
+                return opened.enter_context(closing(open_state(spec, self._conf, 0, claim.writer)))
+
+            publish_rows(state, node, claim)
 
 
 def _by_partition(node: Update, table: pa.Table, partitions: int) -> Iterator[tuple[int, pa.Table]]:

@@ -78,6 +78,7 @@ class LocalRun:
         self.engine = InProcessEngine(self.plan, conf)
         self._states = open_headed_states(self.plan, conf)
         setup = BatchSetup(
+            pins_batches=self.plan.pins_batches,
             topology=self.plan.name,
             fingerprint=self.plan.fingerprint(),
             spouts={i: node.spout for i, node in self.plan.sources.items()},

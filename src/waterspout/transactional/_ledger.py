@@ -190,6 +190,10 @@ class Ledger:
         kept = (*self.decisions, {"txid": txid, **decision})
         return replace(self, emitted=changed, decisions=kept)
 
+    def has_begun(self, txid: int) -> bool:
+        """Whether an attempt at a batch may have written: only the current one commits."""
+        return txid == self.current and bool(self.begun)
+
     def metadata_before(self, txid: int) -> Metadata | None:
         """Return what the batch before `txid` holds: that is where `txid` goes on."""
         if txid == self.current:

@@ -20,6 +20,7 @@ from waterspout.trident.operations.extremes import FirstN, MaxBy, MinBy
 from waterspout.trident.operations.filters import Debug, Equals, FilterNull, Negate, TrueFilter
 from waterspout.trident.operations.functions import Split, StringLength
 from waterspout.trident.operations.queries import MapGet, SnapshotGet, TupleCollectionGet
+from waterspout.trident.operations.row_updaters import AppendRows, UpsertRows
 from waterspout.trident.operations.state_forms import query, updater
 from waterspout.trident._grouped import ChainedAggregatorDeclarer, GroupedStream
 from waterspout.trident._stream import Stream
@@ -32,15 +33,15 @@ from waterspout.trident.windowing.updater import WindowSpan
 from waterspout._tuples import TridentTuple
 
 __all__ = [
-    "Aggregator", "Assembly", "Average", "ChainedAggregatorDeclarer", "CollectSet", "Columns",
-    "CombinerAggregator", "Consumer", "Count", "CountDistinct", "Debug",
+    "Aggregator", "AppendRows", "Assembly", "Average", "ChainedAggregatorDeclarer", "CollectSet",
+    "Columns", "CombinerAggregator", "Consumer", "Count", "CountDistinct", "Debug",
     "Equals", "Filter", "FilterNull", "FirstN", "FlatMapFunction", "Function",
     "GroupedMultiReducer", "GroupedStream", "MapFunction", "MapGet", "Max", "MaxBy", "Min", "MinBy",
     "MultiReducer", "Negate", "OperationContext", "QueryFunction", "ReducerAggregator",
     "SlidingCountWindow", "SlidingDurationWindow", "SnapshotGet", "Split", "StateUpdater", "Stream",
     "StringLength", "Sum", "TopN", "TridentCollector", "TridentState", "TridentTopology",
     "TridentTuple", "TrueFilter", "TumblingCountWindow", "TumblingDurationWindow",
-    "TupleCollectionGet", "WindowSpan", "aggregator", "arrow_aggregator", "arrow_function",
-    "combiner", "expr", "grouped_multi_reducer", "multi_reducer", "nondeterministic",
-    "pandas_aggregator", "pandas_function", "query", "reducer", "updater",
+    "TupleCollectionGet", "UpsertRows", "WindowSpan", "aggregator", "arrow_aggregator",
+    "arrow_function", "combiner", "expr", "grouped_multi_reducer", "multi_reducer",
+    "nondeterministic", "pandas_aggregator", "pandas_function", "query", "reducer", "updater",
 ]

@@ -1,4 +1,4 @@
-"""What is counted into a state, apart from any topology."""
+"""What is counted into a state, or written to it as rows, apart from any topology."""
 
 from __future__ import annotations
 
@@ -7,17 +7,18 @@ from dataclasses import dataclass
 from waterspout.errors import TopologyError
 from waterspout.state._base import StateFactory, StateKind, require_factory
 from waterspout.trident.operations.aggregators import Columns
+from waterspout.trident.operations.row_updaters import RowUpdater
 
 __all__ = ["Target"]
 
 
 @dataclass(frozen=True)
 class Target:
-    """A state and what is counted into it."""
+    """A state and what is counted into it; or how rows are written to it as they are."""
 
     factory: StateFactory
     keys: tuple[str, ...]
-    columns: Columns
+    columns: Columns | RowUpdater
 
     def __post_init__(self) -> None:
         require_factory(self.factory)

@@ -16,6 +16,7 @@ from waterspout.topology._grouping import CustomGrouping
 from waterspout.trident._aggregating import arguments, make_aggregation, value_schema
 from waterspout.trident._grouped import ChainedAggregatorDeclarer, GroupedStream
 from waterspout.trident._habits import STREAM
+from waterspout.trident._rows import add_rows
 from waterspout.trident._static_joins import add_static_join
 from waterspout.trident._tridentstate import TridentState
 from waterspout.trident._windowed import Windowed
@@ -52,6 +53,7 @@ from waterspout.trident.operations.contracts import (
     describe,
 )
 from waterspout.trident.operations.extremes import MaxBy, MinBy
+from waterspout.trident.operations.row_updaters import RowUpdater
 from waterspout.trident.plan.nodes import (
     Aggregate,
     Aggregation,
@@ -377,6 +379,8 @@ class Stream(SaysInstead, Windowed):
         wanted = self.fields if fields is None else field_names(fields)
         inputs = self.schema.select(wanted, where=where)
         updater = usable(as_updater(operation, where), inputs, where)
+        if isinstance(updater, RowUpdater):
+            return add_rows(self, factory, updater, inputs, names, where)
         schema = Schema.parse(names).require_types(where=where)
         updating = UpdateWith(inputs.names, updater, _updated_keys(updater, inputs, where))
         # A table without columns has no rows: keep one column.
@@ -400,6 +404,10 @@ class Stream(SaysInstead, Windowed):
             )
         if state.topology is not self._topology:
             raise TopologyError(f"{where} asks a state of another topology")
+        if state.keeps_rows:
+            raise TopologyError(
+                f"{where} asks {state.name}, which keeps rows: they have no key to be asked by"
+            )
         names = self.fields if fields is None else field_names(fields)
         inputs = self.schema.select(names, where=where)
         output = Schema.parse(wanted)

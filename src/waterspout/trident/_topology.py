@@ -22,11 +22,10 @@ from waterspout.trident.drpc.rewriting import by_request
 from waterspout.trident.drpc.streams import drpc_source, refuse_mixed, split
 from waterspout.trident.isolation.rewriting import letters_location, with_letters
 from waterspout.trident.operations.accepted import ReduceOperation
-from waterspout.trident.operations.contracts import CombinerAggregator
 from waterspout.trident.plan.explain import explain_as
 from waterspout.trident.plan.nodes import Node, Source, Update
 from waterspout.trident.plan.partitions import root_of, why_in_one, widths
-from waterspout.trident.plan.plan import Plan, Shape, StateSpec
+from waterspout.trident.plan.plan import Finisher, Plan, Shape, StateSpec
 
 __all__ = ["TridentTopology"]
 
@@ -214,7 +213,7 @@ class TridentTopology(SaysInstead):
         shape: Shape,
         *,
         static: bool = False,
-        finisher: CombinerAggregator[Any] | None = None,
+        finisher: Finisher | None = None,
     ) -> str:
         """Take in a state and return its name; refuse two on one table."""
         require_factory(factory)

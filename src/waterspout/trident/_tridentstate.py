@@ -9,7 +9,9 @@ from waterspout._config import Config
 from waterspout._schema import Schema
 from waterspout.errors import TopologyError
 from waterspout.state._base import Key, MapState, Snapshottable
+from waterspout.state._rows import RowsState
 from waterspout.trident.plan.nodes import NewValues, Node
+from waterspout.trident.plan.plan import StateSpec
 from waterspout.trident.runtime.finishing import finishing
 from waterspout.trident.runtime.scan import ScanTask
 
@@ -30,12 +32,15 @@ class TridentState:
         keys: Schema,
         values: Schema,
         update: Node | None,
+        *,
+        rows: Schema | None = None,
     ) -> None:
         self.topology = topology
         self.name = name
         self._keys = keys
         self._values = values
         self._update = update
+        self._rows = rows
 
     @property
     def node(self) -> Node | None:
@@ -52,8 +57,17 @@ class TridentState:
         """The fields of a value, as a reader sees them; none if they are not known."""
         return self._values
 
+    @property
+    def keeps_rows(self) -> bool:
+        """Whether it is a table of rows, which cannot be asked for the value of a key."""
+        return self.topology.state_spec(self.name).factory.keeps_rows
+
     def new_values_stream(self) -> Stream:
         """Return, for each batch, the keys that it changed with their new values."""
+        if self._rows is not None:
+            raise TopologyError(
+                f"state {self.name!r} is given rows and emits none; go on with the stream itself"
+            )
         if self._update is None:
             raise TopologyError(f"state {self.name!r} is not updated here: it has no new values")
         update, name = self._update, f"new values of {self.name}"
@@ -76,7 +90,7 @@ class TridentState:
         return self._ask(keys)
 
     def to_dataframe(self, spark: Any, *, partitions: int = 4) -> Any:
-        """Return the whole state as a DataFrame: the key fields, then the values.
+        """Return the whole state as a DataFrame: the key fields, then the values; or its rows.
 
         Committed values only, where the state can tell them. Executors read it in `partitions`
         shards at once; a state that only the driver reaches is read here, now.
@@ -88,6 +102,11 @@ class TridentState:
             )
         schema = Schema(self._keys.fields + self._values.fields)
         spec = self.topology.state_spec(self.name)
+        frame = self._as_frame(spark, spec, schema, partitions)
+        # A table of rows has the fields in the order that its stream has.
+        return frame if self._rows is None else frame.select(*self._rows.names)
+
+    def _as_frame(self, spark: Any, spec: StateSpec, schema: Schema, partitions: int) -> Any:
         if spec.factory.driver_only:
             table = ScanTask(spec, schema, len(self._keys), 1).everything()
             if table.num_rows == 0:
@@ -105,6 +124,11 @@ class TridentState:
         try:
             if keys is None and isinstance(state, Snapshottable):
                 return [state.get()]
+            if isinstance(state, RowsState):
+                raise TopologyError(
+                    f"state {self.name!r} keeps rows, which have no key to be asked by; read them "
+                    "with to_dataframe(), or in the store itself"
+                )
             if not isinstance(state, MapState):
                 raise TopologyError(f"state {self.name!r} is not a map; it cannot be asked by key")
             return state.multi_get([()] if keys is None else [_as_key(key) for key in keys])

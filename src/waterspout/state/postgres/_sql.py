@@ -11,11 +11,34 @@ from waterspout.state._header import ROW
 from waterspout.state._sql import HEAD_COLUMNS, HEADS
 from waterspout.state._sql_statements import INTEGERS, TableStatements, quoted
 
-__all__ = ["PostgresStatements"]
+__all__ = ["HeadStatements", "PostgresStatements"]
 
 # Half of the sum of two doubles, from which on the sum itself is beyond all doubles.
 _HALF_OF_TOO_MUCH = "8.98846567431158e307"
 _TOO_LITTLE_TO_MATTER = "1e290"
+
+
+class HeadStatements:
+    """Statements over the heads of a schema; `table` is the table of one of its states."""
+
+    def __init__(self, schema: str, table: str) -> None:
+        self.name = schema
+        self.schema = quoted(schema)
+        self.table = f"{self.schema}.{quoted(table)}"
+        self.heads = f"{self.schema}.{quoted(HEADS)}"
+        self.create_heads = (
+            f"CREATE TABLE IF NOT EXISTS {self.heads} (name text PRIMARY KEY, "
+            "format integer NOT NULL, kind text NOT NULL, layout text NOT NULL, "
+            "head text NOT NULL, checksum text NOT NULL)"
+        )
+        marks = ", ".join(["%s"] * 6)
+        self.insert_head = f"INSERT INTO {self.heads} VALUES ({marks}) ON CONFLICT DO NOTHING"
+        changes = ", ".join(f"{name} = %s" for name in ROW)
+        self.update_head = f"UPDATE {self.heads} SET {changes} WHERE name = %s"
+
+    def select_head(self, lock: str = "") -> str:
+        """The head row, locked or not."""
+        return f"SELECT {HEAD_COLUMNS} FROM {self.heads} WHERE name = %s {lock}"
 
 
 class PostgresStatements(TableStatements):
@@ -37,19 +60,8 @@ class PostgresStatements(TableStatements):
     }
 
     def __init__(self, schema: str, table: str, kind: StateKind, layout: Layout) -> None:
-        self.schema = quoted(schema)
-        self.table = f"{self.schema}.{quoted(table)}"
-        self.heads = f"{self.schema}.{quoted(HEADS)}"
-        super().__init__(self.table, kind, layout)
-        self.create_heads = (
-            f"CREATE TABLE IF NOT EXISTS {self.heads} (name text PRIMARY KEY, "
-            "format integer NOT NULL, kind text NOT NULL, layout text NOT NULL, "
-            "head text NOT NULL, checksum text NOT NULL)"
-        )
-        marks = ", ".join(["%s"] * 6)
-        self.insert_head = f"INSERT INTO {self.heads} VALUES ({marks}) ON CONFLICT DO NOTHING"
-        changes = ", ".join(f"{name} = %s" for name in ROW)
-        self.update_head = f"UPDATE {self.heads} SET {changes} WHERE name = %s"
+        self.head = HeadStatements(schema, table)
+        super().__init__(self.head.table, kind, layout)
 
     def _rows(self, types: Sequence[str], *constants: str) -> str:
         arrays = ", ".join(f"%s::{kind}[]" for kind in types)
@@ -72,10 +84,6 @@ class PostgresStatements(TableStatements):
             f"WHEN abs({half}) < {_HALF_OF_TOO_MUCH} THEN ({start}) + {new} "
             f"ELSE sign({half}) * 'Infinity'::float8 END"
         )
-
-    def select_head(self, lock: str = "") -> str:
-        """The head row, locked or not."""
-        return f"SELECT {HEAD_COLUMNS} FROM {self.heads} WHERE name = %s {lock}"
 
     def select_wanted(self, lock: str = "") -> str:
         """The records of the keys that are looked for, with their positions.

@@ -3,25 +3,30 @@
     SELECT word, count FROM word_counts
 
 Beside the user's columns a table has `_txid` and `_attempt` (who wrote the row), `_prev_*`
-(an opaque state's value before that batch), `_nulls` and `_long` (what is odd about a key). The
-heads of all states of a schema are in its table `_waterspout_heads`. Needs PostgreSQL 12.
+(an opaque state's value before that batch), `_nulls` and `_long` (what is odd about a key). One
+that rows are appended to has `_txid`, `_attempt`, `_partition` and `_row`. The heads of all states
+of a schema are in its table `_waterspout_heads`. Needs PostgreSQL 12.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from waterspout._schema import Schema
+from waterspout.state._rows import RowsStoreState, refuse_kind
 from waterspout.state._sql import check_name
+from waterspout.state._sql_rows import check_columns
 from waterspout.state._store import StoreState, require_package
 from waterspout.state.postgres._columns import PostgresLayout
 
 if TYPE_CHECKING:
     from waterspout.state.postgres._connections import PostgresAddress
     from waterspout.state.postgres._map import PostgresMap
+    from waterspout.state.postgres._rows import PostgresRows
 
-__all__ = ["PostgresState"]
+__all__ = ["PostgresRowsState", "PostgresState"]
 
 
 @dataclass(frozen=True)
@@ -71,6 +76,10 @@ class PostgresState(StoreState):
 
         return PostgresMap(self)
 
+    def _bind_appended(self, rows: Schema) -> PostgresRowsState:
+        refuse_kind(self.kind, self.title)
+        return PostgresRowsState(recipe=self, rows=rows, driver_only=self.driver_only)
+
     def within(self) -> Mapping[str, Any]:
         return {"schema": self.schema, "table": self.table}
 
@@ -84,3 +93,31 @@ class PostgresState(StoreState):
 
         timeouts = self.connect_timeout_secs, self.statement_timeout_secs, self.lock_timeout_secs
         return PostgresAddress(self.dsn, *timeouts)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PostgresRowsState(RowsStoreState):
+    """Recipe of a table that rows are appended to; `PostgresState` makes it."""
+
+    recipe: PostgresState
+    driver_only: bool = False
+
+    backend: ClassVar[str] = "postgres"
+
+    def __post_init__(self) -> None:
+        check_columns(self.rows, PostgresLayout)
+
+    @property
+    def title(self) -> str:
+        return self.recipe.title
+
+    def store(self) -> PostgresRows:
+        from waterspout.state.postgres._rows import PostgresRows
+
+        return PostgresRows(self.recipe, self.rows)
+
+    def within(self) -> Mapping[str, Any]:
+        return self.recipe.within()
+
+    def location(self) -> str:
+        return self.recipe.location()

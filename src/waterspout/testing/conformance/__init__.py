@@ -6,7 +6,8 @@
         def make_backing(self, kind):
             return MyStore(...)
 
-Needs pytest and hypothesis. `StateConformance` says what else a store may override.
+A store of rows inherits from `RowsConformance`. Needs pytest and hypothesis; both classes say what
+else a store may override.
 """
 
 from pkgutil import iter_modules
@@ -23,6 +24,7 @@ except ImportError as error:
 pytest.register_assert_rewrite(*(f"{__name__}.{found.name}" for found in iter_modules(__path__)))
 
 from waterspout.testing.conformance.hooks import EQUAL_KEYS, ODD_KEYS  # noqa: E402
+from waterspout.testing.conformance.rows import RowsConformance  # noqa: E402
 from waterspout.testing.conformance.suite import StateConformance  # noqa: E402
 
-__all__ = ["EQUAL_KEYS", "ODD_KEYS", "StateConformance"]
+__all__ = ["EQUAL_KEYS", "ODD_KEYS", "RowsConformance", "StateConformance"]

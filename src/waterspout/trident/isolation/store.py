@@ -29,7 +29,7 @@ from waterspout.state._columns import Layout
 from waterspout.state._head import Head
 from waterspout.state._kinds import OpaqueMap
 from waterspout.state._memory import MemoryMap
-from waterspout.state.sqlite._state import SQLiteMap
+from waterspout.state.sqlite._map import SQLiteMap
 from waterspout.trident.isolation.letters import LetterKey, LetterRequest, Seen, read_aside
 from waterspout.trident.isolation.requests import Requests
 from waterspout.trident.operations.contracts import StateUpdater, TridentCollector

@@ -62,6 +62,8 @@ def guarantees(plan: Plan) -> list[str]:
             lines.append(f"{node.state} ({location}): {word}: {verdict.why}")
             if spec.factory.weakness is not None:
                 lines.append(f"  but: {spec.factory.weakness}")
+            if isinstance(caveat := getattr(node.updating.operation, "caveat", None), str):
+                lines.append(f"  but: {caveat}")
     return lines
 
 

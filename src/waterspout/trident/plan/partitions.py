@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from waterspout.state._base import StateKind
 from waterspout.trident.operations.contracts import describe
+from waterspout.trident.operations.row_updaters import AppendRows
 from waterspout.trident.plan.exchange import Exchange
 from waterspout.trident.plan.nodes import Aggregate, Node, Repartition, Route, Update, UpdateWith
 
@@ -57,6 +58,8 @@ def why_in_one(update: Update, kind: StateKind | None) -> str | None:
         return None
     if updating.keys is not None or updating.by_partition:
         return None
+    if isinstance(updating.operation, AppendRows):
+        return None  # it has no key
     why = getattr(updating.operation, "in_one", "declares no keys")
     return f"{describe(updating.operation)} {why}"
 

@@ -6,13 +6,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 from waterspout._schema import Schema
 from waterspout.errors import TopologyError
 from waterspout.state._base import Risk, StateFactory
 from waterspout.trident.drpc.streams import DrpcStream
-from waterspout.trident.operations.contracts import CombinerAggregator
 from waterspout.trident.plan.nodes import (
     Aggregate,
     Node,
@@ -24,6 +23,7 @@ from waterspout.trident.plan.nodes import (
 from waterspout.trident.plan.partitions import root_of, widths
 
 __all__ = [
+    "Finisher",
     "Phase",
     "Plan",
     "Shape",
@@ -37,7 +37,15 @@ class Shape(Enum):
 
     MAP = "map"
     SNAPSHOT = "snapshot"
+    ROWS = "rows"
     OWN = "own"
+
+
+class Finisher(Protocol):
+    """Makes what a reader sees of a value of what is kept."""
+
+    def finish(self, value: Any) -> Any:
+        """Return the value as a reader sees it; never called with None."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +63,7 @@ class StateSpec:
     asked: Risk | None = None
     """What its store was found to put at risk, if it has been asked."""
 
-    finisher: CombinerAggregator[Any] | None = None
+    finisher: Finisher | None = None
     """Makes what a reader sees of what is kept, where that is something else."""
 
     @property
@@ -98,6 +106,11 @@ class Plan:
     def updates(self) -> dict[str, Update]:
         """The update of every state that is updated here."""
         return {node.state: node for node in self.nodes if isinstance(node, Update)}
+
+    @property
+    def pins_batches(self) -> bool:
+        """Whether a state that is updated needs the same rows in each attempt that commits."""
+        return any(self.states[name].factory.pins_batches for name in self.updates)
 
     @cached_property
     def phases(self) -> dict[Node, Phase]:

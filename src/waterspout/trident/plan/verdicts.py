@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from waterspout.spouts._base import SpoutKind
+from waterspout.spouts._base import SpoutKind, is_pinned
 from waterspout.state._base import StateKind
+from waterspout.trident.operations.row_updaters import AppendRows
 from waterspout.trident.plan.nodes import (
     Isolated,
     NewValues,
@@ -58,11 +59,39 @@ def verdict_of(plan: Plan, update: Update) -> Verdict:
         )
     spec = plan.states[update.state]
     state = spec.factory.kind
+    if spec.factory.pins_batches:
+        return _pinned(plan, above, spec)
     spout, why = _spout_kind(plan, above)
     exact, why = exactly_once(spout, state), f"{why}, the state is {kind_name(state)}"
     if exact and spec.risk is not None:
         return Verdict(False, spec.risk.why, spec.risk.remedy)
     return Verdict(exact, why)
+
+
+def _pinned(plan: Plan, above: list[Node], spec: StateSpec) -> Verdict:
+    """Judge a state that cannot take back what a lost attempt has written.
+
+    Every attempt at a batch that has begun to commit is given the same input. So an opaque spout
+    will do as well as a transactional one; but what varies from the same input will not.
+    """
+    remedy = "Use an opaque state, or a spout that can give the same batch again"
+    opaque = ""
+    for node in sorted((n for n in above if isinstance(n, Source)), key=lambda n: n.hidden):
+        what = f"spout {node.spout_id!r} is {node.spout.kind.value}"
+        if not is_pinned(node.spout, pins_batches=True):
+            again = "" if node.spout.repeats else ", and does not give the same batch again"
+            return Verdict(False, f"{what}{again}; {_CANNOT_UNDO}", remedy)
+        opaque = opaque or (what if node.spout.kind is SpoutKind.OPAQUE else "")
+    if varied := _why_one_of_them_varies(plan, above):
+        return Verdict(False, f"{varied}; {_CANNOT_UNDO}", "Use an opaque state")
+    if spec.risk is not None:
+        return Verdict(False, spec.risk.why, spec.risk.remedy)
+    _, why = _spout_kind(plan, above)
+    pinned = "once a batch has begun to commit, every attempt at it is given the same rows"
+    return Verdict(True, f"{opaque or why}; {pinned}, and the state skips those that it has")
+
+
+_CANNOT_UNDO = "the state cannot take back what a lost attempt has written"
 
 
 def exactly_once(spout: SpoutKind, state: StateKind | None) -> bool:
@@ -116,6 +145,8 @@ def _why_it_is_wrong(plan: Plan, node: Node) -> Verdict | None:
     match node:
         case Query():
             return _why_an_answer_is_wrong(plan, node)
+        case Update(updating=UpdateWith(operation=AppendRows())):
+            return None  # it reads nothing
         case Update(updating=UpdateWith(keys=None)) if _is_transactional(plan, node):
             why = f"{node.title} may read values there {_LOST}, for it does not declare its keys"
             return Verdict(False, why, f"Make {node.state} opaque, or declare the updater's keys")

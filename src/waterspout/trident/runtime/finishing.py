@@ -7,14 +7,14 @@ from typing import Any
 
 from waterspout.errors import UserCodeError
 from waterspout.state._base import Key, MapState, Snapshottable, State, ValueUpdater
-from waterspout.trident.operations.contracts import CombinerAggregator
+from waterspout.trident.plan.plan import Finisher
 
 __all__ = ["finishing"]
 
 _READ_ONLY = "a query may only read its state: use an updater to write"
 
 
-def finishing(state: State, combiner: CombinerAggregator[Any]) -> State:
+def finishing(state: State, combiner: Finisher) -> State:
     """Return a view of a state for readers: values as `combiner.finish` shows them."""
     if isinstance(state, Snapshottable):
         return _FinishedValue(state, combiner)
@@ -24,7 +24,7 @@ def finishing(state: State, combiner: CombinerAggregator[Any]) -> State:
 
 
 class _FinishedMap(MapState[Any]):
-    def __init__(self, state: MapState[Any], combiner: CombinerAggregator[Any]) -> None:
+    def __init__(self, state: MapState[Any], combiner: Finisher) -> None:
         self._state = state
         self._combiner = combiner
 
@@ -47,7 +47,7 @@ class _FinishedMap(MapState[Any]):
 
 
 class _FinishedValue(Snapshottable[Any]):
-    def __init__(self, state: Snapshottable[Any], combiner: CombinerAggregator[Any]) -> None:
+    def __init__(self, state: Snapshottable[Any], combiner: Finisher) -> None:
         self._state = state
         self._combiner = combiner
 
@@ -64,5 +64,5 @@ class _FinishedValue(Snapshottable[Any]):
         self._state.close()
 
 
-def _shown(combiner: CombinerAggregator[Any], value: Any) -> Any:
+def _shown(combiner: Finisher, value: Any) -> Any:
     return None if value is None else combiner.finish(value)

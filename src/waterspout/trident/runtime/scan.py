@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +14,7 @@ from waterspout._config import Config
 from waterspout._schema import Schema
 from waterspout.errors import TopologyError
 from waterspout.state._batched import BatchedMap
+from waterspout.state._rows import RowsState
 from waterspout.trident.plan.plan import StateSpec
 from waterspout.trident.runtime.rows import rows_to_batch
 
@@ -38,6 +40,12 @@ class ScanTask:
         """Yield the rows of one part."""
         title = f"state {self.spec.name}"
         state = self.spec.factory.make_state(Config(), 0, self.spec.partitions)
+        if isinstance(state, RowsState):
+            with closing(state):
+                wanted = arrow_schema(self.schema)
+                for table in state.scan(part, self.parts):
+                    yield from table.select(wanted.names).cast(wanted).to_batches()
+            return
         if not isinstance(state, BatchedMap):
             raise TopologyError(f"{title} is not one of waterspout's maps; it cannot be listed")
         try:
@@ -56,5 +64,4 @@ class ScanTask:
         return pa.Table.from_batches(found, schema=arrow_schema(self.schema))
 
     def _row(self, key: Any, value: Any) -> tuple[Any, ...]:
-        wide = len(self.schema) - self.keys > 1
-        return (*key, *value) if wide else (*key, value)
+        return (*key, value) if len(self.schema) - self.keys == 1 else (*key, *value)

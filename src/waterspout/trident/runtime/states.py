@@ -17,7 +17,9 @@ from waterspout.errors import ResultError, TopologyError
 from waterspout.state._base import MapState, Snapshottable, State, ValueUpdater
 from waterspout.state._batched import BatchedMap, CombinerValueUpdater
 from waterspout.state._head import Claim, Writer
+from waterspout.state._headed import HeadedState
 from waterspout.state._kinds import SnapshottableMap
+from waterspout.state._rows import RowsState
 from waterspout.transactional._states import begin_commit
 from waterspout.trident.operations.contracts import (
     CombinerAggregator,
@@ -44,6 +46,7 @@ __all__ = [
     "new_values",
     "open_headed_states",
     "open_state",
+    "publish_rows",
     "run_query",
     "run_update",
 ]
@@ -61,20 +64,19 @@ def open_state(
     `pause`: a reader outside of the batches waits for one that is being committed, if it must.
     """
     state = spec.factory.make_state(conf, partition, spec.partitions)
-    if isinstance(state, BatchedMap):
-        if writer is not None:
-            state.enroll(writer)
-        if pause is not None:
-            state.wait_for_commits(pause)
+    if isinstance(state, HeadedState) and writer is not None:
+        state.enroll(writer)
+    if isinstance(state, BatchedMap) and pause is not None:
+        state.wait_for_commits(pause)
     return state
 
 
-def open_headed_states(plan: Plan, conf: Config) -> dict[str, BatchedMap[Any, Any]]:
+def open_headed_states(plan: Plan, conf: Config) -> dict[str, HeadedState]:
     """Open the states whose heads a driver moves: those that the plan updates and that have one."""
-    states: dict[str, BatchedMap[Any, Any]] = {}
+    states: dict[str, HeadedState] = {}
     for name, spec in plan.states.items():
         state = None if spec.static else open_state(spec, conf, 0, None)
-        if isinstance(state, BatchedMap):
+        if isinstance(state, HeadedState):
             states[name] = state
             if spec.factory.fenced and not state.is_fenced:
                 raise TopologyError(
@@ -117,13 +119,26 @@ def run_update(
             case UpdateWith():
                 made = _update_with(node.title, updating, used, table, partition, claim)
     used.commit(claim.attempt.txid)
-    if isinstance(state, BatchedMap):
+    if isinstance(state, HeadedState):
         written.add(state.written)
     if not want_new or made is None:
         return None
     if isinstance(made, pa.Table):
         return made
     return pa.Table.from_batches([rows_to_batch(made, node.schema, node.title)])
+
+
+def publish_rows(state: Callable[[], State], node: Update, claim: Claim) -> None:
+    """Show the rows that all partitions have put down, where a state shows them only then.
+
+    Called in the driver, when all of a state is written and before its batch is marked. `state` is
+    asked for it only if there is something to show.
+    """
+    receipts = claim.writing(node.state).receipts
+    if receipts:
+        found = state()
+        assert isinstance(found, RowsState), "only rows have receipts"
+        found.publish(claim, receipts)
 
 
 def new_values(node: NewValues, table: pa.Table) -> pa.Table:
@@ -220,7 +235,7 @@ def _update_with(
     learn = getattr(updating.operation, "begin_batch", None)
     if learn is not None:
         learn(claim, partition)
-    fenced = isinstance(state, BatchedMap)
+    fenced = isinstance(state, HeadedState)
     if isinstance(state, BatchedMap) and updating.keys is not None:
         who = f"{title}: {describe(updating.operation)} declares keys {', '.join(updating.keys)},"
         state.confine(_keys(table, updating.keys), len(updating.keys), who)
@@ -254,11 +269,19 @@ def _keys(table: pa.Table, names: Sequence[str]) -> list[tuple[Any, ...]]:
     return list(zip(*(table.column(name).to_pylist() for name in names), strict=True))
 
 
+_WANTED: dict[Shape, type[State]] = {
+    Shape.MAP: MapState,
+    Shape.SNAPSHOT: Snapshottable,
+    Shape.ROWS: RowsState,
+    Shape.OWN: State,
+}
+
+
 def _as_shape(node: Update, spec: StateSpec, state: State) -> State:
     shape = spec.shape
     if shape is Shape.SNAPSHOT and isinstance(state, BatchedMap):
         return SnapshottableMap(state)
-    wanted = {Shape.MAP: MapState, Shape.SNAPSHOT: Snapshottable, Shape.OWN: State}[shape]
+    wanted = _WANTED[shape]
     if not isinstance(state, wanted):
         raise TopologyError(
             f"{node.title} needs a {wanted.__name__}; its factory made a {type(state).__name__}"

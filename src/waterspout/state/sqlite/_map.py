@@ -1,0 +1,189 @@
+"""The records of a state in one table of an SQLite file."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any, ClassVar
+
+from waterspout._own_files import transaction
+from waterspout.state._base import Key, Keys, Records, StateKind
+from waterspout.state._columns import Layout
+from waterspout.state._head import Head, check_stamp, goes_on, replaces_attempt
+from waterspout.state._sql import HEADS, TableMap, Upsert
+from waterspout.state._sql_statements import INTEGERS, TableStatements, quoted
+from waterspout.state.sqlite._file import STORE_HEAD, SQLiteTable
+
+__all__ = ["SQLiteMap", "SQLiteStatements"]
+
+_CHUNK = 10_000
+# No state may have this name: SQLite looks for a name among the temporary tables first.
+_WANTED = "_waterspout_wanted"
+
+
+class SQLiteStatements(TableStatements):
+    """Statements over one table of an SQLite file, row by row."""
+
+    integer = "INTEGER"
+    text = "TEXT"
+    table_options = "STRICT, WITHOUT ROWID"
+    mergeable: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        # Only 64 bits: of a narrower sum SQLite would not know the limits.
+        "sum": ("bigint", "double", "float"),
+        # SQLite orders NaN and text its own way; min and max stay with types without surprises.
+        "min": (*INTEGERS, "date"),
+        "max": (*INTEGERS, "date"),
+    }
+
+    def __init__(self, table: str, kind: StateKind, layout: Layout) -> None:
+        super().__init__(quoted(table), kind, layout)
+        # The keys that are looked for stand in a temporary table, with their positions.
+        columns = [f"k{i}" for i in range(len(self._keys))]
+        marks = ", ".join("?" * (len(self._keys) + 1))
+        match = " AND ".join(f"t.{k} = w.{c}" for k, c in zip(self._keys, columns, strict=True))
+        found = ", ".join(f"t.{name}" for name in self._record_columns)
+        self.create_wanted = (
+            f"CREATE TEMP TABLE IF NOT EXISTS {_WANTED} "
+            f"(i INTEGER PRIMARY KEY, {', '.join(columns)})"
+        )
+        self.clear_wanted = f"DELETE FROM temp.{_WANTED}"
+        self.insert_wanted = f"INSERT INTO temp.{_WANTED} VALUES ({marks})"
+        # CROSS JOIN keeps the order: walk over the wanted keys, look each up.
+        self.select_wanted = (
+            f"SELECT w.i, {found} FROM temp.{_WANTED} w CROSS JOIN {self._table} t ON {match}"
+        )
+
+    def _rows(self, types: Sequence[str], *constants: str) -> str:
+        return f"VALUES ({', '.join(['?'] * len(types) + list(constants))})"
+
+    def _both(self, merge: str, kind: str, start: str, new: str) -> str:
+        if merge == "sum" and kind in ("double", "float"):
+            # NaN is stored as text, and SQLite makes inf - inf a NULL.
+            return (
+                f"CASE WHEN typeof({start}) = 'text' OR typeof({new}) = 'text' THEN 'NaN' "
+                f"ELSE coalesce(({start}) + {new}, 'NaN') END"
+            )
+        return f"({start}) + {new}" if merge == "sum" else f"{merge}(({start}), {new})"
+
+
+class SQLiteMap(SQLiteTable, TableMap):
+    """The records of one state in one table; writes check the head in their transaction."""
+
+    def __init__(self, path: Path, table: str, kind: StateKind, layout: Layout) -> None:
+        self._sql = SQLiteStatements(table, kind, layout)
+        TableMap.__init__(self, f"table {table!r} in {path}", table, kind, layout, self._sql)
+        SQLiteTable.__init__(self, path)
+
+    def multi_get(self, keys: Keys) -> list[Any | None]:
+        columns = self._layout.key_columns(keys)
+        with self._lock, self._errors():
+            db = self._connect(create=False)
+            if db is None or not self._has_own_table(db):
+                return [None] * len(keys)
+            older = self._older(db)
+            if older is not None:
+                with closing(older):
+                    return older.multi_get(keys)
+            with transaction(db, "DEFERRED"):
+                return self._select(db, keys, columns)
+
+    def multi_compare_and_put(self, keys: Keys, read: Records, values: Records) -> list[bool]:
+        columns, expected = self._layout.key_columns(keys), self._comparable(read)
+        same: list[bool] = []
+
+        def write(db: sqlite3.Connection) -> None:
+            self._stored_head(db)
+            self._create_tables(db)
+            now = self._comparable(self._select(db, keys, columns))
+            same[:] = [a == b for a, b in zip(now, expected, strict=True)]
+            chosen = [i for i, ok in enumerate(same) if ok]
+            rows = self._puts(None, [keys[i] for i in chosen], [values[i] for i in chosen])
+            self._execute(db, rows)
+
+        self._write(write)
+        return same
+
+    def move_head(self, expected: Head | None, new: Head) -> None:
+        def write(db: sqlite3.Connection) -> None:
+            if self._stored_head(db) != expected:
+                raise self._header.moved(new)
+            self._create_tables(db)
+            if replaces_attempt(expected, new) and self.undoes_lost_attempts:
+                for statement in self._sql.undo(new.stamp.txid):
+                    db.execute(statement)
+            if goes_on(expected, new):
+                for statement in self._sql.sweep(new.stamp.txid, HEADS):
+                    db.execute(statement, self._removal_row[:1])
+            self._store_head(db, new)
+
+        self._write(write)
+
+    def scan(self, shard: int = 0, shards: int = 1) -> Iterator[list[tuple[Key, Any]]]:
+        """Yield all keys and records: a file has one reader, so the first shard is everything."""
+        if shard:
+            return
+        with self._lock, self._errors():
+            db = self._connect(create=False)
+            if db is None or not self._has_own_table(db):
+                return
+            older = self._older(db)
+            found = [] if older else db.execute(self._sql.select_all).fetchall()
+        if older is not None:
+            with closing(older):
+                yield from older.scan()
+        for start in range(0, len(found), _CHUNK):
+            yield self._pairs(found[start : start + _CHUNK])
+
+    def _upsert(self, rows: Upsert) -> None:
+        def write(db: sqlite3.Connection) -> None:
+            head = self._stored_head(db)
+            if rows.stamp is not None:
+                check_stamp(head, rows.stamp, state=self._name)
+            if rows.merges is None:
+                self._create_tables(db)
+            self._execute(db, rows)
+
+        self._write(write)
+
+    def _execute(self, db: sqlite3.Connection, rows: Upsert) -> None:
+        if not rows.keys:
+            return
+        values = zip(*rows.key_columns, *rows.columns, strict=True)
+        try:
+            done = db.executemany(self._statement(rows), values).rowcount
+        except sqlite3.IntegrityError:
+            # A sum beyond 64 bits is a REAL to SQLite, which its column does not take.
+            if rows.merges is not None:
+                self._refuse_too_large(rows, self._select(db, rows.keys, rows.key_columns))
+            raise
+        if done != len(rows.keys):
+            self._refuse_newer(rows, self._select(db, rows.keys, rows.key_columns))
+        if rows.removes:
+            db.execute(STORE_HEAD, self._removal_row)
+
+    def _select(
+        self, db: sqlite3.Connection, keys: Keys, columns: Sequence[Sequence[Any]]
+    ) -> list[Any | None]:
+        db.execute(self._sql.create_wanted)
+        db.execute(self._sql.clear_wanted)
+        db.executemany(self._sql.insert_wanted, zip(range(len(keys)), *columns, strict=True))
+        found: list[Any | None] = [None] * len(keys)
+        for i, *record in db.execute(self._sql.select_wanted):
+            found[i] = self._record(keys[i], record)
+        return found
+
+    def _older(self, db: sqlite3.Connection) -> SQLiteMap | None:
+        """Return the map of the table as it is, if columns were added that it has not got yet."""
+        added = self._added(self._read_head_row(db))
+        if not added:
+            return None
+        return SQLiteMap(self._path, self._table, self._kind, self._narrow(added))
+
+    def _create_statement(self) -> str:
+        return self._sql.create
+
+    def _add_statements(self, row: Sequence[Any]) -> Sequence[str]:
+        added = self._added(row)
+        return self._sql.add(added) if added else ()
