@@ -156,6 +156,19 @@ def test_orders_are_counted_once(place):
     ]  # fmt: skip
 
 
+def test_the_newest_version_of_an_order_stays_and_all_are_kept(place):
+    faults.install(FaultPlan([Fault("write.after", "fail", nth=n) for n in (1, 4)]))
+
+    run_in_process(load_topology("how_to/upsert.py"), Config(retry_backoff_millis=1))
+
+    assert rows("orders.db", "SELECT id, version, status FROM orders") == [
+        ("o-1", 3, "sent"), ("o-2", 1, "new"),
+    ]  # fmt: skip
+    assert rows("orders.db", "SELECT id, version FROM history") == [
+        ("o-1", 1), ("o-1", 2), ("o-1", 3), ("o-2", 1),
+    ]  # fmt: skip
+
+
 def test_late_clicks_are_in_a_table_of_their_own(place):
     run_in_process(load_topology("how_to/late_data.py"))
 
