@@ -10,7 +10,9 @@ A name in `[brackets]` is a kill point (`waterspout.faults`): tests stop the pro
     claim    move the head of every state to the attempt; no write of another attempt now counts
              [head.before] [head.after]
     write    apply the updates; each write checks the head, most stores in the same transaction
-             (the others: docs/decisions/0006) [write.before] [write.after], in `state/_batched.py`
+             (the others: docs/decisions/0006) [write.before] [write.after], in `state/_batched.py`;
+             rows that tasks have only put down are then shown, all at once, by the driver
+             [publish.before] [publish.after], in `state/_rows.py`
     mark     record durably that this attempt has committed the batch; no crash undoes it
              [mark.before] [mark.after]
     settle   note it in the head of every state; readers outside of a batch see its values
