@@ -142,6 +142,7 @@ def in_a_fork(act: Callable[[], str | None]) -> tuple[bool, str | None]:
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
+        signal.alarm(120)
         try:
             said = act()
         except BaseException:
@@ -152,6 +153,8 @@ def in_a_fork(act: Callable[[], str | None]) -> tuple[bool, str | None]:
     with os.fdopen(read) as answer:
         text = answer.read()
     _, status = os.waitpid(child, 0)
+    if os.WIFSIGNALED(status) and os.WTERMSIG(status) != signal.SIGKILL:
+        return False, f"ended by signal {os.WTERMSIG(status)}; 14 means that it hung"
     return os.WIFSIGNALED(status), json.loads(text) if text else None
 
 

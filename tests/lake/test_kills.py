@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
         soaked(("delta:1", "parquet:1"), id="all"),
     ],
 )
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_a_driver_that_is_killed_before_any_operation_leaves_each_row_once(tmp_path, steps):
     child = [sys.executable, "-m", "tests.lake.kill_child", str(tmp_path), *steps]
 
