@@ -143,7 +143,7 @@ SURFACE = {
             TooManyBadRowsError TopologyError UserCodeError WaterspoutError WorkerLostError
         """,
         "waterspout.faults": """
-            BATCH_POINTS ENVIRONMENT_VARIABLE Fault FaultPlan InjectedError POINTS ROWS_POINTS
+            BATCH_POINTS ENVIRONMENT_VARIABLE Fault FaultPlan InjectedError KAFKA_POINTS POINTS ROWS_POINTS
             WAVE_POINTS current_plan install point
         """,
         "waterspout.testing": """

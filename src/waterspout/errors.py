@@ -265,6 +265,7 @@ class UserCodeError(WaterspoutError):
     """Raised when code of the user's failed; `trace` has the frames of one on an executor.
 
     `operation` is what `explain()` calls the operation that it failed in, where that is known.
+
     What to do: mend the line of your code that the text names, and run the same command again.
     """
 

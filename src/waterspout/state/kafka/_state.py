@@ -65,7 +65,9 @@ class KafkaState(RowsStoreState):
     prefix: str = field(default="waterspout", kw_only=True)
     timeout_secs: float = field(default=30.0, kw_only=True)
     transaction_secs: float = field(default=60.0, kw_only=True)
-    options: Mapping[str, Any] | None = field(default=None, kw_only=True, repr=False, hash=False)
+    options: Mapping[str, str | int | float | bool] | None = field(
+        default=None, kw_only=True, repr=False, hash=False
+    )
     kind: StateKind = field(default=StateKind.TRANSACTIONAL, kw_only=True)
     servers: KafkaServers = field(init=False, repr=False)
 
