@@ -30,6 +30,7 @@ __all__ = [
     "open_private",
     "private_folder",
     "refuse_link",
+    "shared_folder",
     "transaction",
 ]
 
@@ -204,6 +205,11 @@ def private_folder(path: Path) -> None:
         with suppress(FileExistsError):  # somebody was faster, and it is theirs
             os.mkdir(level, 0o700)
             os.chmod(level, 0o700)  # of which the umask may have taken something
+
+
+def shared_folder(path: Path) -> None:
+    """Make a folder as the user's umask has it: for tables that others read with other tools."""
+    path.mkdir(parents=True, exist_ok=True)
 
 
 def make_private(path: Path, *, follow: bool = False) -> None:

@@ -64,7 +64,7 @@ class Logging(PhaseEngine):
 
 
 def test_the_phases_of_a_batch_know_it_on_their_own_threads(lines):
-    runtime = SimpleNamespace(tagged=lambda *args: nullcontext())
+    runtime = SimpleNamespace(tagged=lambda *args: nullcontext(), cores=2)
     engine = Logging(runtime, "words", Config(cancel_wait_secs=20))
     reports, reported = [], threading.Event()
     attempt = TransactionAttempt(7, 2)

@@ -118,7 +118,7 @@ def test_files(error, away):
 
 
 def test_sqlite_that_somebody_else_has_is_away(tmp_path, monkeypatch):
-    monkeypatch.setattr("waterspout.state.sqlite._state._BUSY_S", 0.01)
+    monkeypatch.setattr("waterspout.state.sqlite._file._BUSY_S", 0.01)
     path = tmp_path / "counts.db"
     recipe = SQLiteState.opaque(path, "counts")
     with closing(sqlite3.connect(path, isolation_level=None)) as rival:

@@ -17,7 +17,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from waterspout._addresses import Secrets, check_url, resolved, shown
-from waterspout._own_files import open_private, private_folder
+from waterspout._own_files import open_private, private_folder, shared_folder
 from waterspout.errors import StoreError
 
 __all__ = [
@@ -143,7 +143,7 @@ class LocalFolder(Folder):
         if os.path.isdir(self._path):
             return
         if self._shared:
-            os.makedirs(self._path, exist_ok=True)
+            shared_folder(Path(self._path))
         else:
             private_folder(Path(self._path))
         for level in Path(self._path).parents:

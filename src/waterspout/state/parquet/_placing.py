@@ -18,7 +18,9 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from pathlib import Path
 
+from waterspout._own_files import shared_folder
 from waterspout.errors import FencedError
 from waterspout.state._head import Stamp
 from waterspout.state._row_files import PartName
@@ -101,7 +103,7 @@ class LocalPlaces(Places):
         if set(names) <= set(self.shown(stamp.txid)):
             return
         gathered = os.path.join(self._staging, _attempt(stamp))
-        os.makedirs(gathered, exist_ok=True)
+        shared_folder(Path(gathered))
         for name in names:
             self._gather(name, gathered, stamp)
         LocalFolder(gathered).sync()
