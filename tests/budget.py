@@ -50,6 +50,8 @@ BUDGETS_S: dict[str, float] = {
     "tests/spark/test_transactional.py": 30,
     "tests/spark/test_kafka.py": 40,
     "tests/spouts/test_kafka.py": 30,
+    "tests/state/test_kafka_rows.py": 40,
+    "tests/state/test_kafka_to_kafka.py": 20,
     "tests/spouts/test_rabbitmq.py": 30,
     "tests/spouts/test_rabbitmq_streams.py": 20,
     "tests/spark/test_stream_spouts.py": 30,

@@ -143,8 +143,8 @@ SURFACE = {
             TooManyBadRowsError TopologyError UserCodeError WaterspoutError WorkerLostError
         """,
         "waterspout.faults": """
-            BATCH_POINTS ENVIRONMENT_VARIABLE Fault FaultPlan InjectedError KAFKA_POINTS POINTS ROWS_POINTS
-            WAVE_POINTS current_plan install point
+            BATCH_POINTS ENVIRONMENT_VARIABLE Fault FaultPlan InjectedError KAFKA_POINTS POINTS
+            ROWS_POINTS WAVE_POINTS current_plan install point
         """,
         "waterspout.testing": """
             AckFailTracker Batches Fault FaultPlan FaultProxy FeederSpout FixedBatchSpout

@@ -171,7 +171,7 @@ def test_the_loop_passes_every_kill_point_of_the_protocol(factory, recorder):
 
     assert len(named) == 10
     assert named <= set(recorder.steps)
-    # Around what only stores do that show all rows of a batch at once; see tests/contracts/test_rows.py.
+    # Only stores that show all rows of a batch at once pass these: tests/contracts/test_rows.py.
     documented -= set(faults.ROWS_POINTS)
     assert documented <= set(recorder.steps)
     assert named | documented <= set(faults.BATCH_POINTS)
