@@ -108,6 +108,7 @@ def test_progress_has_an_entry_for_every_batch(spark, path):
             "name", "txid", "attempt", "timestamp", "in_flight", "replayed", "failures",
             "processing_s", "input_rows", "rows_per_s", "staged_rows", "commit_s", "written_rows",
             "executed_tuples", "committed_tuples", "lag", "unreachable", "inputs", "late_rows",
+            "sizes", "targets", "max_in_flight", "throttled", "reason",
         }  # fmt: skip
         assert entry["name"] == "word-count"
         assert (entry["attempt"], entry["replayed"], entry["failures"]) == (0, 0, 0)

@@ -90,7 +90,9 @@ class _LogPlanner(BatchPlanner):
         return self._spout.has_more(previous)
 
     def plan(self, txid: int, previous: Any, target: int | None = None) -> Any:
-        return self._spout.plan_from(previous, target)
+        if self._spout.sized:
+            return self._spout.plan_from(previous, target)
+        return self._spout.plan_from(previous)
 
     def size_of(self, metadata: Any) -> int | None:
         if not self._spout.sized:
