@@ -315,8 +315,20 @@ class KafkaCluster:
         if copies == 1:
             settings.setdefault("min.insync.replicas", "1")
         made = NewTopic(name, partitions, copies, config=settings)
-        _done(self.admin.create_topics([made], operation_timeout=ADMIN_TIMEOUT_S))
+        await_condition(lambda: self._makes(made), ADMIN_TIMEOUT_S, self.said)
         self.await_leaders(name, partitions)
+
+    def _makes(self, topic: Any) -> bool:
+        """Make a topic; False while no broker is heard of, as where the machine is busy."""
+        from confluent_kafka import KafkaException
+
+        try:
+            _done(self.admin.create_topics([topic], operation_timeout=ADMIN_TIMEOUT_S))
+        except KafkaException as error:
+            if "fenced" not in str(error):
+                raise
+            return False
+        return True
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic, and wait until nobody has heard of it."""
