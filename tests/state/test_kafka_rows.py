@@ -121,6 +121,7 @@ def test_a_task_asleep_in_its_transaction_is_fenced_by_the_next_attempts(kafka):
     assert seen(kafka, recipe) == all_rows(2)
 
 
+@pytest.mark.soak
 def test_a_task_that_begins_late_reads_what_was_committed_before(kafka, monkeypatch):
     recipe = recipe_at(kafka)
     old = RowBatches.over(recipe)
@@ -165,6 +166,7 @@ def test_a_reader_waits_for_an_open_transaction_before_what_it_looks_for(kafka):
         assert reader.read([1], Deadline(30)) == {"mine": "2"}
 
 
+@pytest.mark.soak
 def test_a_late_commit_of_an_old_attempt_is_found_by_the_next_which_skips_it(kafka):
     recipe = recipe_at(kafka)
     old = RowBatches.over(recipe)
@@ -181,6 +183,7 @@ def test_a_late_commit_of_an_old_attempt_is_found_by_the_next_which_skips_it(kaf
     assert seen(kafka, recipe) == all_rows(1)
 
 
+@pytest.mark.soak
 def test_two_tasks_of_one_attempt_leave_their_rows_once(kafka):
     recipe = recipe_at(kafka)
     batches = RowBatches.over(recipe)
