@@ -157,7 +157,8 @@ class SizeController:
         self._calm = 0
         for spout, size in sizes.items():
             self._limits[spout] = max(1.0, size / 2)
-            targets[spout] = min(targets.get(spout, size), max(1, size // 2))
+            half = max(1, size // 2)  # at least one, also of a batch that was empty
+            targets[spout] = min(targets.get(spout, half), half)
         if sizes:
             said = self._said({spout: targets[spout] for spout in sizes})
             reason = f"an attempt was too large ({why}): from now on {said}"
