@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol, TypeVar
@@ -57,7 +58,7 @@ class Statements(Protocol):
         """Name, type, and whether it must have a value, of each column in order."""
 
 
-class PostgresTable:
+class PostgresTable(ABC):
     """What states in a table of PostgreSQL share, be it a map or rows.
 
     A subclass says which columns were added since a table was made, and how it is read until it
@@ -76,13 +77,13 @@ class PostgresTable:
         self._at = heads
         self._form = statements
 
+    @abstractmethod
     def _add_statements(self, row: Sequence[Any] | None) -> Sequence[str]:
         """Return what adds the columns that a table with this head row has not got yet."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _older(self, connection: Connection) -> Any:
         """Return the state of the table as it is, if it has not got all columns yet; else None."""
-        raise NotImplementedError
 
     def read_head(self) -> Head | None:
 

@@ -6,6 +6,7 @@ import os
 import sqlite3
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -29,7 +30,7 @@ _BUSY_S = 30.0
 _CACHE_KB = 64 * 1024  # taken only as it is filled
 
 
-class SQLiteTable:
+class SQLiteTable(ABC):
     """What states in a table of an SQLite file share, be it a map or rows.
 
     A subclass has the statements that make the table, and those that give it columns that were
@@ -46,12 +47,13 @@ class SQLiteTable:
         self._may_write = False
         self._lock = threading.RLock()
 
+    @abstractmethod
     def _create_statement(self) -> str:
-        raise NotImplementedError
+        """Return what makes the table where there is none."""
 
+    @abstractmethod
     def _add_statements(self, row: Sequence[Any]) -> Sequence[str]:
         """Return what adds the columns that a table with this head row has not got yet."""
-        raise NotImplementedError
 
     def read_head(self) -> Head | None:
         with self._lock, self._errors():
