@@ -7,9 +7,15 @@
 PYTHON ?= python3
 ARGS ?=
 
+# Whatever the machine says: without kept bytecode every child of a test, and every worker of Spark,
+# compiles the library anew, and pytest rewrites all tests in each of its processes.
+export PYTHONDONTWRITEBYTECODE =
+
 # Tests run in two processes, each with servers and a Spark of its own, by file, the longest first
-# (tests/budget.py knows them).
-PARALLEL ?= -n 2 --dist loadfile --no-loadscope-reorder
+# (tests/budget.py knows them); those without Spark in three, because they often wait.
+BY_FILE := --dist loadfile --no-loadscope-reorder
+PARALLEL ?= -n 2 $(BY_FILE)
+PARALLEL_FAST ?= -n 3 $(BY_FILE)
 
 # Only these can have tests on Spark: the others need not be collected again.
 SPARK_FILES = $(shell grep -rl --include='test_*.py' 'mark\.spark' tests)
@@ -51,14 +57,14 @@ demo: check-java $(STAMP) ## Count words, kill -9 in the middle of a commit, res
 	@.venv/bin/waterspout demo $(ARGS)
 
 test: check-java $(STAMP) ## Run the tests, fast ones first, then those on Spark (ARGS='-k name')
-	@$(PYTEST) -m 'not spark and not soak' $(PARALLEL) $(ARGS); fast=$$?; \
+	@$(PYTEST) -m 'not spark and not soak' $(PARALLEL_FAST) $(ARGS); fast=$$?; \
 	case $$fast in 0|$(NONE_OK)) ;; *) exit $$fast ;; esac; \
 	$(PY) -m tests.spark.jvm; \
 	$(PYTEST) -m 'spark and not soak' $(PARALLEL) $(ARGS) $(SPARK_FILES); spark=$$?; \
 	case $$spark in $(NONE_OK)) exit $$fast ;; *) exit $$spark ;; esac
 
 test-fast: $(STAMP) ## Run the tests that need no Spark
-	@$(PYTEST) -m 'not spark and not soak' $(PARALLEL) $(ARGS)
+	@$(PYTEST) -m 'not spark and not soak' $(PARALLEL_FAST) $(ARGS)
 
 soak: export WATERSPOUT_TEST_PROFILE = soak
 soak: check-java $(STAMP) ## Run the long random tests, forty minutes at most

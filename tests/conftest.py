@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import tempfile
@@ -38,6 +39,15 @@ SLOW_IS_FINE = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow
 settings.register_profile("test", max_examples=20, **SLOW_IS_FINE)
 settings.register_profile("soak", max_examples=300, **SLOW_IS_FINE)
 settings.load_profile(os.environ.get("WATERSPOUT_TEST_PROFILE", "test"))
+
+
+# Thousands of tests are collected and stay: nothing of it is garbage, now or later.
+gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` selects

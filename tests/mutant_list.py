@@ -9,17 +9,13 @@ __all__ = ["MUTANTS", "Mutant"]
 
 @dataclass(frozen=True)
 class Mutant:
-    """One replacement in one file of `src/waterspout`, and the tests that must then fail.
-
-    `soak` if these are among those that only `make soak` runs.
-    """
+    """One replacement in one file of `src/waterspout`, and the tests that must then fail."""
 
     name: str
     file: str
     old: str
     new: str
     tests: tuple[str, ...]
-    soak: bool = False
 
 
 COORDINATOR = "transactional/_coordinator.py"
@@ -279,7 +275,6 @@ MUTANTS = (
         "        from waterspout._addresses import resolved\n"
         "        object.__setattr__(self, 'dsn', resolved(self.dsn))\n",
         ("tests/spark/test_canary.py",),
-        soak=True,
     ),
     Mutant(
         "habits: a function of other arguments is found when a batch runs",

@@ -18,6 +18,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
+
 from tests.mutant_list import MUTANTS, Mutant
 
 ROOT = Path(__file__).parents[1]
@@ -59,27 +61,31 @@ def tried(mutant: Mutant) -> Verdict:
         if found != 1:
             raise SystemExit(f"{mutant.name}: {mutant.file} has {found} of {mutant.old!r}; mend it")
         file.write_text(text.replace(mutant.old, mutant.new), encoding="utf-8")
-        marks = () if mutant.soak else ("-m", "not soak")
         began = time.monotonic()
-        ran = subprocess.run(
-            [
-                *(sys.executable, "-m", "pytest", "-q", "-x", "--no-header", "--tb=no"),
-                *("-p", "no:cacheprovider", *marks, *mutant.tests),
-            ],
-            cwd=ROOT,
-            env={**os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"},
-            capture_output=True,
-            text=True,
-            timeout=600,
-            check=False,
-        )
-        seconds = time.monotonic() - began
-    if ran.returncode == 0:
-        return Verdict(mutant, None, seconds)
+        caught_by = first_failure(mutant, copy, "not soak") or first_failure(mutant, copy, "soak")
+    return Verdict(mutant, caught_by, time.monotonic() - began)
+
+
+def first_failure(mutant: Mutant, copy: Path, marks: str) -> str | None:
+    """Run those of a mutant's tests that have these marks; return the first that fails."""
+    ran = subprocess.run(
+        [
+            *(sys.executable, "-m", "pytest", "-q", "-x", "--no-header", "--tb=no"),
+            *("-p", "no:cacheprovider", "-m", marks, *mutant.tests),
+        ],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    if ran.returncode in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+        return None
     failed = [line for line in ran.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
-    if ran.returncode != 1 or not failed:
+    if ran.returncode != pytest.ExitCode.TESTS_FAILED or not failed:
         raise SystemExit(f"{mutant.name}: pytest exited {ran.returncode}:\n{ran.stdout[-2000:]}")
-    return Verdict(mutant, failed[0].split(" ")[1].split("::")[-1], seconds)
+    return failed[0].split(" ")[1].split("::")[-1]
 
 
 if __name__ == "__main__":

@@ -108,6 +108,7 @@ def test_the_project_passes_its_check_and_its_notebook_is_one(cli, project):
         assert cell.keys() == keys
 
 
+@pytest.mark.soak
 def test_the_tests_of_the_project_pass(project):
     ran = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist"],

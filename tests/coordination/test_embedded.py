@@ -489,7 +489,7 @@ def points_of(passed: Counter[str]) -> list[tuple[str, int]]:
 
 
 @needs_strace
-@stepped(6)
+@stepped(12)
 def test_a_driver_killed_at_any_system_call_leaves_the_old_ledger_or_the_new(tmp_path, step):
     first, orders = tmp_path / "first", ["acquire", "save 1", "save 2"]
     with Driver(first) as driver:
@@ -570,8 +570,8 @@ def test_a_damaged_journal_of_a_killed_writer_never_makes_a_third_ledger(golden,
         return outcome(home, whole=old, begun=ledger_at(5))
 
     dice = random.Random(journal)
-    cut = {after(journal[:length]) for length in range(0, len(journal), 151)}
-    flips = {after(flipped(journal, at, dice.randrange(8))) for at in range(0, len(journal), 97)}
+    cut = {after(journal[:length]) for length in range(0, len(journal), 307)}
+    flips = {after(flipped(journal, at, dice.randrange(8))) for at in range(0, len(journal), 197)}
 
     assert after(journal) == "the ledger"
     assert cut | flips <= {"DamagedStoreError", "the ledger", "the one being saved"}

@@ -1065,6 +1065,7 @@ def test_a_stale_answer_of_a_server_that_lags_behind_decides_nothing(
 # C4: the server.
 
 
+@pytest.mark.soak
 def test_a_server_that_takes_a_connection_and_never_greets_is_left_long_before_the_session_ends(
     through, proxy, new_store
 ):

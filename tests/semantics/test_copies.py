@@ -192,6 +192,7 @@ def test_a_batch_is_not_taken_back_if_the_next_one_may_have_written(world):
     assert world.values() == ([3] * 8, 24)
 
 
+@pytest.mark.soak
 @pytest.mark.services
 def test_a_redis_replica_that_took_over_without_the_last_writes_is_refused(tmp_path):
     at_once = {"repl_diskless_sync_delay": "0"}

@@ -141,9 +141,10 @@ def test_every_named_point_is_passed(kind, tmp_path_factory):
     assert (world.counted, world.aside()) == (GOOD, FIRST)
 
 
+@stepped(3)
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.value)
-def test_a_crash_at_every_point_gives_each_bad_row_one_letter(kind, tmp_path_factory):
-    for n in range(1, points_of(worlds(tmp_path_factory, kind=kind)) + 1):
+def test_a_crash_at_every_point_gives_each_bad_row_one_letter(kind, tmp_path_factory, step):
+    for n in range(1, points_of(worlds(tmp_path_factory, kind=kind)) + 1, step):
         hook = CrashAt(n)
 
         world = worlds(tmp_path_factory, kind=kind)
@@ -178,8 +179,9 @@ MENDED = {1: [1, 2, 5], 2: [3]}
 AGAIN = [("y", 4, 2)]
 
 
+@stepped(3)
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.value)
-def test_a_crash_at_every_point_of_a_replay_replays_once(kind, tmp_path_factory):
+def test_a_crash_at_every_point_of_a_replay_replays_once(kind, tmp_path_factory, step):
     def asked() -> World:
         world = worlds(tmp_path_factory, kind=kind)
         world.run()
@@ -188,7 +190,7 @@ def test_a_crash_at_every_point_of_a_replay_replays_once(kind, tmp_path_factory)
 
     points = points_of(asked())
     assert points > 10
-    for n in range(1, points + 1):
+    for n in range(1, points + 1, step):
         hook = CrashAt(n)
 
         world = asked()
@@ -199,7 +201,8 @@ def test_a_crash_at_every_point_of_a_replay_replays_once(kind, tmp_path_factory)
         assert "open" not in {asked.state for asked in world.place.requests().asked().values()}
 
 
-def test_who_asks_again_and_again_during_crashes_gets_one_replay(tmp_path_factory):
+@stepped(3)
+def test_who_asks_again_and_again_during_crashes_gets_one_replay(tmp_path_factory, step):
     """The worst a slow command can do: it has seen the letters before, and asks at any time."""
 
     def asked() -> tuple[World, object]:
@@ -210,7 +213,7 @@ def test_who_asks_again_and_again_during_crashes_gets_one_replay(tmp_path_factor
         return world, lambda: world.place.requests().add("replay", [mended])
 
     world, again = asked()
-    for n in range(1, points_of(world, between=again) + 1):
+    for n in range(1, points_of(world, between=again) + 1, step):
         world, again = asked()
 
         world.run(CrashAt(n), between=again)

@@ -108,6 +108,7 @@ class UnfencedMap(UnreliableMap):
             self._head = head
 
 
+@pytest.mark.soak
 def test_mutant_without_a_fence_is_found_out():
     assert wrong_schedules(400, map_class=UnfencedMap) != []
 
@@ -188,6 +189,7 @@ def test_mutant_that_does_not_compare_is_found_out():
     assert wrong_schedules(200, map_class=BlindMap) != []
 
 
+@pytest.mark.soak
 def test_mutant_cache_that_is_filled_before_the_write_is_found_out(monkeypatch):
     def eager(self, keys, values, write):
         self._cache.keep([encode_key(key) for key in keys], values)

@@ -10,7 +10,7 @@ import pytest
 from tests.semantics.shop import everything_is_read, recount, shop, spouts
 from tests.semantics.simulation import Dice, UnreliableMap, UnreliableState
 from tests.semantics.test_crash_points import CrashAt
-from tests.soaking import repeated
+from tests.soaking import repeated, stepped
 from waterspout import Config, faults
 from waterspout.coordination.store import MemoryCoordinationStore, SharedMemory
 from waterspout.faults import BATCH_POINTS
@@ -68,11 +68,12 @@ def test_a_run_without_crashes_passes_every_point(spout, state):
     assert set(hook.seen) == set(BATCH_POINTS)
 
 
+@stepped(3)
 @pytest.mark.parametrize(("spout", "state"), KINDS)
-def test_a_crash_at_every_point_loses_and_doubles_nothing(spout, state):
+def test_a_crash_at_every_point_loses_and_doubles_nothing(spout, state, step):
     passed = CrashAt()
     run_with_crashes(spout, state, passed)
-    for n in range(1, len(passed.seen) + 1):
+    for n in range(1, len(passed.seen) + 1, step):
         hook = CrashAt(n)
 
         states, batches = run_with_crashes(spout, state, hook)
@@ -82,7 +83,7 @@ def test_a_crash_at_every_point_loses_and_doubles_nothing(spout, state):
         assert states.found() == recount(batches), f"crash at {n} ({hook.seen[n - 1]})"
 
 
-@repeated(50, in_soak=500)
+@repeated(25, in_soak=500)
 def test_batches_that_differ_between_attempts_are_counted_as_they_committed(count):
     rng = random.Random(3)
     for _ in range(count):

@@ -8,6 +8,7 @@ from tests.services.kafka import KafkaCluster
 from tests.services.servers import MissingServer
 
 
+@pytest.mark.soak
 def test_a_broker_does_what_tests_ask_of_it(kafka):
     topic = kafka.fresh_topic(2)
     assert kafka.send(topic, [b"a", b"b", None], partition=0, key=lambda n: f"k{n}") == 3

@@ -137,6 +137,7 @@ def hang_in_the_middle(store, txid, folder):
     return tokens
 
 
+@pytest.mark.soak
 def test_readers_see_committed_values_in_the_middle_of_a_commit(spark, store, name, tmp_path):
     keys = SIZES[name][1]
     tally = Tally(store, Numbers(3 * keys, (keys, keys), (keys, keys)), keys)

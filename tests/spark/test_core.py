@@ -285,6 +285,7 @@ def test_tuples_held_over_waves_are_joined_and_acked(spark, config):
     assert ages.tracker.fails == names.tracker.fails == {}
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("ackers", [1, soaked(0)])
 def test_a_slow_bolt_makes_the_spouts_wait_until_it_has_caught_up(spark, ackers):
     feeder = FeederSpout("n")

@@ -105,6 +105,7 @@ def _plain_row(row):
     return word, n, more and dict(_asdict(more)), key, offset
 
 
+@pytest.mark.soak
 def test_malformed_values_are_letters_and_come_back_with_their_messages(spark, kafka, tmp_path):
     topic = kafka.fresh_topic()
     kafka.send(topic, VALUES, key=lambda n: f"k{n}", headers=[("h", b"1")])
@@ -154,6 +155,7 @@ def test_only_the_columns_that_are_read_are_made_and_an_audit_counts_again(spark
     assert run.last_progress.lag == {"messages": {"offsets": 0}}
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("kind", ["transactional", soaked("opaque")])
 def test_a_broker_that_hangs_is_waited_for_on_spark(spark, kafka, tmp_path, kind):
     topic = kafka.fresh_topic(2)

@@ -29,6 +29,7 @@ def _no_faults():
     faults.install(None)
 
 
+@pytest.mark.soak
 def test_workers_that_die_in_mid_transaction_leave_each_message_once(spark, kafka, tmp_path):
     source, target = kafka.fresh_topic(2), f"spark-copy-{next(NUMBERS)}"
     kafka.send(source, values(range(300)), key=lambda n: f"k{n}", partition=lambda n: n % 2)

@@ -14,6 +14,7 @@ import pytest
 from deltalake import DeltaTable
 from pyarrow import dataset
 
+from tests.soaking import soaked
 from tests.spark.lake_child import KEYS, LIMIT, lake_topology
 from waterspout import Config, faults, submit
 from waterspout.faults import ENVIRONMENT_VARIABLE, Fault, FaultPlan
@@ -42,7 +43,7 @@ def found(folder):
     )
 
 
-@pytest.mark.parametrize("where", ["tasks", "driver"])
+@pytest.mark.parametrize("where", [soaked("tasks"), "driver"])
 def test_each_row_is_there_once_whoever_writes_and_dies(spark, tmp_path, where):
     failed = [tmp_path / f"failed{n}" for n in range(3)]
     plan = [

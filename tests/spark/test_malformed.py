@@ -118,6 +118,7 @@ CSV = (
 )
 
 
+@pytest.mark.soak
 def test_csv_and_a_record_that_is_too_long_are_put_aside_and_replayed_once(spark, tmp_path):
     header = {"header": "true"}
     spout = source(

@@ -80,6 +80,7 @@ def test_an_outage_travels_in_the_text_that_spark_passes_on():
     assert carried_outage("ValueError: something else") is None
 
 
+@pytest.mark.soak
 def test_a_query_waits_within_its_batch_for_a_store_that_is_away(spark, tmp_path):
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "a.txt").write_text("a\nb\na\n")

@@ -316,6 +316,7 @@ def test_a_changed_graph_is_refused_naming_what_changed(spark, path):
     assert (path.read_bytes(), words(path)) == before
 
 
+@pytest.mark.soak
 def test_a_deploy_adds_a_state_a_column_and_a_spout_and_the_next_batch_fails_half_way(spark, path):
     def grown():
         topology = TridentTopology("word-count")
@@ -480,6 +481,7 @@ def test_a_batch_of_the_native_word_count_costs_so_many_jobs_and_stages(
     assert words(path)["the"] == 8
 
 
+@pytest.mark.soak
 def test_nothing_staged_outlives_its_batch(spark, path):
     sentences = SENTENCES * 4
     persistent = spark.sparkContext._jsc.sc().getPersistentRDDs

@@ -151,6 +151,7 @@ def test_an_attempt_that_failed_half_way_is_made_good(spark, tmp_path, mode):
         assert dict(db.execute("SELECT word, count FROM t")) == recount(tmp_path)
 
 
+@pytest.mark.soak
 def test_a_younger_checkpoint_is_refused_and_nothing_is_written(spark, tmp_path):
     write_files(tmp_path, range(3))
     run_query(spark, tmp_path)
@@ -180,6 +181,7 @@ def test_a_checkpoint_restored_from_an_older_copy_is_refused(spark, tmp_path):
     assert rows(tmp_path) == before
 
 
+@pytest.mark.soak
 def test_a_sink_grows_by_a_column_and_a_state(spark, tmp_path):
     path = tmp_path / "counts.db"
     write_files(tmp_path, range(2))
@@ -212,6 +214,7 @@ def test_a_sink_grows_by_a_column_and_a_state(spark, tmp_path):
     assert column == {word: late.get(word) for word in recount(tmp_path)}
 
 
+@pytest.mark.soak
 def test_an_empty_state_under_a_query_that_has_run_before_must_be_said_to_begin_here(
     spark, tmp_path
 ):
@@ -249,6 +252,7 @@ def test_two_queries_on_one_table_are_refused(spark, tmp_path):
     assert_exact(tmp_path)
 
 
+@pytest.mark.soak
 def test_one_sink_given_to_two_queries_serves_the_first_and_refuses_the_second(spark, tmp_path):
     write_files(tmp_path, range(2))
     other = tmp_path / "other"
@@ -302,6 +306,7 @@ def test_two_states_of_a_sink_that_are_one_table_are_refused_before_anything_is_
         assert db.execute("SELECT * FROM counts").fetchall() == []
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(
     ("server", "mode"),
     [

@@ -85,6 +85,7 @@ def test_a_grouped_count_is_the_same_table_wherever_it_is_committed(spark, path,
     assert counts.get("to") == 3
 
 
+@pytest.mark.soak
 @both_ways
 def test_a_global_sum_and_count_are_one_row_each(spark, path, where):
     topology, numbers = stream_of("n bigint", range(1, 101), 40)
@@ -147,6 +148,7 @@ def test_null_nan_and_odd_keys_keep_apart_and_together(spark, path, where):
     assert rows_of(path, "SELECT count(*), sum(n) FROM odd") == [(5, 15)]
 
 
+@pytest.mark.soak
 def test_a_result_above_the_cap_is_committed_in_chunks_exactly(spark, path):
     # Fails in the middle of the 50 chunks of batch 2, and so replays some and not others.
     where = {"txid": 2, "attempt": 0}
@@ -389,6 +391,7 @@ def test_snapshot_get_sees_the_global_value_before_the_batch(spark):
     assert total.get() == 10
 
 
+@pytest.mark.soak
 @both_ways
 def test_several_states_of_one_topology_hold_the_same_batches(spark, path, where):
     topology, words = stream_of("word string, n bigint", [(w, len(w)) for w in COUNTS], 6)

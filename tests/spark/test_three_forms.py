@@ -200,6 +200,7 @@ def _as_s(frame):
     return frame.withColumnRenamed("marked", "s")
 
 
+@pytest.mark.soak
 def test_what_spark_combined_goes_on_in_a_state_as_what_python_combined(spark):
     """A sketch, a sum and a set that Spark made are combined with stored ones by Python."""
     rows = [("k", i % 7, f"w{i % 5}") for i in range(40)]
@@ -239,6 +240,7 @@ def test_a_sketch_by_spark_is_one_by_python(spark, kind, n):
     assert n > 1000 or estimate == n
 
 
+@pytest.mark.soak
 def test_maps_in_every_form_replace_the_tuple(spark):
     topology = TridentTopology("maps")
     rows = [("a b", 1), (None, 2), ("", 3), ("c", None)]

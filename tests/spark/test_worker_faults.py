@@ -112,6 +112,7 @@ class FailsTwice(Words):
         super().execute(tuple, collector)
 
 
+@pytest.mark.soak
 def test_failed_exception_replays_the_batch_and_the_later_ones(spark, tmp_path):
     no_retries = Config(max_spout_pending=3, max_retries=0, retry_backoff_millis=1)
 
@@ -179,6 +180,7 @@ class Broken(Words):
         super().execute(tuple, collector)
 
 
+@pytest.mark.soak
 def test_a_crash_stops_the_run_after_the_retries_and_loses_nothing(spark, tmp_path):
     config = Config(max_retries=1, retry_backoff_millis=1)
     path = tmp_path / "counts.db"

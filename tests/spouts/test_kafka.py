@@ -292,6 +292,7 @@ def test_a_topic_made_anew_is_a_loss_and_nothing_of_it_is_counted(kafka, tmp_pat
     assert counts(tmp_path / "c.db") == once(range(10))
 
 
+@pytest.mark.soak
 def test_a_topic_made_anew_under_a_batch_that_was_planned_is_not_counted(kafka, tmp_path):
     topic = kafka.fresh_topic()
     kafka.send(topic, values(range(10)))
@@ -311,6 +312,7 @@ def test_a_topic_made_anew_under_a_batch_that_was_planned_is_not_counted(kafka, 
     assert counts(tmp_path / "c.db") == {}
 
 
+@pytest.mark.soak
 def test_a_topic_deleted_under_a_batch_that_was_planned_ends_the_run(kafka, tmp_path):
     topic = kafka.fresh_topic()
     kafka.send(topic, values(range(10)))
@@ -325,6 +327,7 @@ def test_a_topic_deleted_under_a_batch_that_was_planned_ends_the_run(kafka, tmp_
     assert counts(tmp_path / "c.db") == {}
 
 
+@pytest.mark.soak
 def test_a_topic_made_anew_with_less_in_it_does_not_pass_for_one_that_was_read(kafka, tmp_path):
     topic = kafka.fresh_topic()
     kafka.send(topic, values(range(10)))

@@ -90,6 +90,7 @@ def truth(ledger: Ledger, last_txid: int) -> dict[tuple[str, ...], int]:
     return dict(whole)
 
 
+@pytest.mark.soak
 def test_a_driver_killed_at_any_operation_on_any_file_loses_nothing(killed, tmp_path):
     done = subprocess.run(
         [*CHILD, tmp_path, "2", str(LAST_TXID), "--every-operation"],
@@ -132,7 +133,7 @@ def traced(folder: Path, inject: str | None = None) -> tuple[bool, str, Counter[
 
 
 @needs_strace
-@stepped(60)
+@stepped(150)
 def test_a_driver_killed_at_system_calls_loses_nothing(killed, tmp_path, step):
     shutil.copytree(killed, tmp_path / "whole")
     whole, _, passed = traced(tmp_path / "whole")

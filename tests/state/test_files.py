@@ -279,6 +279,7 @@ def test_a_name_is_read_back(epoch):
     assert Name.parse(str(name)) == name
 
 
+@pytest.mark.soak
 def test_a_thousand_batches_leave_a_bounded_number_of_files(folder, fast):
     state = FileState.opaque(folder, snapshot_every=20).make_state(Config(), 0, 1)
     batches, most = Batches(state), 0

@@ -81,6 +81,7 @@ def die():
     raise InjectedError("killed")
 
 
+@pytest.mark.soak
 def test_each_row_is_there_once_wherever_a_driver_or_a_task_dies(kafka):
     recipe = recipe_at(kafka)
     batches = RowBatches.over(recipe)
@@ -104,6 +105,7 @@ def test_each_row_is_there_once_wherever_a_driver_or_a_task_dies(kafka):
     assert seen(kafka, recipe) == all_rows(batches.txid - 1)
 
 
+@pytest.mark.soak
 def test_a_task_asleep_in_its_transaction_is_fenced_by_the_next_attempts(kafka):
     recipe = recipe_at(kafka)
     old = RowBatches.over(recipe)
@@ -145,6 +147,7 @@ def test_a_task_that_begins_late_reads_what_was_committed_before(kafka, monkeypa
     assert seen(kafka, recipe) == all_rows(1)
 
 
+@pytest.mark.soak
 def test_a_reader_waits_for_an_open_transaction_before_what_it_looks_for(kafka):
     recipe = recipe_at(kafka)
     RowBatches.over(recipe).claim()
@@ -198,6 +201,7 @@ def test_two_tasks_of_one_attempt_leave_their_rows_once(kafka):
     assert seen(kafka, recipe) == all_rows(1)
 
 
+@pytest.mark.soak
 def test_of_two_drivers_one_moves_the_head(kafka):
     recipe = recipe_at(kafka)
     old = RowBatches.over(recipe)

@@ -62,6 +62,7 @@ def run_through(topology, faults_at, shared=None):
             run.close()
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("kind", KINDS)
 def test_messages_are_copied_once_whatever_fails_and_dies(kafka, kind):
     source, target = kafka.fresh_topic(2), f"copy-{next(NUMBERS)}"

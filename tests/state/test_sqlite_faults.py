@@ -391,7 +391,7 @@ def test_killed_at_a_kill_point_the_next_attempt_makes_every_key_exact(tmp_path,
     assert history == {"1": 0, "2": first, "3": 0}
 
 
-@stepped(4)
+@stepped(8)
 @pytest.mark.parametrize(
     ("kind", "path"), [(StateKind.OPAQUE, "folded"), soaked(StateKind.TRANSACTIONAL, "combined")]
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.ui.pages import Api, directory, reading, served
 from waterspout.ui._library import ui
 
@@ -22,6 +24,7 @@ def test_a_home_in_which_nothing_has_run_explains_itself_with_commands():
     reading(act, directory(Api({}), list))
 
 
+@pytest.mark.soak
 def test_a_run_is_listed_with_its_link():
     async def act(user):
         await user.open("/")

@@ -55,6 +55,7 @@ def test_a_port_that_is_taken_is_said_to_be_so(tmp_path):
         PageServer(Config(home=str(tmp_path)), "no-such-host.invalid", 0)
 
 
+@pytest.mark.soak
 def test_a_run_has_a_page_beside_it_that_ends_with_it(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("WATERSPOUT_HOME", str(tmp_path / "home"))

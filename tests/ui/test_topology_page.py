@@ -145,6 +145,7 @@ def test_a_view_that_a_kind_of_topology_does_not_have_is_not_offered():
     reading(act, directory(Api(CORE)))
 
 
+@pytest.mark.soak
 def test_a_bug_in_a_view_is_shown_and_logged(caplog):
     broken = {**CORE, "config": ["not", "options"]}
 

@@ -128,6 +128,7 @@ def test_a_letter_is_looked_at_repaired_and_replayed_with_the_token():
     seen(act, **{"dead-letters": LETTERS, "dead-letters/replay": answer})
 
 
+@pytest.mark.soak
 def test_a_button_does_nothing_before_it_was_asked_and_shows_the_outcome():
     async def act(user, api):
         await user.open("/t/words/control")

@@ -13,7 +13,6 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from waterspout._safe_repr import described, shown
 from waterspout._tuples import Fields
@@ -195,7 +194,7 @@ def _keys(columns: Sequence[pa.Array]) -> tuple[Indices, list[tuple[Any, ...]]]:
     numbers: Indices | None = None
     values: list[list[Any]] = []
     for column in columns:
-        encoded = pc.dictionary_encode(column, null_encoding="encode")
+        encoded = column.dictionary_encode(null_encoding="encode")
         codes = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
         found = encoded.dictionary.to_pylist()
         if numbers is None:

@@ -7,7 +7,7 @@ import pytest
 from tests.spark.operations.support import placed, ran_once, stream_of
 from waterspout.trident import Count
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.spark, pytest.mark.soak, pytest.mark.timeout(240)]
 
 ROWS = [("a", 1), ("b", None)]
 

@@ -9,7 +9,7 @@ import pytest
 from tests.spark.operations.support import ran_once, stream_of
 from waterspout.trident import Aggregator, Count, Sum, expr, reducer
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.spark, pytest.mark.soak, pytest.mark.timeout(240)]
 
 ROWS = [("a", 1), ("a", 3), ("b", 5), (None, None)]
 

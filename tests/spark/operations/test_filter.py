@@ -17,7 +17,7 @@ from waterspout.trident import (
     pandas_function,
 )
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.spark, pytest.mark.soak, pytest.mark.timeout(240)]
 
 TEXTS = [None, "", "a", "ab", "abc", "日本", "🐄🐄🐄"]
 PAIRS = [(1, 1), (1, 2), (None, None), (None, 3)]

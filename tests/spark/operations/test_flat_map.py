@@ -8,7 +8,7 @@ import pytest
 from tests.spark.operations.support import ran_once, stream_of
 from waterspout.trident import FlatMapFunction, arrow_function, expr
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.spark, pytest.mark.soak, pytest.mark.timeout(240)]
 
 ROWS = [(1, "a b"), (2, ""), (3, None), (4, "c")]
 

@@ -6,7 +6,7 @@ import pytest
 
 from tests.spark.operations.support import ran_once, stream_of
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.spark, pytest.mark.soak, pytest.mark.timeout(240)]
 
 ROWS = [("a", 3, 4), ("b", 5, 2), ("c", 1, 1), ("d", None, 0), ("e", 1, 6)]
 

@@ -8,7 +8,7 @@ from tests.spark.operations.support import Where, placed, ran_once, stream_of
 from waterspout.state import MemoryMapState
 from waterspout.trident import Count, Sum, expr, reducer
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.spark, pytest.mark.soak, pytest.mark.timeout(240)]
 
 ROWS = [("a", 1), ("b", 2), ("a", 3), ("c", 4), (None, 5)]
 

@@ -120,6 +120,7 @@ def test_a_replay_by_command_goes_through_the_same_topology_once(spark, tmp_path
     assert capsys.readouterr().out.splitlines()[-1] == "amounts: no dead letters"
 
 
+@pytest.mark.soak
 def test_an_audit_counts_without_the_letters_and_says_where_it_cannot(spark, tmp_path):
     config = Config(home=str(tmp_path / "home"))
     finish(amounts(tmp_path), spark, config)
@@ -134,6 +135,7 @@ def test_an_audit_counts_without_the_letters_and_says_where_it_cannot(spark, tmp
         audit(amounts(tmp_path), spark, config)
 
 
+@pytest.mark.soak
 def test_a_running_topology_takes_a_replay_up(spark, tmp_path):
     home = tmp_path / "home"
     run = submit(amounts(tmp_path), spark, Config(home=str(home)))

@@ -15,7 +15,7 @@ from waterspout.trident import (
     expr,
 )
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.spark, pytest.mark.soak, pytest.mark.timeout(240)]
 
 ROWS = [(f"k{i % 2}", i) for i in range(30)]
 

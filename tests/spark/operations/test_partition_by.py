@@ -9,7 +9,7 @@ import pytest
 from tests.spark.operations.support import placed, ran_once, stream_of
 from waterspout.trident import Count
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.spark, pytest.mark.soak, pytest.mark.timeout(240)]
 
 ROWS = [(f"k{i % 7}" if i % 8 else None, i, [0.0, -0.0, math.nan, 1.5][i % 4]) for i in range(60)]
 

@@ -9,7 +9,7 @@ import pytest
 from tests.spark.operations.support import placed, ran_once, stream_of
 from waterspout.trident import Count
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.spark, pytest.mark.soak, pytest.mark.timeout(240)]
 
 ROWS = [("same", i // 2) for i in range(40)]
 

@@ -17,7 +17,7 @@ from waterspout.trident import (
     TupleCollectionGet,
 )
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.spark, pytest.mark.soak, pytest.mark.timeout(240)]
 
 PRICES = [("tea", 3), ("pot", 20)]
 

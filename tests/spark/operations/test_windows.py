@@ -111,6 +111,7 @@ def test_windows_are_kept_by_tasks_where_they_reach_the_store(spark, tmp_path):
     assert len(numbers) == len(set(numbers)) >= 34
 
 
+@pytest.mark.soak
 def test_windows_by_time_are_kept_by_tasks_and_closed_without_data(spark, tmp_path):
     store = SQLiteState.opaque(tmp_path / "w.db", table="windows", driver_only=False)
     results = SQLiteState.opaque(tmp_path / "r.db", table="results", driver_only=False)
@@ -133,6 +134,7 @@ def test_windows_by_time_are_kept_by_tasks_and_closed_without_data(spark, tmp_pa
     assert state.get() == 12
 
 
+@pytest.mark.soak
 def test_rows_too_late_for_windows_that_tasks_write_are_in_the_progress(spark, tmp_path):
     def stored(table):
         return SQLiteState.opaque(tmp_path / f"{table}.db", table=table, driver_only=False)
