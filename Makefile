@@ -68,7 +68,7 @@ test-fast: $(STAMP) ## Run the tests that need no Spark
 
 soak: export WATERSPOUT_TEST_PROFILE = soak
 soak: check-java $(STAMP) ## Run the long random tests, forty minutes at most
-	@$(PYTEST) -m 'soak and not spark' --timeout=2100 $(PARALLEL) $(ARGS); quick=$$?; \
+	@$(PYTEST) -m 'soak and not spark' --timeout=2100 $(PARALLEL_FAST) $(ARGS); quick=$$?; \
 	case $$quick in 0|$(NONE_OK)) ;; *) exit $$quick ;; esac; \
 	$(PY) -m tests.spark.jvm; \
 	$(PYTEST) -m 'soak and spark' --timeout=2100 $(PARALLEL) $(ARGS) $(SPARK_FILES); spark=$$?; \

@@ -287,6 +287,7 @@ def tree_of(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
 
 
+@cache
 def imports_of(path: Path) -> list[tuple[str, int]]:
     relative = path.relative_to(SRC).with_suffix("")
     return list(imports_in(tree_of(path), ".".join(relative.parts[:-1])))

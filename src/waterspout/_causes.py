@@ -19,6 +19,7 @@ __all__ = ["in_full", "located", "naming", "one_line", "operation_in", "told"]
 
 _LENGTH_MAX = 1500
 _OPERATION = "waterspout operation: "
+_OURS = (os.path.dirname(__file__), sysconfig.get_path("stdlib"), "<frozen")
 _TRACEBACK = "Traceback (most recent call last)"
 _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<name>\S+)')
 _FOLDERS = ("/site-packages/", "/dist-packages/", "/waterspout.zip/", "/pyspark.zip/", "/pyspark/")
@@ -114,5 +115,4 @@ def _chain(error: BaseException | None) -> list[BaseException]:
 
 
 def _is_theirs(file: str) -> bool:
-    ours = (os.path.dirname(__file__), sysconfig.get_path("stdlib"))
-    return not (file.startswith((*ours, "<frozen")) or any(part in file for part in _FOLDERS))
+    return not (file.startswith(_OURS) or any(part in file for part in _FOLDERS))

@@ -554,6 +554,7 @@ def test_a_first_run_killed_at_any_system_call_leaves_no_store_or_a_whole_one(tm
     assert wrong == []
 
 
+@pytest.mark.soak
 @needs_strace
 def test_a_damaged_journal_of_a_killed_writer_never_makes_a_third_ledger(golden, home, tmp_path):
     _, old = golden
@@ -619,6 +620,7 @@ def test_a_disk_error_at_any_system_call_is_told_and_loses_nothing_that_was_save
     assert wrong in ([], ["nothing was told"])
 
 
+@pytest.mark.soak
 def test_a_writer_killed_at_a_random_moment_leaves_the_old_ledger_or_the_new(home):
     dice = random.Random(7)
     step = 0

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.coordination.drivers import FINGERPRINT, TOPOLOGY, Driver, ledger_at
+from tests.soaking import soaked
 from waterspout import Config
 from waterspout.coordination import embedded, lease
 from waterspout.coordination.embedded import EmbeddedStore
@@ -128,7 +129,9 @@ def test_a_pid_that_nobody_has_is_dead():
     assert replace(ME, pid=unused).is_alive() is False
 
 
-@pytest.mark.parametrize("name", [b"\xff\xfe", b"a) S 1 (", b") Z 0 0", b"\xc3"], ids=repr)
+@pytest.mark.parametrize(
+    "name", [soaked(b"\xff\xfe"), b"a) S 1 (", soaked(b") Z 0 0"), soaked(b"\xc3")], ids=repr
+)
 def test_a_holder_may_have_any_process_name(home, store, name):
     with Driver(home) as driver:
         driver.ask(f"name {name.hex()}")
@@ -414,7 +417,7 @@ def test_epochs_only_rise(home):
     assert epochs == [1, 2, 3, 4, 5]
 
 
-@pytest.mark.parametrize("jump_s", [-315_360_000, -3600, 3600, 315_360_000])
+@pytest.mark.parametrize("jump_s", [soaked(-315_360_000), -3600, soaked(3600), 315_360_000])
 def test_a_jump_of_the_wall_clock_changes_nothing(driver, store, monkeypatch, jump_s):
     real, real_ns = time.time, time.time_ns
     monkeypatch.setattr(time, "time", lambda: real() + jump_s)

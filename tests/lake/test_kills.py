@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.mark.parametrize(
     "steps",
     [
-        pytest.param(("delta:47", "parquet:37"), id="some"),
+        pytest.param(("delta:97", "parquet:73"), id="some"),
         soaked(("delta:1", "parquet:1"), id="all"),
     ],
 )

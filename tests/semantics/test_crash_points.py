@@ -102,7 +102,7 @@ def test_a_crash_at_every_point_loses_and_doubles_nothing(spout, state):
         assert world.wrong == [], f"crash at point {n} ({hook.seen[n - 1]})"
 
 
-@stepped(8)
+@stepped(16)
 @pytest.mark.parametrize(
     ("spout", "state"),
     [KINDS[0], *(pytest.param(*k.values, id=k.id, marks=pytest.mark.soak) for k in KINDS[1:])],

@@ -150,6 +150,7 @@ def step_of_a_dead_driver(engine, rng) -> None:
         engine.step(rng.randrange)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("first", sampled(range(0, 60, 20), [0]))
 def test_every_row_is_counted_once_or_a_letter_once(first, tmp_path_factory):
     for seed in range(first, first + 20):

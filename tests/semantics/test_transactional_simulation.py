@@ -56,7 +56,7 @@ def is_found_out(count, **how):
 @KINDS
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.__name__)
 def test_state_equals_the_recount_under_every_schedule(opaque, shape):
-    assert wrong_schedules(20, opaque=opaque, shape=shape) == []
+    assert wrong_schedules(12, opaque=opaque, shape=shape) == []
 
 
 @pytest.mark.soak

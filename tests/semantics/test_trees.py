@@ -81,7 +81,7 @@ def shadow_run(seed: int, messages: int, **options) -> World:
 
 @pytest.mark.parametrize("ackers", [soaked(1), 3])
 @pytest.mark.parametrize("shape", [COLLAPSED, SPREAD])
-@pytest.mark.parametrize("keep_alive", [True, False])
+@pytest.mark.parametrize("keep_alive", [True, soaked(False)])
 def test_each_emission_is_told_once_and_never_before_its_tree_is_done(keep_alive, shape, ackers):
     world = shadow_run(
         7 + ackers,
@@ -251,7 +251,7 @@ def many_acks(trees: int, ackers: int, *, share: float = 0.4, growth: float = 0.
     return shadow.acks
 
 
-@pytest.mark.parametrize("ackers", [1, 3])
+@pytest.mark.parametrize("ackers", [soaked(1), 3])
 def test_hundred_thousands_of_acks_in_arrays(ackers):
     assert many_acks(20_000, ackers) > 150_000
 

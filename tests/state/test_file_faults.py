@@ -153,6 +153,7 @@ def test_a_driver_killed_at_system_calls_loses_nothing(killed, tmp_path, step):
     assert [text for text in map(wrong_after, folders) if text is not None] == []
 
 
+@pytest.mark.soak
 @needs_strace
 @stepped(4)
 def test_a_real_disk_error_is_told_and_loses_nothing(killed, tmp_path, step):

@@ -86,7 +86,7 @@ def within_ms(request):
     return request.param
 
 
-@stepped(3)
+@stepped(6)
 @pytest.mark.parametrize("kind", [SpoutKind.OPAQUE, SpoutKind.TRANSACTIONAL])
 def test_a_crash_at_every_point_loses_and_doubles_no_row(within_ms, kind, step):
     quiet = CrashAt()
@@ -104,7 +104,7 @@ def test_a_crash_at_every_point_loses_and_doubles_no_row(within_ms, kind, step):
         assert world.found == world.expected, f"crash at point {n} ({hook.seen[n - 1]})"
 
 
-@stepped(4)
+@stepped(8)
 def test_a_second_crash_during_every_recovery_does_no_damage(within_ms, step):
     quiet = CrashAt()
     run_with_crashes(quiet, passing(within_ms))
@@ -128,7 +128,7 @@ def test_crashes_with_the_keys_in_a_file_that_undoes_lost_attempts(within_ms, tm
         assert world.found == world.expected, f"crash at point {n}"
 
 
-@repeated(15, in_soak=150)
+@repeated(7, in_soak=150)
 @pytest.mark.parametrize("map_class", [UnreliableMap, soaked(LateMap)])
 def test_no_schedule_of_failures_loses_or_doubles_a_row(within_ms, map_class, count):
     fired = 0

@@ -107,7 +107,7 @@ def fixed_world(window: str, kind: SpoutKind = SpoutKind.OPAQUE, **stores: Any) 
     return EventWorld(window, log, rows, **{**made, **stores})
 
 
-@stepped(8)
+@stepped(16)
 @pytest.mark.parametrize("window", list(WINDOWS))
 @pytest.mark.parametrize("kind", [SpoutKind.OPAQUE, soaked(SpoutKind.TRANSACTIONAL)])
 def test_a_crash_at_every_point_loses_and_doubles_nothing(window, kind, step):

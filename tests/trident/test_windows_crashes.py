@@ -169,7 +169,7 @@ def test_every_kill_point_is_passed(window):
     assert set(hook.seen) == set(BATCH_POINTS)
 
 
-@stepped(3)
+@stepped(6)
 @pytest.mark.parametrize("kind", [SpoutKind.OPAQUE, soaked(SpoutKind.TRANSACTIONAL)])
 def test_a_crash_at_every_point_loses_and_doubles_no_result(window, kind, step):
     quiet = CrashAt()
@@ -185,7 +185,7 @@ def test_a_crash_at_every_point_loses_and_doubles_no_result(window, kind, step):
     assert len(world.expected) >= 3
 
 
-@stepped(5)
+@stepped(10)
 def test_a_second_crash_during_every_recovery_does_no_damage(window, step):
     quiet = CrashAt()
     run_with_crashes(quiet, fixed_world(window))
@@ -197,7 +197,7 @@ def test_a_second_crash_during_every_recovery_does_no_damage(window, step):
             assert world.found == world.expected, f"crashes at {n} and {m} after"
 
 
-@stepped(3)
+@stepped(6)
 def test_crashes_with_the_windows_in_a_file_that_undoes_lost_attempts(window, tmp_path, step):
     quiet = CrashAt()
     run_with_crashes(quiet, fixed_world(window))
