@@ -343,8 +343,8 @@ MUTANTS = (
     Mutant(
         "causes: a library's frame stands for the user's",
         "_causes.py",
-        '    ours = (os.path.dirname(__file__), sysconfig.get_path("stdlib"))\n',
-        "    ours = (os.path.dirname(__file__),)\n",
+        '_OURS = (os.path.dirname(__file__), sysconfig.get_path("stdlib"), "<frozen")\n',
+        '_OURS = (os.path.dirname(__file__), "<frozen")\n',
         ("tests/test_causes.py",),
     ),
     Mutant(

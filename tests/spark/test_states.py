@@ -280,6 +280,7 @@ def test_new_values_feed_a_second_state_exactly(spark, path, where):
     assert rows_of(path, "SELECT total FROM sum") == [(8,)]
 
 
+@pytest.mark.soak
 def test_new_values_go_through_functions_in_the_commit_phase(spark, tmp_path):
     log = str(tmp_path / "log")
 

@@ -74,6 +74,7 @@ def test_a_killed_python_worker_loses_and_doubles_nothing(spark, tmp_path, point
     assert table(tmp_path / "counts.db") == COUNTS
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(
     ("point", "action"),
     [

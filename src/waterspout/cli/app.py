@@ -10,6 +10,7 @@ import sys
 import textwrap
 import traceback
 from collections.abc import Sequence
+from functools import cache
 from importlib.metadata import version
 from typing import Annotated, Any
 
@@ -66,13 +67,18 @@ def waterspout(
         typer.echo(context.get_help())
 
 
+@cache
+def _command() -> Any:
+    """Return the tree of all commands, which takes long to make."""
+    return typer.main.get_command(app)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code; whatever goes wrong is told on stderr."""
     given, debug = _take_debug(sys.argv[1:] if arguments is None else arguments)
     as_json = wants_json(given)
     try:
-        command: Any = typer.main.get_command(app)
-        code = command.main(args=given, prog_name="waterspout", standalone_mode=False)
+        code = _command().main(args=given, prog_name="waterspout", standalone_mode=False)
         if code == INTERRUPTED:  # newer versions of Typer return what older ones raise
             raise KeyboardInterrupt
         return code if isinstance(code, int) else 0

@@ -8,7 +8,7 @@ from tests.spark.operations.support import placed, ran_once, stream_of
 from waterspout.state import MemoryMapState
 from waterspout.trident import Count, MapGet, Sum
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.spark, pytest.mark.soak, pytest.mark.timeout(240)]
 
 ROWS = [
     ("a", "x", 1),

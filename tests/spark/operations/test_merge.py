@@ -8,7 +8,7 @@ from tests.spark.operations.support import ran_once
 from waterspout.testing import FixedBatchSpout
 from waterspout.trident import Count, TridentTopology
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.spark, pytest.mark.soak, pytest.mark.timeout(240)]
 
 CLICKS = [("ann", 1), ("bob", 2), ("cat", 3)]
 VIEWS = [("ann", 10), (None, None)]

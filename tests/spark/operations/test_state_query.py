@@ -12,7 +12,7 @@ from waterspout.state import MemoryMapState
 from waterspout.state.sqlite import SQLiteState
 from waterspout.trident import Count, MapGet, QueryFunction, SnapshotGet, Sum, query
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.spark, pytest.mark.soak, pytest.mark.timeout(240)]
 
 ROWS = [("a", 1), ("b", 2), ("a", 3), ("b", 4), ("a", 5), ("c", 6)]
 
