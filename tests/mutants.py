@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,11 +29,16 @@ PACKAGE = Path("src") / "waterspout"
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of a mutant: the first test that failed, or that none did."""
+    """What became of a mutant: the first test that failed, or that none did, or nothing."""
 
     mutant: Mutant
     caught_by: str | None
     seconds: float
+    trouble: str = ""
+
+
+class UnfitError(Exception):
+    """A mutant that could not be tried: it does not fit the code, or its tests did not run."""
 
 
 def main(words: list[str]) -> int:
@@ -40,11 +46,11 @@ def main(words: list[str]) -> int:
     chosen = [m for m in MUTANTS if not words or any(word in m.name for word in words)]
     print(f"{len(chosen)} mutants")
     verdicts = []
-    for mutant in chosen:
-        verdict = tried(mutant)
-        verdicts.append(verdict)
-        outcome = "SURVIVED" if verdict.caught_by is None else verdict.caught_by
-        print(f"{mutant.name:60} {verdict.seconds:5.1f} s  {outcome}", flush=True)
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        for verdict in pool.map(tried, chosen):
+            verdicts.append(verdict)
+            outcome = verdict.trouble or verdict.caught_by or "SURVIVED"
+            print(f"{verdict.mutant.name:60} {verdict.seconds:5.1f} s  {outcome}", flush=True)
     survivors = [v.mutant.name for v in verdicts if v.caught_by is None]
     print(f"{len(verdicts) - len(survivors)} of {len(verdicts)} caught", *survivors)
     return 1 if survivors or not verdicts else 0
@@ -52,6 +58,16 @@ def main(words: list[str]) -> int:
 
 def tried(mutant: Mutant) -> Verdict:
     """Run a mutant's tests against a copy of the library that has it."""
+    began = time.monotonic()
+    caught_by, trouble = None, ""
+    try:
+        caught_by = caught(mutant)
+    except (UnfitError, subprocess.TimeoutExpired) as error:
+        trouble = f"NOT TRIED: {error}"
+    return Verdict(mutant, caught_by, time.monotonic() - began, trouble)
+
+
+def caught(mutant: Mutant) -> str | None:
     with tempfile.TemporaryDirectory(prefix="waterspout-mutant-") as folder:
         copy = Path(folder) / "src"
         shutil.copytree(ROOT / "src", copy, ignore=shutil.ignore_patterns("__pycache__"))
@@ -59,11 +75,9 @@ def tried(mutant: Mutant) -> Verdict:
         text = file.read_text(encoding="utf-8")
         found = text.count(mutant.old)
         if found != 1:
-            raise SystemExit(f"{mutant.name}: {mutant.file} has {found} of {mutant.old!r}; mend it")
+            raise UnfitError(f"{mutant.file} has {found} of {mutant.old!r}; mend it")
         file.write_text(text.replace(mutant.old, mutant.new), encoding="utf-8")
-        began = time.monotonic()
-        caught_by = first_failure(mutant, copy, "not soak") or first_failure(mutant, copy, "soak")
-    return Verdict(mutant, caught_by, time.monotonic() - began)
+        return first_failure(mutant, copy, "not soak") or first_failure(mutant, copy, "soak")
 
 
 def first_failure(mutant: Mutant, copy: Path, marks: str) -> str | None:
@@ -84,7 +98,7 @@ def first_failure(mutant: Mutant, copy: Path, marks: str) -> str | None:
         return None
     failed = [line for line in ran.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
     if ran.returncode != pytest.ExitCode.TESTS_FAILED or not failed:
-        raise SystemExit(f"{mutant.name}: pytest exited {ran.returncode}:\n{ran.stdout[-2000:]}")
+        raise UnfitError(f"pytest exited with {ran.returncode}:\n{ran.stdout[-2000:]}")
     return failed[0].split(" ")[1].split("::")[-1]
 
 
