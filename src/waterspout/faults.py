@@ -114,7 +114,7 @@ class Fault:
     Actions: `kill` (SIGKILL to this very process), `stop` (SIGSTOP), `raise` (an unexpected
     error), `fail` (FailedException), `hang` (wait until the file `<token>.go` appears, then make
     `<token>.woke` and go on). With a `token`, the fault fires once over all processes: the first
-    to create that file. `nth` None: every time.
+    to create that file, in which it leaves its process id. `nth` None: every time.
     """
 
     point: str
@@ -193,10 +193,15 @@ def current_plan() -> FaultPlan | None:
 
 def _take(token: str) -> bool:
     try:
-        os.close(os.open(token, os.O_CREAT | os.O_EXCL, 0o600))
+        with open(token, "x", opener=_private) as file:
+            file.write(f"{os.getpid()}\n")
     except FileExistsError:
         return False
     return True
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
 
 
 def _wait_for(path: str) -> None:

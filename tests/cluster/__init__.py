@@ -1,0 +1,1 @@
+"""One topology on every kind of Spark: embedded, in executors, on a cluster, over Connect."""

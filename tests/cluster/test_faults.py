@@ -1,0 +1,199 @@
+"""What only a cluster has: executors, workers, a driver's JVM that die, stand still or go away."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.cluster.faulty import KEYS, LIMIT
+from tests.services.servers import await_condition
+from tests.services.spark import EXECUTOR, StandaloneCluster, Worker
+from waterspout.faults import ENVIRONMENT_VARIABLE, Fault, FaultPlan
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
+
+ROOT = Path(__file__).parents[2]
+WANTED = {k: (sum(range(k, LIMIT, KEYS)), len(range(k, LIMIT, KEYS))) for k in range(KEYS)}
+# An executor that is silent is given up soon.
+IMPATIENT = {"spark.network.timeout": "12s", "spark.executor.heartbeatInterval": "2s"}
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    with StandaloneCluster() as cluster:
+        yield cluster
+
+
+class Driver:
+    """A driver in a process of its own."""
+
+    def __init__(self, folder, master, faults=(), settings=None, spark=None):
+        self.folder = folder
+        given = {"spark.driver.host": "127.0.0.1", "spark.executor.memory": "512m", **(spark or {})}
+        words = [word for k, v in given.items() for word in ("--conf", f"{k}={v}")]
+        env = {
+            **os.environ,
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "PYSPARK_SUBMIT_ARGS": " ".join([*words, "pyspark-shell"]),
+            ENVIRONMENT_VARIABLE: FaultPlan(list(faults)).to_json(),
+        }
+        options = [f"{name}={value}" for name, value in (settings or {}).items()]
+        self.log = folder / "driver.log"
+        with open(self.log, "ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "tests.cluster.faulty", str(folder), master, *options],
+                env=env,
+                cwd=ROOT,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+    def said(self):
+        return self.log.read_text(errors="replace")[-3000:]
+
+    def reaches(self, path):
+        """Wait until a file is there, if the driver lives."""
+
+        def there():
+            assert self.process.poll() is None, self.said()
+            return path.exists() and path.stat().st_size > 0
+
+        await_condition(there, 120, self.said)
+        return path
+
+    def ends(self):
+        return self.process.wait(timeout=240)
+
+    def jvm(self):
+        (found,) = [
+            child
+            for child in psutil.Process(self.process.pid).children(recursive=True)
+            if child.name() == "java"
+        ]
+        return found
+
+
+def executor_above(pid):
+    """Return the executor that a Python worker belongs to."""
+    return next(
+        process
+        for process in psutil.Process(pid).parents()
+        if any(EXECUTOR in word for word in process.cmdline())
+    )
+
+
+def sums(folder):
+    with closing(sqlite3.connect(folder / "sums.db")) as db:
+        return {k: (total, n) for k, total, n in db.execute("SELECT k, total, n FROM sums")}
+
+
+def hanging(folder, point):
+    """A fault: one task of batch 2 stands still at a point until it is told to go on."""
+    token = folder / "hung"
+    return token, Fault(point, "hang", where={"txid": 2}, token=str(token))
+
+
+@pytest.mark.parametrize("point", ["processing", "write.before", "write.after"])
+def test_an_executor_that_is_killed_loses_and_doubles_nothing(cluster, tmp_path, point):
+    token, fault = hanging(tmp_path, point)
+    with Driver(tmp_path, cluster.url, [fault]) as driver:
+        pid = int(driver.reaches(token).read_text())
+        executor_above(pid).kill()
+        Path(f"{token}.go").touch()
+        assert driver.ends() == 0, driver.said()
+
+    assert sums(tmp_path) == WANTED
+
+
+def test_a_worker_that_is_gone_leaves_its_work_to_the_others(tmp_path):
+    token, fault = hanging(tmp_path, "write.before")
+    with StandaloneCluster() as cluster, Driver(tmp_path, cluster.url, [fault]) as driver:
+        executor = executor_above(int(driver.reaches(token).read_text()))
+        (gone,) = [w for w in cluster.workers if executor in w.executors()]
+        gone.kill()
+        cluster.workers.append(Worker(cluster.url).start())
+        Path(f"{token}.go").touch()
+        assert driver.ends() == 0, driver.said()
+
+        assert sums(tmp_path) == WANTED
+
+
+@pytest.mark.parametrize("point", ["processing", "write.after"])
+def test_a_driver_whose_jvm_is_killed_says_so_and_the_next_goes_on(cluster, tmp_path, point):
+    token, fault = hanging(tmp_path, point)
+    with Driver(tmp_path, cluster.url, [fault]) as driver:
+        driver.reaches(token)
+        driver.jvm().kill()
+        Path(f"{token}.go").touch()
+        assert driver.ends() not in (0, -signal.SIGKILL)
+
+    with Driver(tmp_path, cluster.url) as driver:
+        assert driver.ends() == 0, driver.said()
+    assert sums(tmp_path) == WANTED
+
+
+def test_an_executor_that_stands_still_is_replaced_and_what_it_writes_later_is_refused(tmp_path):
+    token, fault = hanging(tmp_path, "write.before")
+    settings = {"batch_timeout_secs": 8}
+    with StandaloneCluster() as cluster:
+        master = cluster.url
+        with Driver(tmp_path, master, [fault], settings, IMPATIENT) as driver:
+            pid = int(driver.reaches(token).read_text())
+            executor = executor_above(pid)
+            still = [executor, *executor.children(recursive=True)]
+            for process in still:
+                process.suspend()
+            done = tmp_path / "committed"
+            await_condition(lambda: "2\n" in driver.reaches(done).read_text(), 150, driver.said)
+            Path(f"{token}.go").touch()
+            for process in reversed(still):
+                process.resume()
+            assert driver.ends() == 0, driver.said()
+
+    assert sums(tmp_path) == WANTED
+
+
+def test_executors_that_come_and_go_change_nothing(cluster, tmp_path):
+    spark = {
+        "spark.dynamicAllocation.enabled": "true",
+        "spark.dynamicAllocation.shuffleTracking.enabled": "true",
+        "spark.dynamicAllocation.minExecutors": "0",
+        "spark.dynamicAllocation.maxExecutors": "2",
+        "spark.dynamicAllocation.executorIdleTimeout": "1s",
+        "spark.dynamicAllocation.shuffleTracking.timeout": "1s",
+    }
+    with Driver(tmp_path, cluster.url, spark=spark) as driver:
+        assert driver.ends() == 0, driver.said()
+
+    assert sums(tmp_path) == WANTED
+
+
+def test_executors_with_a_python_that_lacks_the_package_are_refused(cluster, tmp_path):
+    bare = tmp_path / "bare"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(bare)], check=True)
+    spark = {
+        "spark.pyspark.python": str(bare / "bin" / "python"),
+        "spark.executorEnv.PYTHONPATH": "",
+    }
+    with Driver(tmp_path, cluster.url, spark=spark) as driver:
+        assert driver.ends() == 1
+
+        assert "the workers of this Spark cannot run Python for us" in driver.said()
+        assert "set PYSPARK_PYTHON (spark.pyspark.python) to such a Python" in driver.said()
+    assert not (tmp_path / "sums.db").exists()
