@@ -72,9 +72,9 @@ test-cluster: check-java $(STAMP) ## Run one suite on every kind of Spark, and b
 soak: export WATERSPOUT_TEST_PROFILE = soak
 soak: check-java $(STAMP) ## Run the long random tests, forty minutes at most
 	@$(PYTEST) -m 'soak and not spark' --timeout=2100 $(PARALLEL_FAST) $(ARGS); quick=$$?; \
-	case $$quick in 0|$(NONE_OK)) ;; *) exit $$quick ;; esac; \
 	$(PY) -m tests.spark.jvm; \
 	$(PYTEST) -m 'soak and spark' --timeout=2100 $(PARALLEL) $(ARGS) $(SPARK_FILES); spark=$$?; \
+	case $$quick in 0|$(NONE_OK)) ;; *) exit $$quick ;; esac; \
 	case $$spark in $(NONE_OK)) exit $$quick ;; *) exit $$spark ;; esac
 
 service: export WATERSPOUT_SERVICE_SECS ?= 900

@@ -3191,4 +3191,12 @@ MUTANTS = (
         "        if False and policy",
         (f"{KAFKA_ROWS}::test_topics_are_made_as_they_must_be_or_refused",),
     ),
+    Mutant(
+        "kafka out: a leader that is there no more is asked for ever",
+        "state/kafka/_heads.py",
+        "                self._admin = self._servers.admin(self._errors)\n"
+        "                # Once",
+        "                # Once",
+        (f"{KAFKA_ROWS}::test_a_broker_killed_in_mid_commit_loses_and_doubles_nothing",),
+    ),
 )

@@ -112,6 +112,8 @@ class HeadsReader:
                 )
                 return {at.partition: f.result(_ASK_S).offset for at, f in futures.items()}
             except (kafka.KafkaException, FutureTimeout) as error:
+                # A client goes on asking as of a leader that it knows to be there no more.
+                self._admin = self._servers.admin(self._errors)
                 # Once it was there, it is waited for: a broker that comes back may not know it yet.
                 if not self._read and self._is_absent(deadline):
                     return None
