@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv demo test test-fast test-cluster soak service mutants check format bench bench-words bench-forms bench-core bench-memory bench-transactional bench-windows bench-states bench-drpc bench-kafka kafka-storm java servers kafka browser screenshots check-java lock audit clean bench-pressure bench-files docs docs-serve docs-tables
+.PHONY: help venv demo test test-fast test-cluster soak service mutants check format bench bench-words bench-forms bench-core bench-memory bench-transactional bench-windows bench-states bench-drpc bench-kafka kafka-storm java servers kafka browser screenshots check-java lock audit clean bench-pressure bench-files bench-scale docs docs-serve docs-tables
 
 PYTHON ?= python3
 ARGS ?=
@@ -125,6 +125,9 @@ bench-drpc: check-java $(STAMP) ## Measure DRPC point reads while a word count c
 
 bench-kafka: check-java $(STAMP) ## Measure reading a Kafka beside a bare consumer and Structured Streaming (ARGS=...)
 	@$(PY) -m benchmarks.kafka $(ARGS)
+
+bench-scale: check-java $(STAMP) ## Measure how a batch's cost grows with partitions, tasks and states (ARGS=...)
+	@$(PY) -m benchmarks.scale $(ARGS)
 
 bench-states: $(STAMP) ## Measure the states against the bare clients of their stores (ARGS=...)
 	@$(PY) -m benchmarks.states $(ARGS)

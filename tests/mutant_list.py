@@ -3194,8 +3194,7 @@ MUTANTS = (
     Mutant(
         "kafka out: a leader that is there no more is asked for ever",
         "state/kafka/_heads.py",
-        "                self._admin = self._servers.admin(self._errors)\n"
-        "                # Once",
+        "                self._admin = self._servers.admin(self._errors)\n                # Once",
         "                # Once",
         (f"{KAFKA_ROWS}::test_a_broker_killed_in_mid_commit_loses_and_doubles_nothing",),
     ),

@@ -82,7 +82,7 @@ def test_messages_are_copied_once_whatever_fails_and_dies(kafka, kind):
 @pytest.mark.soak
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_a_storm_of_crashes_and_killed_brokers(own_kafka, kind, seed):
     rng, total = random.Random(seed), 20_000
     source, target = own_kafka.fresh_topic(4), "copy"
@@ -91,8 +91,10 @@ def test_a_storm_of_crashes_and_killed_brokers(own_kafka, kind, seed):
 
     def hook(name, context):
         chance = rng.random()
-        if name in POINTS and chance < 0.08:
-            raise rng.choice([SimulatedCrash, FailedException])(name)
+        if name in POINTS and chance < 0.05:
+            raise SimulatedCrash(name)
+        if name == "write.after" and chance < 0.1:
+            raise FailedException(name)
         if name.startswith("transaction") and chance > 0.98 and killed[0] < 3:
             killed[0] += 1
             own_kafka.kill(1)

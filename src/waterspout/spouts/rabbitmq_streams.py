@@ -62,17 +62,18 @@ class _RabbitMQStreams(Component):
 
     read_on_executors = True
 
-    def _describe(
+    def __init__(
         self,
         url: str,
         queues: str | Sequence[str],
-        fields: FieldNames | Schema | None,
-        decode: Callable[[bytes, Mapping[str, Any]], Sequence[Any]],
-        start: str | int,
-        max_messages: int,
-        on_loss: str,
-        tls: TLS | None,
-        timeout_secs: float,
+        *,
+        fields: FieldNames | Schema | None = None,
+        decode: Callable[[bytes, Mapping[str, Any]], Sequence[Any]] = text_body,
+        start: str | int = "earliest",
+        max_messages: int = 10_000,
+        on_loss: str = "stop",
+        tls: TLS | None = None,
+        timeout_secs: float = 10.0,
     ) -> None:
         name = type(self).__name__
         require_pika()
@@ -112,6 +113,12 @@ class _RabbitMQStreams(Component):
     def __repr__(self) -> str:
         return f"{type(self).__name__}({shown(self._url)!r}, {', '.join(self.queues)})"
 
+    def get_coordinator(self, conf: Mapping[str, Any], context: TopologyContext) -> _OffsetRanges:
+        return _OffsetRanges(self)
+
+    def get_emitter(self, conf: Mapping[str, Any], context: TopologyContext) -> _OffsetRanges:
+        return _OffsetRanges(self)
+
     def values(self, queue: str, offset: int, message: tuple[Any, Any, bytes]) -> list[Any]:
         """Return a row without its attempt."""
         method, properties, body = message
@@ -150,30 +157,6 @@ class TransactionalRabbitMQStreamSpout(_RabbitMQStreams, PartitionedTransactiona
         timeout_secs: How long the broker may take to answer.
     """
 
-    def __init__(
-        self,
-        url: str,
-        queues: str | Sequence[str],
-        *,
-        fields: FieldNames | Schema | None = None,
-        decode: Callable[[bytes, Mapping[str, Any]], Sequence[Any]] = text_body,
-        start: str | int = "earliest",
-        max_messages: int = 10_000,
-        on_loss: str = "stop",
-        tls: TLS | None = None,
-        timeout_secs: float = 10.0,
-    ) -> None:
-        limits = (start, max_messages, on_loss)
-        self._describe(url, queues, fields, decode, *limits, tls, timeout_secs)
-
-    def get_coordinator(
-        self, conf: Mapping[str, Any], context: TopologyContext
-    ) -> PartitionCoordinator:
-        return _OffsetRanges(self)
-
-    def get_emitter(self, conf: Mapping[str, Any], context: TopologyContext) -> PartitionEmitter:
-        return _OffsetRanges(self)
-
 
 class OpaqueRabbitMQStreamSpout(_RabbitMQStreams, OpaquePartitionedTransactionalSpout):
     """Emit the messages of RabbitMQ streams; an attempt at a batch has what can be reached then.
@@ -181,30 +164,6 @@ class OpaqueRabbitMQStreamSpout(_RabbitMQStreams, OpaquePartitionedTransactional
     Streams whose node is away are left out, and catch up later. For the arguments see
     `TransactionalRabbitMQStreamSpout`.
     """
-
-    def __init__(
-        self,
-        url: str,
-        queues: str | Sequence[str],
-        *,
-        fields: FieldNames | Schema | None = None,
-        decode: Callable[[bytes, Mapping[str, Any]], Sequence[Any]] = text_body,
-        start: str | int = "earliest",
-        max_messages: int = 10_000,
-        on_loss: str = "stop",
-        tls: TLS | None = None,
-        timeout_secs: float = 10.0,
-    ) -> None:
-        limits = (start, max_messages, on_loss)
-        self._describe(url, queues, fields, decode, *limits, tls, timeout_secs)
-
-    def get_coordinator(
-        self, conf: Mapping[str, Any], context: TopologyContext
-    ) -> PartitionCoordinator:
-        return _OffsetRanges(self)
-
-    def get_emitter(self, conf: Mapping[str, Any], context: TopologyContext) -> OpaqueEmitter:
-        return _OffsetRanges(self)
 
 
 class _OffsetRanges(PartitionCoordinator, PartitionEmitter, OpaqueEmitter):

@@ -84,16 +84,17 @@ class _RedisStreams(Component):
     read_on_executors = True
     stream_keys: tuple[str, ...]
 
-    def _describe(
+    def __init__(
         self,
         url: str,
         streams: str | Sequence[str],
-        schema: FieldNames | Schema | None,
-        start: str,
-        max_entries: int,
-        on_loss: str,
-        cluster: bool,
-        timeout_secs: float,
+        schema: FieldNames | Schema | None = None,
+        *,
+        start: str = "earliest",
+        max_entries: int = 10_000,
+        on_loss: str = "stop",
+        cluster: bool = False,
+        timeout_secs: float = 5.0,
     ) -> None:
         require_library()
         check_url(url, f"URL of a {type(self).__name__}")
@@ -132,8 +133,11 @@ class _RedisStreams(Component):
     def __repr__(self) -> str:
         return f"{type(self).__name__}({shown(self._url)!r}, {', '.join(self.stream_keys)})"
 
-    def emitter(self, *, opaque: bool) -> _RedisRanges:
-        """Return what plans and reads ranges."""
+    def get_coordinator(self, conf: Mapping[str, Any], context: TopologyContext) -> _RedisRanges:
+        return self.get_emitter(conf, context)
+
+    def get_emitter(self, conf: Mapping[str, Any], context: TopologyContext) -> _RedisRanges:
+        opaque = isinstance(self, OpaqueRedisStreamSpout)
         return _RedisRanges(self._client, self, self._own, opaque=opaque)
 
 
@@ -160,28 +164,6 @@ class TransactionalRedisStreamSpout(_RedisStreams, PartitionedTransactionalSpout
         timeout_secs: How long a server may take to answer.
     """
 
-    def __init__(
-        self,
-        url: str,
-        streams: str | Sequence[str],
-        schema: FieldNames | Schema | None = None,
-        *,
-        start: str = "earliest",
-        max_entries: int = 10_000,
-        on_loss: str = "stop",
-        cluster: bool = False,
-        timeout_secs: float = 5.0,
-    ) -> None:
-        self._describe(url, streams, schema, start, max_entries, on_loss, cluster, timeout_secs)
-
-    def get_coordinator(
-        self, conf: Mapping[str, Any], context: TopologyContext
-    ) -> PartitionCoordinator:
-        return self.emitter(opaque=False)
-
-    def get_emitter(self, conf: Mapping[str, Any], context: TopologyContext) -> PartitionEmitter:
-        return self.emitter(opaque=False)
-
 
 class OpaqueRedisStreamSpout(_RedisStreams, OpaquePartitionedTransactionalSpout):
     """Emit the entries of Redis streams; an attempt at a batch has what can be reached then.
@@ -190,28 +172,6 @@ class OpaqueRedisStreamSpout(_RedisStreams, OpaquePartitionedTransactionalSpout)
     `TransactionalRedisStreamSpout`. With `on_loss="skip"`, what is trimmed while it is read is
     passed over by the next attempt.
     """
-
-    def __init__(
-        self,
-        url: str,
-        streams: str | Sequence[str],
-        schema: FieldNames | Schema | None = None,
-        *,
-        start: str = "earliest",
-        max_entries: int = 10_000,
-        on_loss: str = "stop",
-        cluster: bool = False,
-        timeout_secs: float = 5.0,
-    ) -> None:
-        self._describe(url, streams, schema, start, max_entries, on_loss, cluster, timeout_secs)
-
-    def get_coordinator(
-        self, conf: Mapping[str, Any], context: TopologyContext
-    ) -> PartitionCoordinator:
-        return self.emitter(opaque=True)
-
-    def get_emitter(self, conf: Mapping[str, Any], context: TopologyContext) -> OpaqueEmitter:
-        return self.emitter(opaque=True)
 
 
 class _RedisRanges(PartitionCoordinator, PartitionEmitter, OpaqueEmitter):
