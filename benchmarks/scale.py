@@ -111,7 +111,8 @@ def _batches(spark: Any, folder: Path, tasks: int, states: int) -> tuple[int, fl
     rows = [(number,) for number in range(tasks)] * BATCHES
     stream = topology.new_stream("rows", FixedBatchSpout("k bigint", tasks, rows))
     for number in range(states):
-        state = SQLiteState.opaque(folder / f"{number}.db", table="counts")
+        path = folder / f"{number}.db"
+        state = SQLiteState.opaque(path, table="counts", driver_only=False)
         counted = stream.group_by("k").persistent_aggregate(state, Count(), f"n{number}")
         counted.parallelism_hint(tasks)
     config = Config(home=str(folder / "home"), commit_in="tasks", max_spout_pending=1)

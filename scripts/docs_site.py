@@ -38,7 +38,9 @@ from scripts.docs_tables import filled  # noqa: E402
 ADD = "ADD "
 # Pages of wide tables and few headings.
 WIDE = ("configuration.md", "errors.md", "coming-from/storm.md", "coming-from/flink-bytewax.md")
-_CODE = re.compile(r"\[([^\]]+)\]\((?:\.\./)*(?:examples|src|tests|scripts|benchmarks|deploy)/[^)]*\)")
+_CODE = re.compile(
+    r"\[([^\]]+)\]\((?:\.\./)*(?:examples|src|tests|scripts|benchmarks|deploy)/[^)]*\)"
+)
 _FOREIGN = re.compile(
     r"<(?:script|img|iframe|source|video)\b[^>]*\ssrc=\"?(?:https?:)?//[^>]*>"
     r"|<link\b[^>]*\brel=\"?(?:stylesheet|preconnect|preload|icon)\b[^>]*href=\"?(?:https?:)?//[^>]*>"

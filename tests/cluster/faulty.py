@@ -27,7 +27,7 @@ LIMIT = 3_000
 
 def summed(folder: Path) -> TridentTopology:
     topology = TridentTopology("sums")
-    state = SQLiteState.opaque(folder / "sums.db", table="sums")
+    state = SQLiteState.opaque(folder / "sums.db", table="sums", driver_only=False)
     (
         topology.new_stream("numbers", Numbers(LIMIT, (500, 600), (200, 300)))
         .each("value", expr(f"cast(value % {KEYS} as bigint)"), out="k bigint")

@@ -1,4 +1,4 @@
-"""The manifests in deploy/kubernetes: valid for the API, one with themselves, and with waterspout."""
+"""The manifests in deploy/kubernetes: valid for the API, and what waterspout is given there."""
 
 from __future__ import annotations
 

@@ -176,7 +176,7 @@ class Server(ABC):
 
     def identity(self) -> dict[str, Any]:
         """Return how a child of ours is started: who it is, and that it dies with us."""
-        identity: dict[str, Any] = {"start_new_session": True, "preexec_fn": die_with_parent}
+        identity: dict[str, Any] = {"start_new_session": True, "preexec_fn": as_a_server}
         if self.user is not None:
             account = pwd.getpwnam(self.user)
             identity |= {"user": account.pw_uid, "group": account.pw_gid, "extra_groups": ()}
@@ -469,6 +469,15 @@ def await_condition(
 
 
 LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+def as_a_server() -> None:
+    """Be one: end with who has started it, and come before the tests, which have time-outs."""
+    die_with_parent()
+    # Linux shares the cores among sessions, not processes, and one of many threads came off badly
+    # beside tests that only compute.
+    with contextlib.suppress(OSError):
+        Path("/proc/self/autogroup").write_text("-10")
 
 
 def die_with_parent() -> None:
