@@ -19,10 +19,11 @@ from waterspout.errors import WaterspoutError
 from waterspout.events import BatchCommitted
 from waterspout.spark.starting import open_session
 from waterspout.state.sqlite import SQLiteState
-from waterspout.trident import Count, Sum, TridentTopology, expr
+from waterspout.trident import Columns, Count, Sum, TridentTopology, expr
 
 KEYS = 7
 LIMIT = 3_000
+SUMS = {k: (sum(range(k, LIMIT, KEYS)), len(range(k, LIMIT, KEYS))) for k in range(KEYS)}
 
 
 def summed(folder: Path) -> TridentTopology:
@@ -32,7 +33,7 @@ def summed(folder: Path) -> TridentTopology:
         topology.new_stream("numbers", Numbers(LIMIT, (500, 600), (200, 300)))
         .each("value", expr(f"cast(value % {KEYS} as bigint)"), out="k bigint")
         .group_by("k")
-        .persistent_aggregate(state, [("value", Sum(), "total"), ("value", Count(), "n")])
+        .persistent_aggregate(state, Columns(total=("value", Sum()), n=Count()))
         .parallelism_hint(2)
     )
     return topology

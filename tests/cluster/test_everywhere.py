@@ -15,6 +15,7 @@ import pytest
 
 from tests.cli.test_examples import CORE_COUNTS, TRIDENT
 from tests.cluster.everywhere import CASES, LINES
+from tests.cluster.faulty import SUMS
 from tests.drpc.reach import EXPECTED
 from tests.drpc.test_examples import WORDS
 from tests.services.spark import ConnectServer, StandaloneCluster
@@ -26,8 +27,8 @@ EXECUTORS = "local-cluster[2,1,1024]"
 COUNTED = Counter(word for line in LINES for word in line.split())
 
 WANTED = {
-    **{f"{name}, by tasks": [tables] * 2 for name, tables in TRIDENT.items()},
-    **{f"{name}, by driver": [tables] * 2 for name, tables in TRIDENT.items()},
+    **{name: [tables] * 2 for name, tables in TRIDENT.items()},
+    "a state that tasks write": [[(k, *of) for k, of in sorted(SUMS.items())]] * 2,
     "bolts and letters": [sorted(CORE_COUNTS.items()), sorted(CORE_COUNTS.items()), 8],
     "transactional": [[(3, 19)]] * 2,
     "drpc": WORDS,

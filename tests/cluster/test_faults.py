@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.cluster.faulty import KEYS, LIMIT
+from tests.cluster.faulty import SUMS
 from tests.services.servers import await_condition
 from tests.services.spark import EXECUTOR, StandaloneCluster, Worker
 from waterspout.faults import ENVIRONMENT_VARIABLE, Fault, FaultPlan
@@ -21,7 +21,6 @@ from waterspout.faults import ENVIRONMENT_VARIABLE, Fault, FaultPlan
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
 
 ROOT = Path(__file__).parents[2]
-WANTED = {k: (sum(range(k, LIMIT, KEYS)), len(range(k, LIMIT, KEYS))) for k in range(KEYS)}
 # An executor that is silent is given up soon.
 IMPATIENT = {"spark.network.timeout": "12s", "spark.executor.heartbeatInterval": "2s"}
 
@@ -118,7 +117,7 @@ def test_an_executor_that_is_killed_loses_and_doubles_nothing(cluster, tmp_path,
         Path(f"{token}.go").touch()
         assert driver.ends() == 0, driver.said()
 
-    assert sums(tmp_path) == WANTED
+    assert sums(tmp_path) == SUMS
 
 
 def test_a_worker_that_is_gone_leaves_its_work_to_the_others(tmp_path):
@@ -131,7 +130,7 @@ def test_a_worker_that_is_gone_leaves_its_work_to_the_others(tmp_path):
         Path(f"{token}.go").touch()
         assert driver.ends() == 0, driver.said()
 
-        assert sums(tmp_path) == WANTED
+        assert sums(tmp_path) == SUMS
 
 
 @pytest.mark.parametrize("point", ["processing", "write.after"])
@@ -145,7 +144,7 @@ def test_a_driver_whose_jvm_is_killed_says_so_and_the_next_goes_on(cluster, tmp_
 
     with Driver(tmp_path, cluster.url) as driver:
         assert driver.ends() == 0, driver.said()
-    assert sums(tmp_path) == WANTED
+    assert sums(tmp_path) == SUMS
 
 
 def test_an_executor_that_stands_still_is_replaced_and_what_it_writes_later_is_refused(tmp_path):
@@ -166,7 +165,7 @@ def test_an_executor_that_stands_still_is_replaced_and_what_it_writes_later_is_r
                 process.resume()
             assert driver.ends() == 0, driver.said()
 
-    assert sums(tmp_path) == WANTED
+    assert sums(tmp_path) == SUMS
 
 
 def test_executors_that_come_and_go_change_nothing(cluster, tmp_path):
@@ -181,7 +180,7 @@ def test_executors_that_come_and_go_change_nothing(cluster, tmp_path):
     with Driver(tmp_path, cluster.url, spark=spark) as driver:
         assert driver.ends() == 0, driver.said()
 
-    assert sums(tmp_path) == WANTED
+    assert sums(tmp_path) == SUMS
 
 
 def test_executors_with_a_python_that_lacks_the_package_are_refused(cluster, tmp_path):
