@@ -183,7 +183,7 @@ class KafkaBroker(Server):
     def format(self) -> subprocess.Popen[bytes]:
         """Begin to write what a new broker must find in its folder."""
         tool = self.java(
-            *("kafka.tools.StorageTool", "format", "-t", self.cluster.id),
+            *("kafka.tools.StorageTool", "format", f"--cluster-id={self.cluster.id}"),
             *("-c", self.write_settings()),
         )
         with self.log.open("ab") as log:
