@@ -3192,6 +3192,13 @@ MUTANTS = (
         (f"{KAFKA_ROWS}::test_topics_are_made_as_they_must_be_or_refused",),
     ),
     Mutant(
+        "kafka: the controller that is down is waited for",
+        "spouts/_kafka_cluster.py",
+        "        self.close()\n        why = self._errors.last or said\n",
+        "        why = self._errors.last or said\n",
+        ("tests/spouts/test_kafka_brokers.py::test_the_controller_that_a_client_knows_may_die",),
+    ),
+    Mutant(
         "kafka out: a leader that is there no more is asked for ever",
         "state/kafka/_heads.py",
         "                self._admin = self._servers.admin(self._errors)\n                # Once",

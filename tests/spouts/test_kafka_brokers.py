@@ -12,7 +12,8 @@ from waterspout.coordination.events import (
     ServiceAway,
     ServiceBack,
 )
-from waterspout.errors import FailedException
+from waterspout.errors import FailedException, OutageError
+from waterspout.spouts._kafka_cluster import KafkaCluster, TopicChoice
 from waterspout.spouts._kafka_plan import ranges_of
 from waterspout.testing import LocalRun
 
@@ -95,3 +96,25 @@ def test_with_replicas_another_broker_leads_and_nobody_waits_for_long(
     finally:
         run.close()
         cluster.start_again(leader)
+
+
+def test_the_controller_that_a_client_knows_may_die(kafka_of_three):
+    cluster = kafka_of_three
+    topic = cluster.fresh_topic(3)
+    cluster.send(topic, values(range(30)))
+    choice = TopicChoice.of(topic)
+    asking = KafkaCluster(KINDS["opaque"](cluster.bootstrap, topic).servers)
+    before = asking.look(*asking.topics(choice)).extents
+    dead = asking.admin.list_topics(timeout=10).controller_id
+
+    def is_told():
+        try:
+            return asking.look(*asking.topics(choice)).extents == before
+        except OutageError:
+            return False
+
+    cluster.kill(dead)
+    try:
+        await_condition(is_told, 40)
+    finally:
+        cluster.start_again(dead)

@@ -262,7 +262,12 @@ class KafkaCluster:
             return self._servers.secrets.hidden(_said(error))
 
     def _silent(self, said: str) -> Exception:
-        """Return the error of a Kafka of which no broker answers, or that refuses us."""
+        """Return the error of a Kafka of which no broker answers, or that refuses us.
+
+        Next time a new client asks: this one would wait for the controller that it knows, which
+        may be the one broker that is down.
+        """
+        self.close()
         why = self._errors.last or said
         if self._errors.refused:
             hidden = self._servers.secrets.hidden(why)
