@@ -9,6 +9,7 @@ import uuid
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 
 from pyspark.errors import PySparkException
@@ -178,12 +179,16 @@ class SparkRuntime:
         """Send this package, once, to executors that do not share our file system."""
         if self.is_local:
             return
-        if not getattr(self.spark, _SHIPPED, False):
+        # Each batch of a foreachBatch query brings a session of its own to the same executors.
+        everyone = self.spark if self.is_connect else self.spark.sparkContext
+        if not getattr(everyone, _SHIPPED, False):
             self.spark.addArtifacts(str(_package_zip()), pyfile=True)
-            setattr(self.spark, _SHIPPED, True)
+            setattr(everyone, _SHIPPED, True)
 
 
+@cache
 def _package_zip() -> Path:
+    """Return the package as one file, the same each time: Spark takes no second one of its name."""
     root = Path(__file__).parents[1]
     target = Path(tempfile.mkdtemp(prefix="waterspout-")) / "waterspout.zip"
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
