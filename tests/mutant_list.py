@@ -1955,6 +1955,13 @@ MUTANTS = (
         ("tests/waves/test_memory.py",),
     ),
     Mutant(
+        "bolt memory: what only cloudpickle can send takes all of it along",
+        "topology/_pickling.py",
+        "        pickle.Pickler.dispatch_table.__set__(pickler, table)",
+        "        pickler.dispatch_table = table",
+        ("tests/waves/test_memory.py",),
+    ),
+    Mutant(
         "bolt memory: a dict that somebody else holds is replaced",
         "waves/large.py",
         "    if _references(parent, name) != _ALONE:\n        return False\n",
@@ -2672,6 +2679,20 @@ MUTANTS = (
         "            with suppress(FileNotFoundError):\n"
         "                os.unlink(os.path.join(batch, name))\n"
         "            self.drop(name)\n",
+        ("tests/lake/test_parquet.py",),
+    ),
+    Mutant(
+        "lake: whoever removes files removes the folder of a later attempt as well",
+        "state/parquet/_placing.py",
+        "            if _is_of(name, attempt):",
+        "            if True:",
+        ("tests/lake/test_parquet.py",),
+    ),
+    Mutant(
+        "lake: a driver that lost its folder takes that for a fault of the disk",
+        "state/parquet/_placing.py",
+        "            raise self._overtaken(stamp, gathered) from error\n",
+        "            raise\n",
         ("tests/lake/test_parquet.py",),
     ),
     Mutant(

@@ -121,6 +121,63 @@ def test_a_driver_that_is_overtaken_before_it_shows_its_files_shows_none(path, m
     assert folder_ids(path) == [1]
 
 
+@pytest.mark.parametrize("nth", range(6))
+def test_a_driver_that_is_overtaken_while_it_shows_its_files_shows_none(path, monkeypatch, nth):
+    # Before each folder made or opened, and each file moved.
+    old, new = open_store(path), open_store(path)
+    old.move_head(None, head(1))
+    receipts = [put_down(old, head(1), n, partition=n) for n in (7, 8)]
+    show, calls = old._places.show, []
+
+    def overtaken(real):
+        def act(*args, **options):
+            calls.append(real)
+            if len(calls) == nth + 1:
+                with monkeypatch.context() as patch:
+                    patch.undo()
+                    new.move_head(head(1), head(1, 1, epoch=2))
+            return real(*args, **options)
+
+        return act
+
+    def shown(stamp, names):
+        with monkeypatch.context() as patch:
+            for name in ("mkdir", "rename", "open"):
+                patch.setattr(os, name, overtaken(getattr(os, name)))
+            show(stamp, names)
+
+    old._places.show = shown
+    with pytest.raises(FencedError):
+        old.publish(head(1).stamp, receipts)
+
+    assert len(calls) > nth
+    assert folder_ids(path) == []
+    published(new, head(1, 1, epoch=2), 1)
+    assert folder_ids(path) == [1]
+
+
+def test_a_removal_leaves_the_folder_of_a_later_attempt_though_it_is_empty(path, monkeypatch):
+    old, new = open_store(path), open_store(path)
+    old.move_head(None, head(1))
+    published(old, head(1), 7)
+    lost = old._places.shown(1)
+    new.move_head(head(1), head(1, 1, epoch=2))
+    rename = os.rename
+
+    def waking(*args):
+        # The overtaken driver takes its files back just when the folder was made.
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "rename", rename)
+            old._places.hide(1, lost)
+        rename(*args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "rename", waking)
+        published(new, head(1, 1, epoch=2), 1, 2)
+
+    assert folder_ids(path) == [1, 2]
+
+
 @pytest.mark.parametrize("make", [open_store, elsewhere])
 def test_a_driver_that_is_overtaken_after_all_takes_its_files_back(path, make):
     # As if the one who took over had looked just before the files came.

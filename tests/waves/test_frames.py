@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import sys
 import threading
 from types import ModuleType
@@ -12,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark import cloudpickle
 
+from waterspout.topology._pickling import names_what_workers_lack
 from waterspout.waves.frames import Frame, anchored, halves, pack, parted, unpack, weeded
 
 IDS = st.integers(1, 2**64 - 1)
@@ -150,6 +152,19 @@ def test_objects_of_classes_that_the_other_side_cannot_import_travel_with_their_
 
 def test_what_everybody_can_import_travels_by_its_name():
     assert b"cloudpickle" not in pack([(Frame, "a text that names __main__", "job")])
+
+
+def test_a_module_of_the_users_is_not_taken_for_a_part_of_ours(monkeypatch):
+    waves = ModuleType("waves")
+    monkeypatch.setitem(sys.modules, "waves", waves)
+    cloudpickle.register_pickle_by_value(waves)
+    try:
+        assert Frame.__module__.startswith("waterspout.waves.")
+        assert not names_what_workers_lack(pack(Frame))
+        assert names_what_workers_lack(pickle.dumps("waves"))
+        assert names_what_workers_lack(pickle.dumps(["xwaves.", "waves.shapes"]))
+    finally:
+        cloudpickle.unregister_pickle_by_value(waves)
 
 
 def test_tuples_that_cannot_travel_are_taken_out_with_their_ids():

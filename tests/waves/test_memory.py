@@ -168,10 +168,22 @@ class Counting(BasicBolt):
         seen("left").append(self.counts)
 
 
-def test_what_a_wave_moves_does_not_grow_with_what_its_bolt_holds():
+class CountingByLambda(Counting):
+    """Has an attribute that only cloudpickle can send."""
+
+    def prepare(self, conf, context):
+        super().prepare(conf, context)
+        self.key = lambda n: key(n % ENTRIES)
+
+    def execute(self, tuple, collector):
+        self.counts[self.key(tuple["n"])] += 1
+
+
+@pytest.mark.parametrize("bolt", [Counting, CountingByLambda])
+def test_what_a_wave_moves_does_not_grow_with_what_its_bolt_holds(bolt):
     def moved(entries: int) -> list[int]:
         turns = iter(range(1000))
-        driven, feeder, engine = started(lambda _: (next(turns) % 3, ""), Counting(entries))
+        driven, feeder, engine = started(lambda _: (next(turns) % 3, ""), bolt(entries))
         run_through(driven, feeder, 20)
         assert engine.missed <= 3, "each worker lacks it once"
         return engine.moved[-10:]

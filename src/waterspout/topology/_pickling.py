@@ -25,7 +25,10 @@ def dumps(thing: Any, reducers: Mapping[type, Callable[[Any], Any]] | None = Non
     buffer = io.BytesIO()
     pickler = cloudpickle.CloudPickler(buffer, protocol=pickle.HIGHEST_PROTOCOL)  # type: ignore[no-untyped-call]
     if reducers:
-        pickler.dispatch_table = ChainMap(dict(reducers), pickler.dispatch_table)
+        # By the base class: an attribute of cloudpickle's own class stands before that of the C
+        # object, which alone is looked at.
+        table = ChainMap(dict(reducers), pickler.dispatch_table)
+        pickle.Pickler.dispatch_table.__set__(pickler, table)  # type: ignore[attr-defined]
     pickler.dump(thing)  # type: ignore[no-untyped-call]
     return buffer.getvalue()
 
@@ -38,15 +41,18 @@ def names_what_workers_lack(pickled: bytes) -> bool:
     """
     cloudpickle = sys.modules.get("pyspark.cloudpickle")
     loaded = () if cloudpickle is None else cloudpickle.list_registry_pickle_by_value()
-    return any(
-        _as_pickled(name) in pickled or f"{name}.".encode() in pickled
-        for name in ("__main__", *loaded)
-    )
+    return any(_names_module(name.encode(), pickled) for name in ("__main__", *loaded))
 
 
-def _as_pickled(text: str) -> bytes:
-    data = text.encode()
-    return pickle.SHORT_BINUNICODE + len(data).to_bytes(1, "little") + data
+def _names_module(name: bytes, pickled: bytes) -> bool:
+    """Whether a text in it is the name of a module, or of one inside it."""
+    alone = pickle.SHORT_BINUNICODE + len(name).to_bytes(1, "little") + name
+    inside = name + b"."
+    at = pickled.find(inside)
+    # The text must begin there: of `waterspout.waves`, a module `waves` is not the parent.
+    while at >= 0 and pickled[at - 2 : at - 1] != pickle.SHORT_BINUNICODE:
+        at = pickled.find(inside, at + 1)
+    return at >= 0 or alone in pickled
 
 
 def require_picklable(thing: Any, title: str) -> bytes:

@@ -106,9 +106,11 @@ class LocalPlaces(Places):
         shared_folder(Path(gathered))
         for name in names:
             self._gather(name, gathered, stamp)
-        LocalFolder(gathered).sync()
         try:
+            LocalFolder(gathered).sync()
             os.rename(gathered, target)
+        except FileNotFoundError as error:
+            raise self._overtaken(stamp, gathered) from error
         except OSError as error:
             if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
                 raise self._overtaken(stamp, target) from error
@@ -145,9 +147,10 @@ class LocalPlaces(Places):
         with suppress(FileNotFoundError):
             os.unlink(os.path.join(self._staging, name))
         for attempt in self._attempts():
-            with suppress(FileNotFoundError):
-                os.unlink(os.path.join(attempt, name))
-            self._remove_empty(attempt)
+            if _is_of(name, attempt):  # a later one's may be empty because it was just made
+                with suppress(FileNotFoundError):
+                    os.unlink(os.path.join(attempt, name))
+                self._remove_empty(attempt)
 
     def staged(self) -> list[str]:
         names = self.staging.names()
@@ -209,3 +212,9 @@ def places_in(folder: Folder) -> Places:
 
 def _attempt(stamp: Stamp) -> str:
     return f"{stamp.txid}-{stamp.attempt}-{writer_tag(stamp.writer)}"
+
+
+def _is_of(name: str, attempt: str) -> bool:
+    """Whether a file belongs to the attempt whose folder this is."""
+    part = PartName.parse(name)
+    return part is not None and os.path.basename(attempt).startswith(f"{part.txid}-{part.attempt}-")
