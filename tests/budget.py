@@ -94,6 +94,7 @@ class Budget:
     def __init__(self) -> None:
         self.spent: dict[str, float] = defaultdict(float)
         self.counts: dict[str, int] = defaultdict(int)
+        self.longest: dict[str, tuple[float, str]] = {}
         self.spark: set[str] = set()
         self.soak: set[str] = set()
 
@@ -102,6 +103,8 @@ class Budget:
         name = Path(report.nodeid.partition("::")[0]).as_posix()
         self.spent[name] += report.duration
         self.counts[name] += report.when == "call"
+        test = (report.duration, report.nodeid.partition("::")[2])
+        self.longest[name] = max(test, self.longest.get(name, test))
         if "spark" in report.keywords:
             self.spark.add(name)
         if "soak" in report.keywords:
@@ -129,7 +132,8 @@ class Budget:
             terminalreporter.write_line(
                 f"OVER BUDGET: {name} took {self.spent[name]:.0f} s, "
                 f"{self.of(name):.0f} s at most: make it cheaper, or give it a budget of its own "
-                "in tests/budget.py",
+                "in tests/budget.py. "
+                f"{self.longest[name][0]:.0f} s were {self.longest[name][1]}",
                 yellow=True,
                 bold=True,
             )
