@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv demo test test-fast test-cluster soak service mutants check format bench bench-words bench-forms bench-core bench-memory bench-transactional bench-windows bench-states bench-drpc bench-kafka kafka-storm java servers kafka browser screenshots check-java lock audit clean bench-pressure bench-files bench-scale docs docs-serve docs-tables
+.PHONY: help venv demo test test-fast test-cluster soak service mutants check format bench bench-words bench-forms bench-core bench-memory bench-transactional bench-windows bench-states bench-drpc bench-kafka kafka-storm java servers kafka kafka-broker browser screenshots check-java lock audit clean bench-pressure bench-files bench-scale docs docs-serve docs-tables
 
 PYTHON ?= python3
 ARGS ?=
@@ -147,6 +147,10 @@ servers: ## Install Redis, memcached, PostgreSQL and RabbitMQ with apt-get, for 
 
 kafka: ## Fetch Kafka with Maven, for the tests that need a broker
 	@scripts/install_kafka
+
+kafka-broker: PORT ?= 9092
+kafka-broker: $(STAMP) kafka ## Run a Kafka broker on this machine until Ctrl-C (PORT=9092)
+	@$(PY) -m tests.services.kafka_broker $(PORT)
 
 browser: ## Install Chromium with apt-get, for the tests that look at the page
 	@scripts/install_browser

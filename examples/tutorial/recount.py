@@ -28,7 +28,7 @@ def stored(database="ferry.db"):
 
 
 if __name__ == "__main__":
-    wanted, found = recounted(), stored()
+    wanted, found = recounted(), stored(*sys.argv[1:])
     for route, (tickets, income) in wanted.items():
         held = found.get(route, (0, 0))
         verdict = "exact" if held == (tickets, income) else f"not: there are {tickets}, {income}"
