@@ -51,6 +51,7 @@ class ZooKeeperServer(Server):
         super().__init__()
         self.data = self.folder / "data"
         self.roots = 0
+        self.bind = HOST
 
     @classmethod
     def find(cls) -> Path:
@@ -70,7 +71,7 @@ class ZooKeeperServer(Server):
     def command(self) -> list[str]:
         settings = self.folder / "zoo.cfg"
         settings.write_text(
-            SETTINGS.format(tick=TICK_MS, data=self.data, port=self.port, host=HOST)
+            SETTINGS.format(tick=TICK_MS, data=self.data, port=self.port, host=self.bind)
         )
         properties = {
             # The operating system goes on when we kill: it need not be told to write.
