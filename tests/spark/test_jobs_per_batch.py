@@ -12,6 +12,7 @@ from waterspout import Config, faults
 from waterspout.faults import Fault, FaultPlan
 from waterspout.spark.compiler import Compiler
 from waterspout.spark.session import SparkRuntime
+from waterspout.spouts._reads import RowsRead
 from waterspout.state import MemoryMapState, StateKind
 from waterspout.state.sqlite import SQLiteState
 from waterspout.testing import FixedBatchSpout
@@ -341,6 +342,12 @@ def sorting(spark):
     spark.conf.set(name, before)
 
 
+@pytest.fixture
+def not_tiny(monkeypatch):
+    """Batches are as if they were larger than one task should read."""
+    monkeypatch.setattr(RowsRead, "is_tiny", False)
+
+
 def run_and_count(spark, folder, build, case):
     by_tasks = case is Case.BY_TASKS
     name = f"{build.__name__}-{next(_numbers)}"  # jobs are found by the topology's name
@@ -363,10 +370,19 @@ def expected(cost):
         for number, build in enumerate(TOPOLOGIES)
     ],
 )
-def test_a_batch_has_the_jobs_and_shuffles_that_were_predicted(sorting, tmp_path, build):
+def test_a_batch_has_the_jobs_and_shuffles_that_were_predicted(sorting, not_tiny, tmp_path, build):
     found, cost = run_and_count(sorting, tmp_path, build, Case.COLLECTED)
 
     assert found == expected(cost)
+
+
+# Those of which one task can read a tiny batch, and some of which it cannot.
+@pytest.mark.parametrize("build", [word_count, grand_total, regrouped_twice, used_twice, joined])
+def test_a_tiny_batch_has_the_jobs_and_shuffles_that_were_predicted(sorting, tmp_path, build):
+    found, cost = run_and_count(sorting, tmp_path, build, Case.TINY)
+
+    assert found == expected(cost)
+    assert (not cost.shuffles) == (build in (word_count, grand_total, regrouped_twice))
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from waterspout.trident import (
     CombinerAggregator,
     Count,
     MapGet,
+    ReducerAggregator,
     Split,
     Sum,
     TridentTopology,
@@ -23,7 +24,18 @@ from waterspout.trident import (
 from waterspout.trident.plan.costs import Case, cases, cost_of
 from waterspout.trident.plan.notes import notes_of
 from waterspout.trident.plan.plan import Phase
-from waterspout.trident.plan.schedule import python_chains
+from waterspout.trident.plan.schedule import Facts, python_chains, read_by_one_task
+
+
+class Total(ReducerAggregator[int]):
+    def init(self):
+        return 0
+
+    def reduce(self, value, tuple):
+        return value + tuple[0]
+
+    def output_types(self, inputs):
+        return ["bigint"]
 
 
 class Largest(CombinerAggregator[int]):
@@ -279,6 +291,7 @@ def test_a_linear_word_count_is_one_job_or_one_and_one_by_tasks(tmp_path):
     words.group_by("word").persistent_aggregate(on_server(tmp_path / "t.db"), Count(), out="c")
 
     assert sums(topology) == [
+        "1 job for processing, 0 for commit; no shuffle",
         "1 job for processing, 0 for commit; 1 shuffle",
         "1 job for processing, 1 for commit; 2 shuffles",
     ]
@@ -293,10 +306,75 @@ def test_a_linear_word_count_is_one_job_or_one_and_one_by_tasks(tmp_path):
 )
 def test_only_the_case_that_was_chosen_is_told(tmp_path, commit_in, said):
     topology, rows = start()
-    rows.group_by("s").persistent_aggregate(on_server(tmp_path / "t.db"), Count(), out="c")
+    made = rows.each("n", double, out="m bigint")  # in Python: never in one task
+    made.group_by("m").persistent_aggregate(on_server(tmp_path / "t.db"), Count(), out="c")
 
     assert sums(topology, Config(commit_in=commit_in)) == said
     assert f"  every batch: {said[0]}" in topology.explain(Config(commit_in=commit_in)).splitlines()
+
+
+def test_a_tiny_batch_is_grouped_by_one_task_without_a_shuffle(tmp_path):
+    topology, rows = start()
+    rows.group_by("s").persistent_aggregate(on_server(tmp_path / "t.db"), Count(), out="c")
+
+    lines = topology.explain(Config(commit_in="driver")).splitlines()
+
+    tiny = "a tiny batch (no more than 10,000 rows, or 1 MB in files), in one task"
+    assert f"  {tiny}: 1 job for processing, 0 for commit; no shuffle" in lines
+    assert "  every larger batch: 1 job for processing, 0 for commit; 1 shuffle" in lines
+    assert sums(topology, Config(commit_in="tasks")) == [
+        "1 job for processing, 1 for commit; 2 shuffles"
+    ]
+
+
+def native(topology, rows):
+    return rows.each("n", expr("n + 1"), out="m bigint").filter("m", expr("m > 1"))
+
+
+def hinted(topology, rows):
+    return native(topology, rows).parallelism_hint(2)
+
+
+def in_python(topology, rows):
+    return rows.each("n", double, out="m bigint")
+
+
+def in_python_on_a_side(topology, rows):
+    rows.each("n", double, out="m bigint").filter("m", is_odd)
+    return rows
+
+
+def aggregated_in_python(topology, rows):
+    return rows.group_by("s").aggregate("n", Total(), out="n")
+
+
+def joined(topology, rows):
+    left, right = rows.project(["s", "n"]), rows.each("n", expr("n + 1"), out="m bigint")
+    return topology.join(left, "s", right.project(["s", "m"]), "s", out="s, n, m")
+
+
+@pytest.mark.parametrize(
+    ("build", "by_one"),
+    [(native, True), (hinted, False), (in_python, False), (in_python_on_a_side, False),
+     (aggregated_in_python, False), (joined, False)],
+)  # fmt: skip
+def test_one_task_reads_a_tiny_batch_if_the_jvm_does_all_that_is_done_with_it(build, by_one):
+    topology, rows = start()
+    build(topology, rows).group_by("s").persistent_aggregate(opaque(), Count(), out="c")
+    plan = topology.plan()
+    states = frozenset(plan.states)
+
+    found = read_by_one_task(plan, Facts(states, tiny=True))
+
+    assert found == (set(plan.sources.values()) if by_one else set())
+    assert not read_by_one_task(plan, Facts(states))
+
+
+def test_tasks_that_write_a_state_have_rows_of_more_than_one_task(tmp_path):
+    topology, rows = start()
+    rows.group_by("s").persistent_aggregate(on_server(tmp_path / "t.db"), Count(), out="c")
+
+    assert not read_by_one_task(topology.plan(), Facts(frozenset(), tiny=True))
 
 
 def test_new_values_that_feed_a_state_take_a_job_of_the_commit():

@@ -60,7 +60,8 @@ class SparkEngine(PhaseEngine):
         )
         batch = BatchRows(attempt, work.staging, reads)
         small = all(read.is_small for read in reads.values())
-        self._steps.process(batch, small=small, requests=requests)
+        tiny = all(read.is_tiny for read in reads.values())
+        self._steps.process(batch, small=small, tiny=tiny, requests=requests)
         work.results["batch"] = batch
         left = batch.left_for_commit(self.plan)
         given = {source.spout_id: read for source, read in reads.items() if not source.hidden}

@@ -121,10 +121,12 @@ class StepRunner:
             WriteState: self._write_and_tell,
         }
 
-    def process(self, batch: BatchRows, *, small: bool, requests: bool = False) -> None:
-        """Run the processing phase. `small`: so is what the batch reads, as far as is known."""
+    def process(
+        self, batch: BatchRows, *, small: bool, tiny: bool = False, requests: bool = False
+    ) -> None:
+        """Run the processing phase. `small`, `tiny`: so is what it reads, as far as is known."""
         collected = {n for n, p in self._placements.items() if p.collects(source_is_small=small)}
-        batch.facts = Facts(frozenset(collected), requests, self._shuffle_partitions)
+        batch.facts = Facts(frozenset(collected), requests, self._shuffle_partitions, tiny)
         self._steps(self._schedule(batch.facts).processing, batch)
 
     def commit(self, batch: BatchRows, claim: Claim) -> dict[str, int]:

@@ -14,6 +14,8 @@ from waterspout.spouts._places import LOCAL, Place
 
 __all__ = [
     "POSITION",
+    "TINY_BYTES",
+    "TINY_ROWS",
     "EmitRead",
     "FilesRead",
     "FrameRead",
@@ -26,6 +28,9 @@ __all__ = [
 
 POSITION = "_position"
 """The column, where it is asked for, that says where in its source a row stands."""
+
+TINY_ROWS = 10_000
+TINY_BYTES = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +52,11 @@ class RowsRead:
     def is_small(self) -> bool:
         """Whether it is safe to expect a small result."""
         return len(self.rows) <= 100_000
+
+    @property
+    def is_tiny(self) -> bool:
+        """Whether one task reads and reduces it sooner than a shuffle would take."""
+        return len(self.rows) <= TINY_ROWS
 
     def row_positions(self) -> list[str]:
         """Return the position of each row."""
@@ -70,6 +80,11 @@ class RangeRead:
         """Whether it is safe to expect a small result."""
         return self.end - self.start <= 100_000
 
+    @property
+    def is_tiny(self) -> bool:
+        """Whether one task reads and reduces it sooner than a shuffle would take."""
+        return self.end - self.start <= TINY_ROWS
+
 
 @dataclass(frozen=True, slots=True)
 class FilesRead:
@@ -92,6 +107,11 @@ class FilesRead:
     def is_small(self) -> bool:
         """Whether it is safe to expect a small result."""
         return self.size_bytes <= 16_000_000
+
+    @property
+    def is_tiny(self) -> bool:
+        """Whether one task reads and reduces it sooner than a shuffle would take."""
+        return self.size_bytes <= TINY_BYTES
 
     def malformed_are(self, conf: Config) -> OnMalformed:
         """Return what becomes of malformed records; raise if one is too long to be put aside."""
@@ -119,10 +139,10 @@ class EmitRead:
     taken: Mapping[int, bytes] = field(default_factory=dict)
     """By partition, what the driver has taken of it; those are not asked again."""
 
-    @property
-    def is_small(self) -> bool:
-        """Nobody knows before it is read."""
-        return False
+    is_small: ClassVar[bool] = False
+    """Nobody knows before it is read."""
+
+    is_tiny: ClassVar[bool] = False
 
     @property
     def partitions(self) -> list[int]:
@@ -144,10 +164,10 @@ class FrameRead:
     position: str
     where: str
 
-    @property
-    def is_small(self) -> bool:
-        """Nobody knows before it is read."""
-        return False
+    is_small: ClassVar[bool] = False
+    """Nobody knows before it is read."""
+
+    is_tiny: ClassVar[bool] = False
 
 
 KafkaRange = tuple[str, int, int, int]
@@ -187,6 +207,11 @@ class KafkaRead:
     def is_small(self) -> bool:
         """Whether it is safe to expect a small result; nobody knows how large messages are."""
         return self.offsets <= 10_000
+
+    @property
+    def is_tiny(self) -> bool:
+        """Several tasks fetch from several brokers."""
+        return False
 
     def malformed_are(self, conf: Config) -> OnMalformed:
         """Return what becomes of values that are malformed."""

@@ -6,17 +6,22 @@ from dataclasses import dataclass
 from enum import Enum
 
 from waterspout._config import Config
+from waterspout.spouts._reads import TINY_BYTES, TINY_ROWS
 from waterspout.trident.plan.exchange import Deal, Exchange
 from waterspout.trident.plan.nodes import Aggregate
 from waterspout.trident.plan.plan import Phase, Plan
 from waterspout.trident.plan.schedule import Facts, Schedule, Step, schedule
 
-__all__ = ["Case", "Cost", "case_name", "cases", "cost_of"]
+__all__ = ["Case", "Cost", "case_name", "cases", "cost_of", "usual_case"]
+
+
+_TINY = f"no more than {TINY_ROWS:,} rows, or {TINY_BYTES // 1_000_000} MB in files"
 
 
 class Case(Enum):
-    """How large the results of a batch are; the engine learns it from the batches before."""
+    """How large a batch and its results are; the engine learns it from the batches before."""
 
+    TINY = "tiny"
     COLLECTED = "collected"
     BY_TASKS = "by tasks"
 
@@ -61,16 +66,32 @@ class Cost:
 
 
 def cases(plan: Plan, conf: Config) -> list[Case]:
-    """Return the cases that can happen; with nothing to commit they are all one."""
+    """Return the cases that can happen, small before large.
+
+    With nothing to commit they are one. That a batch is tiny is a case of its own only where it
+    costs less.
+    """
+    found = [Case.COLLECTED, Case.BY_TASKS]
     if not plan.updates or conf.commit_in == "driver":
-        return [Case.COLLECTED]
-    return [Case.BY_TASKS] if conf.commit_in == "tasks" else list(Case)
+        found = [Case.COLLECTED]
+    elif conf.commit_in == "tasks":
+        found = [Case.BY_TASKS]
+    tiny, usual = (cost_of(plan, conf, case) for case in (Case.TINY, Case.COLLECTED))
+    saves = Case.COLLECTED in found and len(tiny.shuffles) < len(usual.shuffles)
+    return [Case.TINY, *found] if saves else found
+
+
+def usual_case(plan: Plan, conf: Config) -> Case:
+    """Return the first case that is not a matter of tiny batches."""
+    return next(case for case in cases(plan, conf) if case is not Case.TINY)
 
 
 def case_name(plan: Plan, conf: Config, case: Case) -> str:
     """Return when a case happens, in words."""
-    if len(cases(plan, conf)) == 1:
-        return "every batch"
+    if case is Case.TINY:
+        return f"a tiny batch ({_TINY}), in one task"
+    if set(cases(plan, conf)) - {Case.TINY} == {case}:
+        return "every batch" if len(cases(plan, conf)) == 1 else "every larger batch"
     if case is Case.COLLECTED:
         return "while results fit the driver"
     by_tasks = any(not plan.states[name].factory.driver_only for name in plan.updates)
@@ -82,8 +103,9 @@ def cost_of(plan: Plan, conf: Config, case: Case, shuffle_partitions: int | None
 
     `shuffle_partitions`: what Spark is set to, if that is known.
     """
-    collected = [n for n in plan.updates if case is Case.COLLECTED or plan.states[n].hidden]
-    facts = Facts(frozenset(collected), shuffle_partitions=shuffle_partitions)
+    collected = [n for n in plan.updates if case is not Case.BY_TASKS or plan.states[n].hidden]
+    tiny = case is Case.TINY
+    facts = Facts(frozenset(collected), shuffle_partitions=shuffle_partitions, tiny=tiny)
     steps = schedule(plan, conf, facts)
     return Cost(steps, sum(node.broadcasts for node in plan.nodes))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from waterspout._config import Config
 from waterspout.errors import TopologyError
 from waterspout.trident.drpc.explaining import drpc_lines
-from waterspout.trident.plan.costs import Cost, case_name, cases, cost_of
+from waterspout.trident.plan.costs import Case, Cost, case_name, cases, cost_of
 from waterspout.trident.plan.drawing import to_dot, to_mermaid
 from waterspout.trident.plan.graph import printable
 from waterspout.trident.plan.nodes import Query, Update
@@ -103,7 +103,8 @@ def _cost_lines(plan: Plan, conf: Config) -> list[str]:
     lines = ["jobs per batch"]
     for case in cases(plan, conf):
         cost = cost_of(plan, conf, case)
-        lines += [f"  {case_name(plan, conf, case)}: {cost.text()}", *_job_lines(cost)]
+        lines.append(f"  {case_name(plan, conf, case)}: {cost.text()}")
+        lines += [] if case is Case.TINY else _job_lines(cost)  # they are those of the next case
     if cost.broadcasts:
         joins = "a join" if cost.broadcasts == 1 else f"each of {cost.broadcasts} joins"
         lines.append(f"  1 more for {joins} of which Spark sends a small side to all tasks")

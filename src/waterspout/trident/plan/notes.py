@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from waterspout._config import Config
 from waterspout.spouts._base import RunsIn
-from waterspout.trident.plan.costs import cases, cost_of
+from waterspout.trident.plan.costs import cost_of, usual_case
 from waterspout.trident.plan.exchange import Deal, Exchange
 from waterspout.trident.plan.nodes import (
     Aggregate,
@@ -94,8 +94,8 @@ class NodeNotes:
 
 
 def notes_of(plan: Plan, conf: Config) -> dict[Node, NodeNotes]:
-    """Return the notes of every node, in the order of the plan, for the first case there is."""
-    steps = cost_of(plan, conf, cases(plan, conf)[0]).schedule
+    """Return the notes of every node, in the order of the plan, for the usual case."""
+    steps = cost_of(plan, conf, usual_case(plan, conf)).schedule
     return {node: _notes(plan, conf, node, steps) for node in plan.nodes}
 
 

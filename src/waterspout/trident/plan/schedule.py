@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from waterspout._config import Config
+from waterspout.spouts._base import RunsIn
 from waterspout.trident.plan.exchange import Deal, Exchange
 from waterspout.trident.plan.nodes import (
     Aggregate,
@@ -45,6 +46,7 @@ __all__ = [
     "Step",
     "WriteState",
     "python_chains",
+    "read_by_one_task",
     "schedule",
 ]
 
@@ -61,6 +63,9 @@ class Facts:
 
     shuffle_partitions: int | None = None
     """Over how many partitions Spark shuffles where nobody says it; None: not known."""
+
+    tiny: bool = False
+    """Whether the batch is known to be so small that a shuffle costs more than one task's work."""
 
 
 class By(Enum):
@@ -199,6 +204,40 @@ def python_chains(plan: Plan) -> list[list[Node]]:
     return found[::-1]
 
 
+def read_by_one_task(plan: Plan, facts: Facts) -> set[Source]:
+    """Return the sources that one task reads, so that nothing behind them has to be shuffled.
+
+    Only if all that is done with their rows is done by the JVM: nobody knows how long a function
+    in Python takes, and several tasks run it at once.
+    """
+    if not facts.tiny or any(_written_by_tasks(plan, u, facts) for u in plan.updates.values()):
+        return set()
+    return {
+        source
+        for source in plan.sources.values()
+        if plan.widths[source] is None
+        and source.spout.read_in is not RunsIn.PYTHON
+        and all(_reduces_in_jvm(node) for node in _behind(plan, source))
+    }
+
+
+def _behind(plan: Plan, node: Node) -> Iterator[Node]:
+    """Yield all nodes of the processing phase that have rows of this one."""
+    for child in plan.children[node]:
+        if plan.phases[child] is Phase.PROCESSING:
+            yield child
+            yield from _behind(plan, child)
+
+
+def _reduces_in_jvm(node: Node) -> bool:
+    return isinstance(node, (RowNode, Aggregate)) and node.is_native
+
+
+def _written_by_tasks(plan: Plan, update: Update, facts: Facts) -> bool:
+    driver_only = plan.states[update.state].factory.driver_only
+    return not driver_only and update.state not in facts.collected
+
+
 def _python_chain(plan: Plan, node: Node) -> list[Node]:
     """Return this node and those before it that fit into one visit.
 
@@ -237,9 +276,9 @@ class _Scheduling:
 
     def schedule(self) -> Schedule:
         plan = self.plan
-        self.layout = PartitionLayout(
-            plan.widths, self.conf.state_partitions, dict(self._by_state())
-        )
+        self.in_one = read_by_one_task(plan, self.facts)
+        widths = {**plan.widths, **dict.fromkeys(self.in_one, 1)}
+        self.layout = PartitionLayout(widths, self.conf.state_partitions, dict(self._by_state()))
         chains = [tuple(chain) for chain in python_chains(plan)]
         self.chains = {chain[-1]: chain for chain in chains}
         self.inside = {node for chain in chains for node in chain[:-1]}
@@ -266,13 +305,10 @@ class _Scheduling:
             alone = len(plan.children[node]) == 1 and plan.widths[node] is None
             # Texts with a collation are shuffled by another hash than the one of `hash()`.
             collated = any("collate" in str(node.schema.type_of(key)).lower() for key in keys)
-            if fits and same and alone and not collated and self._by_tasks(update):
+            by_tasks = _written_by_tasks(plan, update, self.facts)
+            if fits and same and alone and not collated and by_tasks:
                 exchange = Exchange(node, Deal.BY_STATE, spec.partitions, keys, spec.name)
                 yield node, exchange
-
-    def _by_tasks(self, update: Update) -> bool:
-        driver_only = self.plan.states[update.state].factory.driver_only
-        return not driver_only and update.state not in self.facts.collected
 
     def _process(self, node: Node) -> None:
         plan = self.plan
@@ -302,7 +338,7 @@ class _Scheduling:
 
     def _behind(self, node: Node) -> tuple[Exchange, ...]:
         """Return how the rows of a group's first node come onto the partitions of the group."""
-        width = None if node.fills_partitions else self.plan.widths.get(node)
+        width = None if node.fills_partitions else self.layout.widths.get(node)
         if width is None:
             return ()
         deal = Deal.IN_ONE_TASK if width == 1 else Deal.EVENLY
