@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from deltalake import DeltaTable
 
-from tests.lake.s3 import serving
 from tests.lake.support import FIELDS, committed, head, put_down
+from tests.services.s3 import serving
 from waterspout._addresses import resolved
 from waterspout.errors import FencedError
 from waterspout.state.delta import DeltaState

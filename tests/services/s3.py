@@ -1,12 +1,13 @@
-"""As much of S3 as Delta tables need, in memory: objects, listings, puts that must not replace.
+"""As much of S3 as we need, in memory: objects, uploads, listings, puts that must not replace.
 
-`python -m tests.lake.s3` serves one bucket, whatever its name is, on a port that it prints. In a
+`python -m tests.services.s3` serves one bucket, whatever its name is, on a port that it prints. In a
 process of its own: `deltalake` lets no other thread of its process run while it lists files.
 """
 
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import re
 import subprocess
@@ -16,6 +17,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 from xml.sax.saxutils import escape, unescape
 
@@ -35,14 +37,22 @@ class Objects:
 class Bucket:
     """A bucket that is served by another process."""
 
-    def __init__(self, port: int) -> None:
-        self._port = port
+    def __init__(self) -> None:
+        command = [sys.executable, "-S", "-m", __spec__.name]
+        self._server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert self._server.stdout is not None
+        self.port = int(self._server.stdout.readline())
+
+    def kill(self) -> None:
+        """End it; what it holds is lost."""
+        with self._server:
+            self._server.kill()
 
     @property
     def options(self) -> dict[str, str]:
         """What `deltalake` needs to get there."""
         return {
-            "aws_endpoint": f"http://127.0.0.1:{self._port}",
+            "aws_endpoint": f"http://127.0.0.1:{self.port}",
             "aws_access_key_id": "somebody",
             "aws_secret_access_key": "${LAKE_KEY}",
             "aws_region": "us-east-1",
@@ -61,7 +71,7 @@ class Bucket:
         return list(self._asked()["replacing"])
 
     def _asked(self) -> dict[str, list[str]]:
-        connection = HTTPConnection("127.0.0.1", self._port, timeout=30)
+        connection = HTTPConnection("127.0.0.1", self.port, timeout=30)
         with closing(connection):
             connection.request("GET", "/?told")
             return json.loads(connection.getresponse().read())
@@ -70,13 +80,11 @@ class Bucket:
 @contextmanager
 def serving() -> Iterator[Bucket]:
     """Serve a bucket from another process."""
-    command = [sys.executable, "-S", "-m", "tests.lake.s3"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
-        assert server.stdout is not None
-        try:
-            yield Bucket(int(server.stdout.readline()))
-        finally:
-            server.terminate()
+    bucket = Bucket()
+    try:
+        yield bucket
+    finally:
+        bucket.kill()
 
 
 def etag(content: bytes) -> str:
@@ -94,6 +102,11 @@ def main() -> None:
         def handle(self) -> None:
             with suppress(ConnectionError):  # of clients that have heard enough
                 super().handle()
+
+        def handle_expect_100(self) -> bool:
+            going_on = super().handle_expect_100()
+            self.wfile.flush()  # the client waits for it
+            return going_on
 
         def log_message(self, *args: object) -> None:
             pass
@@ -113,12 +126,22 @@ def main() -> None:
                 self.wfile.write(content)
             self.wfile.flush()
 
+        def content(self) -> bytes:
+            """Read what comes with a request, in either of the two codings in pieces, or both."""
+            if self.headers.get("Transfer-Encoding") == "chunked":
+                found = pieces(self.rfile)
+            else:
+                found = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            if "aws-chunked" in self.headers.get("Content-Encoding", ""):
+                return pieces(io.BytesIO(found))
+            return found
+
         @property
         def asked(self) -> dict[str, list[str]]:
             return parse_qs(urlsplit(self.path).query, keep_blank_values=True)
 
         def do_POST(self) -> None:
-            text = self.rfile.read(int(self.headers.get("Content-Length", 0))).decode()
+            text = self.content().decode()
             if "delete" in self.asked:
                 keys = [unescape(key) for key in re.findall("<Key>(.*?)</Key>", text)]
                 with bucket.lock:
@@ -141,7 +164,9 @@ def main() -> None:
             self.answer(200, f"<{kind}>{inner}</{kind}>".encode())
 
         def do_PUT(self) -> None:
-            content = self.rfile.read(int(self.headers["Content-Length"]))
+            content = self.content()
+            if not self.key:
+                return self.answer(200)  # a bucket; it is there
             if "uploadId" in self.asked:
                 part = int(self.asked["partNumber"][0])
                 bucket.uploads[self.asked["uploadId"][0]][part] = content
@@ -160,7 +185,7 @@ def main() -> None:
             self.answer(204)
 
         def do_HEAD(self) -> None:
-            content = bucket.objects.get(self.key)
+            content = bucket.objects.get(self.key) if self.key else b""
             if content is None:
                 return self.answer(404)
             size = str(len(content))
@@ -192,15 +217,30 @@ def main() -> None:
     server.serve_forever()
 
 
+def pieces(file: Any) -> bytes:
+    """Read pieces, each behind its length, to the empty one, and the lines behind that."""
+    found = b""
+    while size := int(file.readline().partition(b";")[0], 16):
+        found += file.read(size)
+        file.readline()
+    while file.readline().strip():
+        pass
+    return found
+
+
 def listing(bucket: Objects, asked: dict[str, list[str]]) -> str:
-    """Return all keys with a prefix, in one page; those of folders as the folders."""
-    prefix, delimiter, after = (
-        asked.get(name, [""])[0] for name in ("prefix", "delimiter", "start-after")
+    """Return keys with a prefix, a page of them; those of folders as the folders."""
+    prefix, delimiter, after, token, most = (
+        asked.get(name, [""])[0]
+        for name in ("prefix", "delimiter", "start-after", "continuation-token", "max-keys")
     )
+    after = max(after, token)
     with bucket.lock:
         found = {k: v for k, v in bucket.objects.items() if k.startswith(prefix) and k > after}
     folders, files = set(), []
-    for key in sorted(found):
+    page = sorted(found)[: int(most or 1000)]
+    more = len(page) < len(found)
+    for key in page:
         rest = key[len(prefix) :]
         if delimiter and delimiter in rest:
             folders.add(prefix + rest.partition(delimiter)[0] + delimiter)
@@ -214,8 +254,9 @@ def listing(bucket: Objects, asked: dict[str, list[str]]) -> str:
         f"<CommonPrefixes><Prefix>{escape(folder)}</Prefix></CommonPrefixes>"
         for folder in sorted(folders)
     )
+    next_page = f"<NextContinuationToken>{escape(page[-1])}</NextContinuationToken>" if more else ""
     return (
-        "<ListBucketResult><IsTruncated>false</IsTruncated>"
+        f"<ListBucketResult><IsTruncated>{str(more).lower()}</IsTruncated>{next_page}"
         f"<KeyCount>{len(files)}</KeyCount>{''.join(files)}{common}</ListBucketResult>"
     )
 
