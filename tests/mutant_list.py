@@ -2682,6 +2682,13 @@ MUTANTS = (
         ("tests/lake/test_parquet.py",),
     ),
     Mutant(
+        "secrets: what is before an @ in the name of a server is shown",
+        "_addresses.py",
+        '    return shown(text.rpartition("@")[2])\n',
+        "    return shown(text)\n",
+        ("tests/test_addresses.py",),
+    ),
+    Mutant(
         "lake: whoever removes files removes the folder of a later attempt as well",
         "state/parquet/_placing.py",
         "            if _is_of(name, attempt):",

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from urllib.parse import quote
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from waterspout._addresses import Secrets, addresses, check_url, masked, resolved, shown
@@ -92,6 +92,7 @@ def of_state(make: Callable[[], object]) -> str:
 
 @settings(max_examples=4 * settings().max_examples)
 @given(password=passwords, form=st.sampled_from([*URLS, *DSNS]))
+@example(password=f"%a1{CANARY}", form=URLS[0])
 def test_a_postgres_password_is_never_shown(form, password):
     dsn = written(form, "postgresql", password)
 
@@ -145,12 +146,15 @@ def test_a_rabbitmq_password_is_never_shown(form, password):
 
 
 @given(password=passwords)
+@example(password=f"//{CANARY}/")
 def test_a_password_among_hosts_is_not_shown(password):
     address = f"me:{password}@127.0.0.1:1"
 
     told = said_by(
         lambda: MemcachedState.opaque(address, prefix="p").title,
         lambda: MemcachedState.opaque([address], prefix="p").title,
+        lambda: MemcachedState.opaque([(address, 1)], prefix="p").title,
+        lambda: MemcachedState.opaque([(address, 1, 2)], prefix="p").title,
         lambda: CassandraState.opaque(address, keyspace="k", table="t", mode="lwt").title,
         lambda: Address([address]).hosts,
     )

@@ -17,7 +17,15 @@ from urllib.parse import quote, unquote
 
 from waterspout.errors import ConfigError
 
-__all__ = ["Secrets", "addresses", "check_url", "masked", "resolved", "shown"]
+__all__ = [
+    "Secrets",
+    "addresses",
+    "check_url",
+    "masked",
+    "resolved",
+    "shown",
+    "shown_server",
+]
 
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _URL = re.compile(r"(?s)([A-Za-z][A-Za-z0-9+.-]*)://(.*)")
@@ -48,9 +56,18 @@ def addresses(given: Any, *, port: int, what: str) -> tuple[tuple[str, int], ...
         case _:
             found = []
     if not found or not all(_is_host(h) and type(n) is int and 0 < n < 65536 for h, n in found):
-        seen = shown(given) if isinstance(given, str) else masked(repr(given))
+        seen = shown_server(given if isinstance(given, str) else repr(given))
         raise ConfigError(f"{seen!r} names no {what}; write 'host:port', or a list of such")
     return tuple(found)
+
+
+def shown_server(text: str) -> str:
+    """Return what may be shown of a text that should name a server, whatever it is.
+
+    >>> shown_server("me:hunter2@host:1"), shown_server("me://hunter2/@host:1")
+    ('host:1', 'host:1')
+    """
+    return shown(text.rpartition("@")[2])
 
 
 def _is_host(name: str) -> bool:

@@ -1,7 +1,7 @@
 """As much of S3 as we need, in memory: objects, uploads, listings, puts that must not replace.
 
-`python -m tests.services.s3` serves one bucket, whatever its name is, on a port that it prints. In a
-process of its own: `deltalake` lets no other thread of its process run while it lists files.
+`python -m tests.services.s3` serves one bucket, whatever its name is, on a port that it prints. In
+a process of its own: `deltalake` lets no other thread of its process run while it lists files.
 """
 
 from __future__ import annotations

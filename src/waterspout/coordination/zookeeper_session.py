@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, NoReturn
 
-from waterspout._addresses import resolved, shown
+from waterspout._addresses import resolved, shown_server
 from waterspout._tls import TLS
 from waterspout.errors import ConfigError, MissingDependencyError, OutageError, StoreError
 
@@ -74,8 +74,8 @@ class Address:
             odd = not host or set(server) & set(",/@?# \t\r\n")
             if odd or not (port.isdecimal() and 1 <= int(port) <= 65535):
                 raise ConfigError(
-                    f"{shown(server)[:80]!r} is not the host name of a ZooKeeper server (host, or "
-                    "host:port); a path is given as the root"
+                    f"{shown_server(server)[:80]!r} is not the host name of a ZooKeeper server "
+                    "(host, or host:port); a path is given as the root"
                 )
         whole = [entry for entry in self.acl if set(entry.rpartition(":")[2]) == set("cdrwa")]
         if self.acl and not whole and self.auth is None:

@@ -313,8 +313,8 @@ def _parsed(dsn: str) -> dict[str, Any]:
     check_url(dsn, "PostgreSQL DSN", libpq=True)
     try:
         return conninfo.conninfo_to_dict(dsn)
-    except psycopg.Error:
-        # What libpq says may quote a piece of the password.
+    except (psycopg.Error, UnicodeDecodeError):
+        # What they say may quote a piece of the password.
         raise ConfigError(
             "the PostgreSQL DSN cannot be read; write postgresql://user@host:port/database "
             "or key=value pairs, and quote or percent-encode what is special. It is not "
