@@ -2689,6 +2689,20 @@ MUTANTS = (
         ("tests/test_addresses.py",),
     ),
     Mutant(
+        "files: who waits for all there is has what the last look has seen",
+        "coordination/loop.py",
+        "                planner.look_anew()\n",
+        "                pass\n",
+        ("tests/spouts/test_late_files.py",),
+    ),
+    Mutant(
+        "files: a look that began before counts for who waits",
+        "spouts/_finding.py",
+        "return not self._wanted and self._looking is None",
+        "return self._looking is None",
+        ("tests/spouts/test_late_files.py",),
+    ),
+    Mutant(
         "lake: whoever removes files removes the folder of a later attempt as well",
         "state/parquet/_placing.py",
         "            if _is_of(name, attempt):",

@@ -42,6 +42,9 @@ class Loop:
     def wake(self) -> None:
         self._wakes.put(None)
 
+    def look_anew(self) -> None:
+        self.wake()
+
     def abandon(self, error: BaseException) -> None:
         self.error = error
         self.wake()

@@ -163,7 +163,7 @@ def fail(spark: Any, make: Callable[[], Any], conf: Config) -> str:
     topology = TridentTopology("failing")
     words = topology.new_stream("in", FixedBatchSpout("word", 3, ROWS))
     words.each("word", Asks(make), "answer").peek(print)
-    run = submit(topology, spark, conf.replace(max_retries=0))
+    run = submit(topology, spark, conf.replace(max_retries=0, outage_secs=0.1))
     try:
         run.process_all_available(timeout=100)
     except RunFailedError as error:

@@ -92,8 +92,9 @@ def test_the_driver_writes_the_same(spark, tmp_path, where):
         SQLiteState.opaque(path, table=name, driver_only=own) for name in ("appended", "upserted")
     )
     pinned = PinnedState() if own else FolderState(folder=str(tmp_path / "rows"))
-    failing = [Fault("write.after", "fail", where={"txid": 2, "partition": 1})]
-    faults.install(FaultPlan(failing))
+    once = str(tmp_path / "failed")  # whichever process it is in
+    failing = Fault("write.after", "fail", where={"txid": 2, "partition": 1}, token=once)
+    faults.install(FaultPlan([failing]))
     topology = rows_topology(numbers(), appended, upserted, pinned)
 
     finished(topology, spark, QUICK.replace(commit_in=where))

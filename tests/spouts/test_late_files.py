@@ -63,6 +63,54 @@ def at_once(monkeypatch):
     monkeypatch.setattr(_listing, "_TICK_S", 0.0)
 
 
+def test_who_waits_for_all_there_is_waits_for_a_file_that_has_just_come(monkeypatch):
+    # A look is followed by a rest; the file comes in the middle of it.
+    monkeypatch.setattr(_finding, "_REST_PER_LISTING", 10**9)
+    life = Life()
+    assert not life.planner.is_ready(None)
+    life.place.put("/in/1", 0)
+    assert not life.planner.is_ready(None)
+    assert life.planner.is_drained(), "as far as is known"
+
+    life.planner.look_anew()
+
+    assert not life.planner.is_drained()
+    assert life.batch()
+    assert life.planner.is_drained()
+    assert life.read() == ["/in/1"]
+
+
+def test_a_look_that_began_before_somebody_waits_does_not_count(monkeypatch):
+    monkeypatch.setattr(_finding, "_REST_PER_LISTING", 10**9)
+    finder = _finding.FileFinder(FakePlace(), "/in", lambda names: [])
+    finder.begin(())
+    finder.look_anew()
+
+    finder.go_on()
+    assert finder.may_list
+    assert not finder.is_drained
+    finder.begin(())
+    finder.go_on()
+
+    assert not finder.may_list
+    assert finder.is_drained
+
+
+def test_a_run_that_is_finished_again_reads_what_has_come_since(tmp_path, monkeypatch):
+    monkeypatch.setattr(_finding, "_REST_PER_LISTING", 10**9)
+    topology = TridentTopology("files")
+    kept = capture(topology.new_stream("lines", FileSpout(tmp_path / "in")))
+    put(tmp_path / "in" / "1.txt", "one\n")
+    run = LocalRun(topology, Config())
+
+    run.finish()
+    put(tmp_path / "in" / "2.txt", "two\n")
+    run.finish()
+    run.close()
+
+    assert kept.rows == [("one",), ("two",)]
+
+
 ACTS = st.one_of(
     st.tuples(
         st.just("put"), st.sampled_from(["", "a/", "a/b/", "z/"]), st.integers(0, 40),

@@ -48,6 +48,7 @@ class DrivenLoop(ABC):
         outages = Outages(config.outage_secs, config.retry_backoff)
         self._waits = Waits(name, outages, clock, self.events.publish)
         self._leaving = threading.Event()
+        self._asked_anew = threading.Event()
         self.pause: Callable[[float], bool] = self._leaving.wait
         """Waits so many seconds; True if the run is told to end meanwhile."""
         if listener is not None:
@@ -86,6 +87,11 @@ class DrivenLoop(ABC):
     @abstractmethod
     def wake(self) -> None:
         """Make a waiting `step` return. Callable from any thread."""
+
+    def look_anew(self) -> None:
+        """Be idle no more until the sources were looked at once again. Callable from any thread."""
+        self._asked_anew.set()
+        self.wake()
 
     def abandon(self, error: BaseException) -> None:
         """End the run with this error at the next step. Callable from any thread."""

@@ -239,6 +239,10 @@ class BatchLoop(DrivenLoop):
     def _round(self, wait_s: float) -> None:
         """Handle what was reported, waiting at most `wait_s` for it, then do what is due."""
         self._take_reports(self._until_due(wait_s))
+        if self._asked_anew.is_set():
+            self._asked_anew.clear()
+            for planner in self._planners.values():
+                planner.look_anew()
         self._obey()
         for _ in range(self.coordinator.max_batches):
             if not self._do_what_is_due():

@@ -233,7 +233,7 @@ class Run(SaysInstead):
             # One more than the round under way, which may have looked at the sources before.
             wanted = self._rounds + 2
             self._hurry_until = max(self._hurry_until, wanted)
-            self._loop.wake()
+            self._loop.look_anew()
             done = self._changed.wait_for(
                 lambda: self._end_is_told or (self._rounds >= wanted and self._loop.is_idle),
                 timeout,

@@ -160,6 +160,12 @@ class BatchPlanner(ABC):
         """Whether no more is to be expected for now; asked when nothing is ready."""
         return True
 
+    def look_anew(self) -> None:  # noqa: B027  (optional hook)
+        """Learn that somebody waits for all there is by now: what was seen before does not tell.
+
+        A planner that looks only now and then is not drained until it has looked once more.
+        """
+
     def set_active(self, active: bool) -> None:  # noqa: B027  (optional hook)
         """Learn that batches will, or will not, begin for a while. Not called at the start."""
 

@@ -42,6 +42,7 @@ class FileFinder:
         self._looking: Look | None = None
         self._back: list[tuple[str, FileStat]] = []
         self._lost_sight = False
+        self._wanted = False
         self._list_at = self._look_at = self._young_at = 0.0
         self._exact_at = time.monotonic() + _EXACT_S
 
@@ -53,7 +54,7 @@ class FileFinder:
     @property
     def may_list(self) -> bool:
         """Whether it is time to look for files to read."""
-        return self._waiting.is_short or time.monotonic() >= self._list_at
+        return self._wanted or self._waiting.is_short or time.monotonic() >= self._list_at
 
     @property
     def may_look(self) -> bool:
@@ -62,8 +63,8 @@ class FileFinder:
 
     @property
     def is_drained(self) -> bool:
-        """Whether no file waits, and nobody looks for more just now."""
-        return self._looking is None and not self._waiting.files
+        """Whether no file waits, and nobody looks for more just now, or should."""
+        return not self._wanted and self._looking is None and not self._waiting.files
 
     @property
     def counts(self) -> Mapping[str, int]:
@@ -75,6 +76,10 @@ class FileFinder:
         told = {unit: count for unit, count in aside.items() if count}
         return {"files": self._waiting.files, "bytes": self._waiting.bytes, **told}
 
+    def look_anew(self) -> None:
+        """Let no look count that began before now, and let the next one wait for nothing."""
+        self._wanted = True
+
     def begin(self, in_batches: Iterable[str]) -> None:
         """Begin to look, unless a look goes on. Files that are in batches are none of ours."""
         if self._looking is not None:
@@ -84,7 +89,7 @@ class FileFinder:
         if exact:
             self._exact_at = now + _EXACT_S
         anew = exact or waiting.is_short or self._lost_sight
-        self._lost_sight = False
+        self._lost_sight = self._wanted = False
         # Whatever gets into a batch while it looks is among them: only what waits can.
         skip = waiting.names.union(in_batches)
         steps = self._listing.look(skip, anew=anew, exact=exact)

@@ -125,6 +125,9 @@ class KafkaPlanner(BatchPlanner):
         """Whether every partition was asked; one that rests, or is in doubt, may have something."""
         return not (self._away.left_alone or self._doubts)
 
+    def look_anew(self) -> None:
+        self._ahead, self._refresh_at = None, self._clock()
+
     def unreachable(self) -> Mapping[PartitionName, str]:
         return self._away.errors
 

@@ -388,6 +388,9 @@ class _FilePlanner(BatchPlanner):
     def is_drained(self) -> bool:
         return self._finder.is_drained
 
+    def look_anew(self) -> None:
+        self._finder.look_anew()
+
     def lag(self, previous: Any) -> Mapping[str, int]:
         """Count the files that wait: those that have come since the last look as well."""
         if self._finder.may_look:

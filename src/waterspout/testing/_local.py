@@ -144,6 +144,7 @@ class LocalRun:
 
     def finish(self, max_steps: int = 1_000_000) -> None:
         """Step until the sources have nothing more and every batch is committed."""
+        self.loop.look_anew()
         for _ in range(max_steps):
             self.step()
             if self.loop.is_idle and not self.engine.waiting:
