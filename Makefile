@@ -16,6 +16,9 @@ export PYTHONDONTWRITEBYTECODE =
 BY_FILE := --dist loadfile --no-loadscope-reorder
 PARALLEL ?= -n 2 $(BY_FILE)
 PARALLEL_FAST ?= -n 3 $(BY_FILE)
+# Soak waits even more: for servers to come back, for leases to run out.
+PARALLEL_SOAK ?= -n 4 $(BY_FILE)
+PARALLEL_SPARK_SOAK ?= -n 3 $(BY_FILE)
 
 # Only these can have tests on Spark: the others need not be collected again.
 SPARK_FILES = $(shell grep -rl --include='test_*.py' 'mark\.spark' tests)
@@ -71,9 +74,9 @@ test-cluster: check-java $(STAMP) ## Run one suite on every kind of Spark, and b
 
 soak: export WATERSPOUT_TEST_PROFILE = soak
 soak: check-java $(STAMP) ## Run the long random tests, forty minutes at most
-	@$(PYTEST) -m 'soak and not spark' --timeout=2100 $(PARALLEL_FAST) $(ARGS); quick=$$?; \
+	@$(PYTEST) -m 'soak and not spark' --timeout=2100 $(PARALLEL_SOAK) $(ARGS); quick=$$?; \
 	$(PY) -m tests.spark.jvm; \
-	$(PYTEST) -m 'soak and spark' --timeout=2100 $(PARALLEL) $(ARGS) $(SPARK_FILES); spark=$$?; \
+	$(PYTEST) -m 'soak and spark' --timeout=2100 $(PARALLEL_SPARK_SOAK) $(ARGS) $(SPARK_FILES); spark=$$?; \
 	case $$quick in 0|$(NONE_OK)) ;; *) exit $$quick ;; esac; \
 	case $$spark in $(NONE_OK)) exit $$quick ;; *) exit $$spark ;; esac
 

@@ -6,6 +6,7 @@ is a warning, not a failure: machines differ, and so does what else they do.
 
 from __future__ import annotations
 
+import os
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
@@ -85,6 +86,38 @@ BUDGETS_S: dict[str, float] = {
     "tests/services/test_servers.py": 12,
 }
 
+# Which files take long in soak, and so begin early: else the last one is waited for alone.
+SOAKS_S: dict[str, float] = {
+    "tests/contracts/test_kafka.py": 350,
+    "tests/semantics/test_drawn_topologies.py": 325,
+    "tests/semantics/test_drawn_topologies_more.py": 265,
+    "tests/semantics/test_transactional_crash_points.py": 220,
+    "tests/coordination/test_embedded.py": 170,
+    "tests/state/test_kafka_to_kafka.py": 170,
+    "tests/semantics/test_transactional_simulation.py": 150,
+    "tests/semantics/test_simulation.py": 140,
+    "tests/semantics/test_drpc_reads.py": 130,
+    "tests/contracts/test_postgres.py": 120,
+    "tests/contracts/test_cassandra.py": 115,
+    "tests/semantics/test_trees.py": 115,
+    "tests/lake/test_races.py": 110,
+    "tests/trident/test_windows_crashes.py": 105,
+    "tests/lake/test_kills.py": 105,
+    "tests/spark/test_backends.py": 400,
+    "tests/semantics/test_driver_kill.py": 300,
+    "tests/spark/test_transactional_states.py": 230,
+    "tests/spark/test_core_kill.py": 180,
+    "tests/docs/test_console.py": 170,
+    "tests/spark/test_transactional_schedules.py": 160,
+    "tests/spark/test_kafka_storm.py": 155,
+    "tests/spark/test_core_soak.py": 150,
+    "tests/spark/test_lake.py": 145,
+    "tests/spark/test_sinks.py": 135,
+    "tests/spark/test_service.py": 115,
+    "tests/drpc/test_hunt.py": 60,
+    "tests/spark/test_rows.py": 50,
+}
+
 SLOW_SERVERS = ("cassandra", "kafka", "rabbitmq", "zookeeper")
 
 
@@ -155,7 +188,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the long files: one that comes last would have a core to itself."""
-    items.sort(key=lambda item: -BUDGETS_S.get(item.nodeid.partition("::")[0], 0.0))
+    in_soak = os.environ.get("WATERSPOUT_TEST_PROFILE") == "soak"
+    known = BUDGETS_S | SOAKS_S if in_soak else BUDGETS_S
+    items.sort(key=lambda item: -known.get(item.nodeid.partition("::")[0], 0.0))
 
 
 def pytest_configure(config: pytest.Config) -> None:

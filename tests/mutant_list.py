@@ -2703,6 +2703,20 @@ MUTANTS = (
         ("tests/spouts/test_late_files.py",),
     ),
     Mutant(
+        "plan: one task reads a tiny batch though tasks write its state",
+        "trident/plan/schedule.py",
+        "    if not facts.tiny or any(_written_by_tasks(plan, u, facts) for u in plan.updates.values()):",
+        "    if not facts.tiny:",
+        ("tests/trident/test_explain_plans.py",),
+    ),
+    Mutant(
+        "plan: one task runs all functions in Python of a tiny batch",
+        "trident/plan/schedule.py",
+        "    return isinstance(node, (RowNode, Aggregate)) and node.is_native\n",
+        "    return isinstance(node, (RowNode, Aggregate))\n",
+        ("tests/trident/test_explain_plans.py",),
+    ),
+    Mutant(
         "lake: whoever removes files removes the folder of a later attempt as well",
         "state/parquet/_placing.py",
         "            if _is_of(name, attempt):",

@@ -88,8 +88,9 @@ def test_every_example_that_a_page_shows_is_there_and_every_example_is_shown():
 
     assert [path for path in shown if not (ROOT / path).is_file()] == []
     assert made - shown == {
-        "examples/tutorial/recount.py",  # these two are run, and need not be read
+        "examples/tutorial/recount.py",  # these are run, and need not be read
         "examples/tutorial/sell.py",
+        "examples/tutorial/sell_to_kafka.py",
     }
 
 

@@ -465,7 +465,7 @@ def stages_of(spark, jobs):
     return sum(1 for stage in found if stage is not None and stage.numCompletedTasks > 0)
 
 
-@pytest.mark.parametrize(("where", "jobs", "stages"), [("driver", 1, 2), ("tasks", 2, 3)])
+@pytest.mark.parametrize(("where", "jobs", "stages"), [("driver", 1, 1), ("tasks", 2, 3)])
 def test_a_batch_of_the_native_word_count_costs_so_many_jobs_and_stages(
     spark, path, where, jobs, stages
 ):

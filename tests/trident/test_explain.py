@@ -436,6 +436,8 @@ def test_explain_prints_the_plan_its_phases_and_the_guarantees():
         "   4 <- 3  update of state1  (loud string, count bigint)",
         "      driver",
         "jobs per batch",
+        "  a tiny batch (no more than 10,000 rows, or 1 MB in files), in one task: 2 jobs for "
+        "processing, 1 for commit; no shuffle",
         "  while results fit the driver: 2 jobs for processing, 1 for commit; 1 shuffle",
         "    processing: 2 each(upper(word)), kept for 3 and 5",
         "    processing: 3 aggregate(Count), collected for the update of state1",

@@ -116,7 +116,7 @@ def test_dot_has_phases_as_clusters_states_as_cylinders_and_shuffles_of_their_ow
     text = word_count().explain(format="dot")
 
     assert text.split("\n")[1].startswith(
-        '  graph [label="topology word-count\\nwhile results fit the driver: 1 job for processing'
+        '  graph [label="topology word-count\\na tiny batch (no more than 10,000 rows, or 1 MB in'
     )
     early, late = text.split("  subgraph cluster_")[1:]
     assert '"n2" [fillcolor="#cfe8d5", label="2  each(Split)\\nvalue, word\\nJVM"];' in early

@@ -20,12 +20,12 @@ COUNTS = {"a": 2, "b": 1, "c": 1}
 
 
 @pytest.fixture
-def topology():
+def topology(request):
     made = TridentTopology("distinct")
     rows = made.new_stream("rows", FixedBatchSpout("s string, n bigint", len(ROWS), ROWS))
     once = distinct(rows).filter("n", lambda n: n > 0)
     made.counts = once.group_by("s").persistent_aggregate(
-        MemoryMapState(StateKind.OPAQUE, "distinct"), Count(), out="count"
+        MemoryMapState(StateKind.OPAQUE, request.node.name), Count(), out="count"
     )
     return made
 

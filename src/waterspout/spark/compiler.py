@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from functools import cached_property, partial
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -47,7 +48,7 @@ class Compiler:
         self._spark = runtime.spark
         self._plan = plan
         self._conf = conf
-        self._casts: dict[Node, tuple[str, ...]] = {}
+        self._known: dict[tuple[str, Node], Any] = {}
 
     def read(self, step: ReadSource, read: Read, attempt: TransactionAttempt) -> DataFrame:
         """Return the rows that a spout has described, with their positions if these are wanted."""
@@ -102,7 +103,7 @@ class Compiler:
             attempt,
             exchanges,
             nothing,
-            self._casts,
+            self._known,
             *self._requests,
         )
 

@@ -71,7 +71,8 @@ def input_rows(reads: Mapping[str, Read], computed: Iterable[DataFrame]) -> Inpu
     if not kinds:
         return InputRows(sum(known.values()), known)
     try:
-        counts = [found for frame in computed for found in _counts(frame)]
+        files = _EMITTED not in kinds
+        counts = [found for frame in computed for found in _counts(frame, only_files=files)]
     except Exception:  # the plans of Spark Connect are not here
         log.debug("Spark does not tell how many rows were read", exc_info=True)
         return InputRows(None, known)
@@ -86,25 +87,31 @@ def input_rows(reads: Mapping[str, Read], computed: Iterable[DataFrame]) -> Inpu
     return InputRows(total, known)
 
 
-def _counts(frame: DataFrame) -> Iterator[tuple[str, int]]:
-    return _of_plan(frame._jdf.queryExecution().executedPlan())
+def _counts(frame: DataFrame, *, only_files: bool) -> Iterator[tuple[str, int]]:
+    return _of_plan(frame._jdf.queryExecution().executedPlan(), only_files=only_files)
 
 
-def _of_plan(plan: Any) -> Iterator[tuple[str, int]]:
-    """Give the rows of each operator that reads a source, with its kind."""
+def _of_plan(plan: Any, *, only_files: bool) -> Iterator[tuple[str, int]]:
+    """Give the rows of each operator that reads a source, with its kind.
+
+    Every question is a call into the JVM; files are at the leaves, which takes few of them.
+    """
     kind = plan.getClass().getSimpleName()
     if kind == "AdaptiveSparkPlanExec":
-        yield from _of_plan(plan.executedPlan())
+        yield from _of_plan(plan.executedPlan(), only_files=only_files)
     elif kind.endswith("QueryStageExec"):
-        yield from _of_plan(plan.plan())
+        yield from _of_plan(plan.plan(), only_files=only_files)
     elif kind == _FILES:
         yield kind, int(plan.metrics().apply("numOutputRows").value())
     elif kind == _EMITTED and _is_range(plan.child()):
         yield kind, int(plan.metrics().apply("pythonNumRowsReceived").value())
     else:
-        children = plan.children()
-        for position in range(children.size()):
-            yield from _of_plan(children.apply(position))
+        children = plan.collectLeaves() if only_files else plan.children()
+        found = [children.apply(position) for position in range(children.size())]
+        # A leaf that is none of the above is its own leaf.
+        below = [each for each in found if not (only_files and each.equals(plan))]
+        for each in below:
+            yield from _of_plan(each, only_files=only_files)
 
 
 def _is_range(plan: Any) -> bool:

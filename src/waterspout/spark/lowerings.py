@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession, Window
@@ -61,6 +61,8 @@ from waterspout.trident.runtime.joins import STREAM, packed_name, packed_schema,
 __all__ = ["Building", "Lowering", "asked_by_tasks", "lowers"]
 
 
+T = TypeVar("T")
+
 _JOINS = {
     (True, True): "inner",
     (True, False): "left",
@@ -81,8 +83,8 @@ class Building:
     no_requests: DataFrame | None = None
     """Stands for the requests of all batches in which nobody asks for a dead letter."""
 
-    casts: dict[Node, tuple[str, ...]] = field(default_factory=dict)
-    """Which columns of an expression have another type than the stream says; filled once."""
+    known: dict[tuple[str, Node], Any] = field(default_factory=dict)
+    """What is the same in every batch: see `once`."""
 
     args: tuple[str, ...] = ()
     """The requests, on a DRPC stream."""
@@ -94,6 +96,16 @@ class Building:
     def exchange(self) -> Exchange | None:
         """How rows move on their way into the node; None: they stay where they are."""
         return next((one for one in self.exchanges if not one.behind), None)
+
+    def once(self, what: str, node: Node, make: Callable[[], T]) -> T:
+        """Return what is made of a node, made for the first batch.
+
+        To make a column takes a call into the JVM for each part of it.
+        """
+        if (what, node) not in self.known:
+            self.known[what, node] = make()
+        found: T = self.known[what, node]
+        return found
 
     def setting(self, node: Node | None = None) -> TaskSetting:
         """Return what tasks of a node must know."""
@@ -114,28 +126,34 @@ def _native(node: Each | Mapped, parents: Sequence[DataFrame], building: Buildin
     beside = () if isinstance(node, Each) else node.beside
     rest = ["*"] if isinstance(node, Each) else []
     out = node.out if isinstance(node, Each) else node.schema.without(beside)
+    made = building.once("columns", node, lambda: _made(node, out))
+    frame = parent.select(*rest, *made, *beside)
     if isinstance(node.operation, Split):
-        pattern, name = re.escape(node.operation.separator), out.names[0]
-        words = F.explode(F.split(F.col(node.fields[0]), pattern, -1)).alias(name)
-        frame = parent.select(*rest, words, *beside).where(F.col(name) != "")
-    elif isinstance(node.operation, PaneStart):
-        kind = str(node.parents[0].schema.type_of(node.fields[0]))
-        start = _pane_start(node.operation, F.col(node.fields[0]), kind)
-        frame = parent.select(*rest, start.alias(out.names[0]), *beside)
-    else:
-        made = [_column(c).alias(n) for c, n in zip(node.operations, out.names, strict=True)]
-        frame = parent.select(*rest, *made, *beside)
+        frame = frame.where(building.once("word", node, lambda: F.col(out.names[0]) != ""))
     return _fitted(node, frame, out, building)
+
+
+def _made(node: Each | Mapped, out: Schema) -> list[Column]:
+    """Return the columns that a node adds."""
+    if isinstance(node.operation, Split):
+        pattern = re.escape(node.operation.separator)
+        return [F.explode(F.split(F.col(node.fields[0]), pattern, -1)).alias(out.names[0])]
+    if isinstance(node.operation, PaneStart):
+        kind = str(node.parents[0].schema.type_of(node.fields[0]))
+        return [_pane_start(node.operation, F.col(node.fields[0]), kind).alias(out.names[0])]
+    return [_column(c).alias(n) for c, n in zip(node.operations, out.names, strict=True)]
 
 
 @lowers(Keep)
 def _kept(node: Keep, parents: Sequence[DataFrame], building: Building) -> DataFrame:
-    predicate = _column(node.operation)
-    if building.plan.gives_everywhere(node):
+    def predicate() -> Column:
+        chosen = _column(node.operation)
         # If Spark found out that nothing comes through it would run no task, and each partition
         # is to give something.
-        predicate = predicate | (F.spark_partition_id() < 0)
-    return parents[0].where(predicate)
+        every = building.plan.gives_everywhere(node)
+        return chosen | (F.spark_partition_id() < 0) if every else chosen
+
+    return parents[0].where(building.once("columns", node, predicate))
 
 
 @lowers(Project)
@@ -165,9 +183,8 @@ def _transformed(node: Transform, parents: Sequence[DataFrame], building: Buildi
 
 def _fitted(node: Node, frame: DataFrame, out: Schema, building: Building) -> DataFrame:
     """Return a frame whose columns have the types that the stream says; looked at once."""
-    if node not in building.casts:
-        building.casts[node] = _widened(node, frame, out)
-    for name in building.casts[node]:
+    casts = building.once("casts", node, partial(_widened, node, frame, out))
+    for name in casts:
         frame = frame.withColumn(name, F.col(name).cast(str(out.type_of(name))))
     return frame
 
@@ -213,7 +230,7 @@ def _aggregated(node: Aggregate, parents: Sequence[DataFrame], building: Buildin
     (parent,), exchange = parents, building.exchange
     if node.is_native:
         grouped = parent.groupBy(*node.group) if node.group is not None else parent
-        frame = grouped.agg(*native_columns(node))
+        frame = grouped.agg(*building.once("columns", node, lambda: native_columns(node)))
         given = [f for one in node.aggregations if is_expression(one.aggregator) for f in one.out]
         frame = _fitted(node, frame, Schema(tuple(given)), building) if given else frame
         if exchange is None or exchange.deal is not Deal.BY_STATE:

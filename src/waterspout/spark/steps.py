@@ -191,8 +191,12 @@ class StepRunner:
         self._prepared(step.update, found, batch)
 
     def _collect(self, step: CollectRows, batch: BatchRows) -> None:
-        frame = self._compiler.with_partition(step.update, self._frame(batch.rows[step.node]))
-        self._prepared(step.update, Collected(frame.toArrow()), batch)
+        frame = self._frame(batch.rows[step.node])
+        alone = self._plan.states[step.update.state].partitions == 1 and not step.update.every_batch
+        if not alone:
+            frame = self._compiler.with_partition(step.update, frame)
+        table = frame.toArrow()
+        self._prepared(step.update, Collected(_in_one(table) if alone else table), batch)
         batch.staging.computed.append(frame)
 
     def _prepared(self, update: Update, found: Collected | Kept, batch: BatchRows) -> None:
@@ -266,8 +270,7 @@ class StepRunner:
         assert batch.claim is not None
         if step.one_partition:
             table = self._table(batch.rows[node.parents[0]])
-            zeros = pa.repeat(pa.scalar(0, pa.int32()), table.num_rows)
-            self._prepared(node, Collected(table.append_column(PARTITION, zeros)), batch)
+            self._prepared(node, Collected(_in_one(table)), batch)
         claim, wanted = batch.claim, bool(self._plan.children[node])
         writing = claim.writing(node.state)
         found = batch.inputs[node]
@@ -361,6 +364,12 @@ def _by_partition(table: pa.Table, partitions: int) -> Iterator[tuple[int, pa.Ta
         rows = table.filter(pc.equal(column, partition))
         if rows.num_rows:
             yield partition, real_rows(rows)
+
+
+def _in_one(table: pa.Table) -> pa.Table:
+    """Add the number of the partition, where a state has only one."""
+    zeros = pa.repeat(pa.scalar(0, pa.int32()), table.num_rows)
+    return table.append_column(PARTITION, zeros)
 
 
 def _own_fields(table: pa.Table) -> pa.Table:

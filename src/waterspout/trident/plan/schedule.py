@@ -277,7 +277,7 @@ class _Scheduling:
     def schedule(self) -> Schedule:
         plan = self.plan
         self.in_one = read_by_one_task(plan, self.facts)
-        widths = {**plan.widths, **dict.fromkeys(self.in_one, 1)}
+        widths = plan.widths | dict[Node, int | None].fromkeys(self.in_one, 1)
         self.layout = PartitionLayout(widths, self.conf.state_partitions, dict(self._by_state()))
         chains = [tuple(chain) for chain in python_chains(plan)]
         self.chains = {chain[-1]: chain for chain in chains}
