@@ -2705,8 +2705,8 @@ MUTANTS = (
     Mutant(
         "plan: one task reads a tiny batch though tasks write its state",
         "trident/plan/schedule.py",
-        "if not facts.tiny or any(_written_by_tasks(plan, u, facts) for u in plan.updates.values())",
-        "if not facts.tiny",
+        "not facts.tiny or any(_written_by_tasks(plan, u, facts) for u in plan.updates.values())",
+        "not facts.tiny",
         ("tests/trident/test_explain_plans.py",),
     ),
     Mutant(

@@ -16,7 +16,8 @@ TOPIC = "tickets"
 
 def make_topic(brokers):
     """Make the topic; one that is there is left as it is."""
-    made = AdminClient({"bootstrap.servers": brokers}).create_topics([NewTopic(TOPIC, 3, 1)])
+    admin = AdminClient({"bootstrap.servers": brokers})
+    made = admin.create_topics([NewTopic(TOPIC, 3, 1)])
     try:
         made[TOPIC].result(30)
     except KafkaException as error:
