@@ -28,7 +28,8 @@ def make_topic(brokers):
 def send(brokers, folder=FOLDER):
     """Send the tickets, and return how many they were."""
     # Idempotent: what the producer sends again after a lost answer is there once.
-    producer = Producer({"bootstrap.servers": brokers, "enable.idempotence": True})
+    settings = {"enable.idempotence": True, "log_level": 3}  # a new broker is busy at first
+    producer = Producer({"bootstrap.servers": brokers, **settings})
     sent = 0
     for path in sorted(folder.glob("[0-9]*.json")):
         for line in path.read_text().splitlines():
