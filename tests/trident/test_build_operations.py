@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from tests.trident.support import Capture
+from tests.trident.support import Capture, capture
 from waterspout.errors import TopologyError
 from waterspout.state import MemoryMapState
 from waterspout.testing import FixedBatchSpout, run_in_process
 from waterspout.trident import (
+    Columns,
     Count,
     Debug,
     MapGet,
@@ -223,3 +224,39 @@ def test_one_query_behind_the_update_of_another_state_is_fine(topology, stream):
     sums.new_values_stream().state_query(sums, "k", MapGet(), out="x")
 
     assert len(topology.plan().commit_order) == 6
+
+
+def routes_of(topology):
+    rows = [("north", 4), ("south", 5), ("north", 4)]
+    tickets = topology.new_stream("tickets", FixedBatchSpout("route string, fare bigint", 3, rows))
+    totals = Columns(tickets=Count(), income=("fare", Sum()))
+    return tickets.group_by("route").persistent_aggregate(MemoryMapState(), totals)
+
+
+def test_a_key_of_a_state_with_several_columns_gives_a_field_for_each():
+    topology = TridentTopology("t")
+    routes = routes_of(topology)
+    names = [("a",), ("b",), ("north",), ("west",)]  # the first two in the batch of the tickets
+    asked = topology.new_stream("asked", FixedBatchSpout("name string", 2, names))
+    found = asked.state_query(routes, "name", MapGet(), out="tickets, income")
+    kept = capture(found)
+
+    run_in_process(topology)
+
+    assert str(found.schema) == "name string, tickets bigint, income bigint"
+    assert kept.rows[2:] == [("north", 2, 8), ("west", None, None)]
+
+
+@pytest.mark.parametrize("out", ["total bigint", "a bigint, b bigint, c bigint"])
+def test_a_query_with_other_fields_than_the_state_has_columns_is_refused(out):
+    topology = TridentTopology("t")
+    routes = routes_of(topology)
+    asked = topology.new_stream("asked", FixedBatchSpout("name string", 1, [("north",)]))
+
+    with pytest.raises(TopologyError, match=r'state1; write out="tickets, income", or as many'):
+        asked.state_query(routes, "name", MapGet(), out=out)
+
+
+def test_a_memory_state_with_a_name_for_its_kind_is_refused_with_what_to_write():
+    with pytest.raises(TopologyError, match=r"MemoryMapState\(\).named\('words'\)"):
+        MemoryMapState("words")

@@ -13,7 +13,7 @@ import pyarrow as pa
 from waterspout._config import Config
 from waterspout._schema import Schema
 from waterspout._serde import decode_key, encode_key
-from waterspout.errors import FencedError
+from waterspout.errors import FencedError, TopologyError
 from waterspout.state._base import FencedMap, Key, Keys, StateFactory, StateKind
 from waterspout.state._batched import BatchedMap
 from waterspout.state._columns import Layout
@@ -182,6 +182,13 @@ class MemoryMapState(EachKind, StateFactory):
     driver_only = True
     volatile = True
     fenced = True
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.kind, StateKind):
+            raise TopologyError(
+                f"MemoryMapState({self.kind!r}): the first argument is a StateKind; "
+                f"a name is given by MemoryMapState().named({self.kind!r})"
+            )
 
     def named(self, name: str) -> MemoryMapState:
         """Return a state that is found again under this name in this process."""

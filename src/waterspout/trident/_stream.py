@@ -53,6 +53,7 @@ from waterspout.trident.operations.contracts import (
     describe,
 )
 from waterspout.trident.operations.extremes import MaxBy, MinBy
+from waterspout.trident.operations.queries import MapGet
 from waterspout.trident.operations.row_updaters import RowUpdater
 from waterspout.trident.plan.nodes import (
     Aggregate,
@@ -414,6 +415,8 @@ class Stream(SaysInstead, Windowed):
         if not len(output):
             raise TopologyError(f"{where} has no output field")
         query = usable(as_query(operation, len(output), where), inputs, where)
+        if type(query) is MapGet and len(state.values):
+            query = state.get_columns(len(output), where)
         whole = getattr(query, "whole_tuples", False)
         stored = state.tuple_types(len(output)) if whole else state.value_types(len(output))
         known = query.output_types(inputs.types) or stored

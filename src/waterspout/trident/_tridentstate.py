@@ -10,6 +10,8 @@ from waterspout._schema import Schema
 from waterspout.errors import TopologyError
 from waterspout.state._base import Key, MapState, Snapshottable
 from waterspout.state._rows import RowsState
+from waterspout.trident.operations.contracts import QueryFunction
+from waterspout.trident.operations.queries import JoinGet, MapGet
 from waterspout.trident.plan.nodes import NewValues, Node
 from waterspout.trident.plan.plan import StateSpec
 from waterspout.trident.runtime.finishing import finishing
@@ -134,6 +136,16 @@ class TridentState:
             return state.multi_get([()] if keys is None else [_as_key(key) for key in keys])
         finally:
             state.close()
+
+    def get_columns(self, width: int, where: str) -> QueryFunction[Any, Any]:
+        """Return the query that looks keys up, with a field for each column of the values."""
+        columns = self._values.names
+        if len(columns) != width:
+            raise TopologyError(
+                f"{where} looks up {', '.join(columns)} in {self.name}; "
+                f'write out="{", ".join(columns)}", or as many other names'
+            )
+        return MapGet() if width == 1 else JoinGet(missing=True, width=width)
 
     def value_types(self, width: int) -> Sequence[str | None]:
         """Return the types of the values, for a query that gives as many fields."""
