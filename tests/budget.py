@@ -15,6 +15,7 @@ import pytest
 from xdist.scheduler import LoadFileScheduling
 
 SHOWN = 15
+SHOWN_IN_SOAK = 40
 
 # Seconds on two idle cores, generously; without Spark, with Spark. Soaking files may take more.
 FAST_S, SPARK_S, SOAK_S = 10.0, 20.0, 400.0
@@ -151,7 +152,7 @@ class Budget:
 
     @pytest.hookimpl
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        slowest = sorted(self.spent, key=lambda name: -self.spent[name])[:SHOWN]
+        slowest = sorted(self.spent, key=lambda name: -self.spent[name])[: SHOWN_IN_SOAK if self.soak else SHOWN]
         over = [name for name in self.spent if self.spent[name] > self.of(name)]
         if len(self.spent) < 2 and not over:
             return

@@ -32,7 +32,7 @@ from tests.coordination.drivers import (
     metadata,
     realistic_ledger,
 )
-from tests.soaking import stepped
+from tests.soaking import soaked, stepped
 from waterspout._serde import checksum
 from waterspout.coordination import embedded
 from waterspout.coordination.embedded import EmbeddedStore
@@ -875,9 +875,7 @@ def run_batches(store: EmbeddedStore, batches: int, *, save_every: int) -> Ledge
     return ledger
 
 
-@pytest.mark.parametrize(
-    "save_every", [500, pytest.param(1, marks=pytest.mark.soak)], ids=["sampled", "every save"]
-)
+@pytest.mark.parametrize("save_every", [500, soaked(5)])
 def test_a_store_stays_small_over_100_000_batches(store, home, save_every):
     store.acquire(FINGERPRINT)
 

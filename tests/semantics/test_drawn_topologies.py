@@ -52,7 +52,7 @@ def test_nothing_is_wrong(count):
 
 
 @pytest.mark.timeout(1800)
-@repeated(40, in_soak=5000)
+@repeated(40, in_soak=2000)
 def test_nothing_is_wrong_with_rows(count):
     totals: Counter[str] = Counter()
 
