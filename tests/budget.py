@@ -152,7 +152,8 @@ class Budget:
 
     @pytest.hookimpl
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        slowest = sorted(self.spent, key=lambda name: -self.spent[name])[: SHOWN_IN_SOAK if self.soak else SHOWN]
+        shown = SHOWN_IN_SOAK if self.soak else SHOWN
+        slowest = sorted(self.spent, key=lambda name: -self.spent[name])[:shown]
         over = [name for name in self.spent if self.spent[name] > self.of(name)]
         if len(self.spent) < 2 and not over:
             return
