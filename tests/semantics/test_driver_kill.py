@@ -172,7 +172,7 @@ def test_a_second_driver_is_refused_while_the_first_one_runs(tmp_path):
 
 @pytest.mark.soak
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1])
 def test_random_kills_of_the_driver_over_and_over_stay_exact(tmp_path, seed):
     rng = random.Random(seed)
     write_sentences(tmp_path, files=40, seed=seed)
