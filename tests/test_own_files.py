@@ -121,6 +121,17 @@ def test_a_file_of_our_own_is_not_opened_behind_a_link(tmp_path):
     assert not elsewhere.exists()
 
 
+def test_a_link_to_another_file_of_our_own_is_not_read(tmp_path):
+    other = OwnFile(tmp_path / "other.db", KIND)
+    other.transaction(lambda db: None, create=True)
+    other.close()
+    (tmp_path / "notes.db").symlink_to(tmp_path / "other.db")
+    notes = OwnFile(tmp_path / "notes.db", KIND)
+
+    with pytest.raises(ForeignStoreError, match="is a symbolic link"):
+        notes.transaction(lambda db: None)
+
+
 def test_a_state_that_the_user_put_behind_a_link_is_used_there(tmp_path):
     target = tmp_path / "target.db"
     (tmp_path / "s.db").symlink_to(target)
