@@ -70,7 +70,7 @@ def main(folder: Path, name: str, zookeeper: str, redis: str) -> None:
         tell(what="took over")
         run.subscribe(
             lambda event: (
-                tell(what="committed", txid=event.txid)
+                tell(what="committed", txid=event.attempt.txid)
                 if isinstance(event, BatchCommitted)
                 else None
             )

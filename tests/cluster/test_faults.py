@@ -22,7 +22,11 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
 
 ROOT = Path(__file__).parents[2]
 # An executor that is silent is given up soon.
-IMPATIENT = {"spark.network.timeout": "12s", "spark.executor.heartbeatInterval": "2s"}
+IMPATIENT = {
+    "spark.network.timeout": "12s",
+    "spark.network.timeoutInterval": "2s",
+    "spark.executor.heartbeatInterval": "2s",
+}
 
 
 @pytest.fixture(scope="module")
@@ -183,14 +187,11 @@ def test_executors_that_come_and_go_change_nothing(cluster, tmp_path):
     assert sums(tmp_path) == SUMS
 
 
-def test_executors_with_a_python_that_lacks_the_package_are_refused(cluster, tmp_path):
+def test_executors_with_a_python_that_lacks_packages_are_refused(cluster, tmp_path, monkeypatch):
     bare = tmp_path / "bare"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(bare)], check=True)
-    spark = {
-        "spark.pyspark.python": str(bare / "bin" / "python"),
-        "spark.executorEnv.PYTHONPATH": "",
-    }
-    with Driver(tmp_path, cluster.url, spark=spark) as driver:
+    monkeypatch.setenv("PYSPARK_PYTHON", str(bare / "bin" / "python"))
+    with Driver(tmp_path, cluster.url) as driver:
         assert driver.ends() == 1
 
         assert "the workers of this Spark cannot run Python for us" in driver.said()
