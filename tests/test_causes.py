@@ -16,6 +16,7 @@ import pytest
 from waterspout._causes import in_full, located, naming, one_line, operation_in, told
 from waterspout.errors import OutsideError, SpoutCrash, StoreError, UserCodeError
 from waterspout.spark.failures import translate
+from waterspout.spark.starting import _cause
 from waterspout.spark.workers import require_workers, why_unfit
 
 HERE = __file__
@@ -191,3 +192,16 @@ def test_an_interrupt_while_the_command_is_loaded_is_quiet(tmp_path):
         _, err = process.communicate(timeout=50)
 
     assert (process.returncode, err) == (-signal.SIGINT, b"")
+
+
+def test_of_an_error_of_spark_s_start_its_cause_is_told():
+    said = (
+        "An error occurred while calling None.org.apache.spark.api.java.JavaSparkContext.\n"
+        ": java.lang.IllegalArgumentException: requirement failed: too small\n\tat Main.main\n"
+    )
+
+    assert _cause(Exception(said)) == (
+        "java.lang.IllegalArgumentException: requirement failed: too small"
+    )
+    assert _cause(Exception("no Java\nhere")) == "no Java"
+    assert _cause(ValueError()) == "ValueError"

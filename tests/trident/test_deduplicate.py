@@ -232,6 +232,17 @@ def test_recent_keys_are_those_of_the_model(batches, within):
     assert slots == list(range(-1, len(slots) - 1)) or not batches
 
 
+def test_keys_are_found_again_when_slots_were_added_since():
+    state = MemoryMapState().make_state(Config(), 0, 1)
+    first, more = ([f"{name}-{n}" for n in range(200)] for name in "ab")
+    assert admitted(state, 1, first[:10], 1, within=100) == set(first[:10])
+    assert admitted(state, 2, first, 2, within=100) == set(first[10:])
+    assert admitted(state, 3, more, 3, within=100) == set(more)
+
+    assert admitted(state, 4, [*first, *more], 4, within=100) == set()
+    assert len(held(state)[1]) > 20
+
+
 def test_the_store_does_not_grow_with_the_keys_that_have_passed():
     state, sizes = MemoryMapState().make_state(Config(), 0, 1), []
     for txid in range(1, 401):

@@ -145,9 +145,15 @@ def _start(settings: Mapping[str, str], log_file: Path | None, *, json_logs: boo
         with _output_to(path):
             session: SparkSession = builder.getOrCreate()
     except Exception as error:
-        raise JavaError(f"Spark did not start; its log is {path}: {error}") from error
+        raise JavaError(f"Spark did not start; its log is {path}: {_cause(error)}") from error
     log.info("Spark logs to %s", path)
     return session
+
+
+def _cause(error: Exception) -> str:
+    """Return what Java says, without the call that Python made and the frames of the stack."""
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return next((line[2:] for line in lines if line.startswith(": ")), lines[0])
 
 
 def _embedded() -> dict[str, str]:
