@@ -3048,8 +3048,8 @@ MUTANTS = (
     Mutant(
         "listing: a source counts as read while somebody still looks for files",
         "spouts/_finding.py",
-        "        return self._looking is None and not self._waiting.files\n",
-        "        return not self._waiting.files\n",
+        "not self._wanted and self._looking is None and not self._waiting.files",
+        "not self._wanted and not self._waiting.files",
         ("tests/spouts/test_late_files.py",),
     ),
     Mutant(
