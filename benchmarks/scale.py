@@ -1,9 +1,10 @@
-"""How a batch's cost grows with partitions, tasks and states: `make bench-scale`.
+"""How a batch's cost grows with partitions, tasks, states and sources: `make bench-scale`.
 
 What does not depend on the data: the ledger that the driver writes, by the number of partitions of
 a Kafka that a batch pins; what tasks answer to the driver and how long a batch of next to nothing
-takes, by the number of tasks that write; the same by the number of states. Partitions are
-simulated, tasks are real, on one machine: times say how costs grow, not what a cluster takes.
+takes, by the number of tasks that write; the same by the number of states, and of spouts whose
+streams are merged. Partitions are simulated, tasks are real, on one machine: times say how costs
+grow, not what a cluster takes.
 """
 
 from __future__ import annotations
@@ -34,11 +35,12 @@ SAVES = 30
 
 
 def main() -> None:
-    """Print three tables."""
+    """Print four tables."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--partitions", type=int, nargs="*", default=[10, 100, 1_000, 10_000])
     parser.add_argument("--tasks", type=int, nargs="*", default=[2, 10, 100, 1_000])
     parser.add_argument("--states", type=int, nargs="*", default=[1, 2, 4, 8])
+    parser.add_argument("--sources", type=int, nargs="*", default=[1, 4, 16])
     arguments = parser.parse_args()
     print(
         "| partitions | a batch's metadata, bytes | the ledger, bytes | in ZooKeeper, bytes "
@@ -49,16 +51,13 @@ def main() -> None:
         print("| " + " | ".join(f"{value:,}" for value in _ledger(partitions)) + " |", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         spark = embedded_session(Path(folder) / "spark.log")
-        print("\n| tasks that write | answers of a batch, bytes | processing, ms | commit, ms |")
-        print("|---|---|---|---|")
-        for tasks in arguments.tasks:
-            answers, *times = _batches(spark, Path(folder) / f"tasks{tasks}", tasks, 1)
-            print(f"| {tasks:,} | {answers:,} | {times[0]:.0f} | {times[1]:.0f} |", flush=True)
-        print("\n| states | answers of a batch, bytes | processing, ms | commit, ms |")
-        print("|---|---|---|---|")
-        for states in arguments.states:
-            answers, *times = _batches(spark, Path(folder) / f"states{states}", 2, states)
-            print(f"| {states:,} | {answers:,} | {times[0]:.0f} | {times[1]:.0f} |", flush=True)
+        for what in ("tasks", "states", "sources"):
+            print(f"\n| {what} | answers of a batch, bytes | processing, ms | commit, ms |")
+            print("|---|---|---|---|")
+            for number in getattr(arguments, what):
+                given = {"tasks": 2, what: number}
+                answers, *times = _batches(spark, Path(folder) / f"{what}{number}", **given)
+                print(f"| {number:,} | {answers:,} | {times[0]:.0f} | {times[1]:.0f} |", flush=True)
         spark.stop()
 
 
@@ -104,12 +103,18 @@ def _ledger(partitions: int) -> tuple[Any, ...]:
     )
 
 
-def _batches(spark: Any, folder: Path, tasks: int, states: int) -> tuple[int, float, float]:
+def _batches(
+    spark: Any, folder: Path, tasks: int, states: int = 1, sources: int = 1
+) -> tuple[int, float, float]:
     """Run batches of one row for each task; return what they answered, and both phases."""
     folder.mkdir()
-    topology = TridentTopology(f"scale-{tasks}-{states}")
+    topology = TridentTopology(f"scale-{tasks}-{states}-{sources}")
     rows = [(number,) for number in range(tasks)] * BATCHES
-    stream = topology.new_stream("rows", FixedBatchSpout("k bigint", tasks, rows))
+    streams = [
+        topology.new_stream(f"rows{number}", FixedBatchSpout("k bigint", tasks, rows))
+        for number in range(sources)
+    ]
+    stream = topology.merge(*streams) if sources > 1 else streams[0]
     for number in range(states):
         path = folder / f"{number}.db"
         state = SQLiteState.opaque(path, table="counts", driver_only=False)

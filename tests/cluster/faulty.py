@@ -3,13 +3,16 @@
     python -m tests.cluster.faulty FOLDER MASTER [OPTION=VALUE]
 
 Every attempt at a batch draws its size anew, so that what a lost one has written differs from what
-counts. Appends the txid of each committed batch to FOLDER/committed. Kill points come in the
-environment.
+counts. Appends each committed batch to FOLDER/committed, as txid:attempt. Kill points come in the
+environment. If there is FOLDER/hold, the sums of a batch are made behind a shuffle, and stand still
+there until there is FOLDER/go.
 """
 
 from __future__ import annotations
 
+import os
 import sys
+import time
 from pathlib import Path
 
 from tests.spark.backend_support import Numbers
@@ -23,11 +26,34 @@ from waterspout.trident import Columns, Count, Sum, TridentTopology
 
 KEYS = 7
 LIMIT = 3_000
-SUMS = {k: (sum(range(k, LIMIT, KEYS)), len(range(k, LIMIT, KEYS))) for k in range(KEYS)}
+LARGE = 60_000
+"""So many that a batch of a third of them is shuffled."""
+
+
+def sums_below(limit: int) -> dict[int, tuple[int, int]]:
+    return {k: (sum(range(k, limit, KEYS)), len(range(k, limit, KEYS))) for k in range(KEYS)}
+
+
+SUMS = sums_below(LIMIT)
 
 
 def key_of(value: int) -> int:
     return value % KEYS
+
+
+class Hold:
+    """Passes keys on; stands still while it is told to, and leaves a file of its worker's pid."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = str(folder)
+
+    def __call__(self, key: int) -> int:
+        folder, pid = Path(self._folder), os.getpid()
+        if not (folder / "go").exists():
+            (folder / f"held-{pid}").touch()
+            while not (folder / "go").exists():
+                time.sleep(0.02)
+        return key
 
 
 def summed(folder: Path) -> TridentTopology:
@@ -38,6 +64,22 @@ def summed(folder: Path) -> TridentTopology:
         .each("value", key_of, out="k")  # in Python: the point in processing is in such a task
         .group_by("k")
         .persistent_aggregate(state, Columns(total=("value", Sum()), n=Count()))
+        .parallelism_hint(2)
+    )
+    return topology
+
+
+def summed_behind_a_shuffle(folder: Path) -> TridentTopology:
+    topology = TridentTopology("sums")
+    state = SQLiteState.opaque(folder / "sums.db", table="sums", driver_only=False)
+    (
+        topology.new_stream("numbers", Numbers(LARGE, (20_000, 25_000), (12_000, 15_000)))
+        .each("value", key_of, out="k")
+        .group_by("k")
+        .aggregate(Columns(total=("value", Sum()), n=Count()))
+        .each("k", Hold(folder), out="held bigint")
+        .group_by("k")
+        .persistent_aggregate(state, Columns(total=("total", Sum()), n=("n", Sum())))
         .parallelism_hint(2)
     )
     return topology
@@ -57,9 +99,10 @@ def main(folder: Path, master: str, *settings: str) -> None:
     def note(event: object) -> None:
         if isinstance(event, BatchCommitted):
             with open(folder / "committed", "a") as file:
-                file.write(f"{event.attempt.txid}\n")
+                file.write(f"{event.attempt}\n")
 
-    run = submit(summed(folder), spark, config)
+    form = summed_behind_a_shuffle if (folder / "hold").exists() else summed
+    run = submit(form(folder), spark, config)
     run.subscribe(note)
     run.process_all_available(timeout=240)
     run.stop()

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.cluster.faulty import SUMS
+from tests.cluster.faulty import LARGE, SUMS, sums_below
 from tests.services.servers import await_condition
 from tests.services.spark import EXECUTOR, StandaloneCluster, Worker
 from waterspout.faults import ENVIRONMENT_VARIABLE, Fault, FaultPlan
@@ -106,6 +106,13 @@ def sums(folder):
         return {k: (total, n) for k, total, n in db.execute("SELECT k, total, n FROM sums")}
 
 
+def attempts(folder):
+    """Return by which attempt each batch was committed."""
+    file = folder / "committed"
+    lines = file.read_text().split() if file.exists() else []
+    return dict(map(int, line.split(":")) for line in lines)
+
+
 def hanging(folder, point):
     """A fault: one task of batch 2 stands still at a point until it is told to go on."""
     token = folder / "hung"
@@ -162,13 +169,63 @@ def test_an_executor_that_stands_still_is_replaced_and_what_it_writes_later_is_r
             still = [executor, *executor.children(recursive=True)]
             for process in still:
                 process.suspend()
-            done = tmp_path / "committed"
-            await_condition(lambda: "2\n" in driver.reaches(done).read_text(), 150, driver.said)
+            await_condition(lambda: 2 in attempts(tmp_path), 150, driver.said)
             Path(f"{token}.go").touch()
             for process in reversed(still):
                 process.resume()
             assert driver.ends() == 0, driver.said()
 
+    assert sums(tmp_path) == SUMS
+
+
+def test_a_lost_shuffle_fails_the_attempt_and_no_part_of_it_is_computed_anew(cluster, tmp_path):
+    """Four tasks behind the shuffle, two at a time: when two stand still, two are still to come."""
+    (tmp_path / "hold").touch()
+    spark = {"spark.sql.shuffle.partitions": "4", "spark.sql.adaptive.enabled": "false"}
+    with Driver(tmp_path, cluster.url, spark=spark) as driver:
+        held = lambda: [int(f.name.removeprefix("held-")) for f in tmp_path.glob("held-*")]  # noqa: E731
+        await_condition(lambda: len(held()) == 2, 150, driver.said)
+        executor_above(held()[0]).kill()
+        (tmp_path / "go").touch()
+        assert driver.ends() == 0, driver.said()
+
+    assert attempts(tmp_path)[1] > 0
+    assert sums(tmp_path) == sums_below(LARGE)
+
+
+def test_lost_blocks_of_a_checkpoint_fail_the_attempt_and_it_is_replayed(cluster, tmp_path):
+    """The driver stands still between the phases; what it has staged goes with the executors."""
+    token, fault = hanging(tmp_path, "commit.before_record")
+    with Driver(tmp_path, cluster.url, [fault]) as driver:
+        driver.reaches(token)
+        for executor in cluster.executors():
+            executor.kill()
+        Path(f"{token}.go").touch()
+        assert driver.ends() == 0, driver.said()
+
+    assert attempts(tmp_path)[2] > 0
+    assert sums(tmp_path) == SUMS
+
+
+@pytest.mark.parametrize("point", ["write.before", "write.after"])
+def test_of_speculative_twins_of_a_commit_task_one_counts(cluster, tmp_path, point):
+    token, fault = hanging(tmp_path, point)
+    spark = {
+        "spark.speculation": "true",
+        "spark.speculation.interval": "100ms",
+        "spark.speculation.quantile": "0.4",
+        "spark.speculation.multiplier": "1.1",
+        "spark.speculation.minTaskRuntime": "100ms",
+        # The slow twin is not killed when the other is done: it writes later.
+        "spark.python.task.killTimeout": "120s",
+    }
+    with Driver(tmp_path, cluster.url, [fault], spark=spark) as driver:
+        driver.reaches(token)
+        await_condition(lambda: 2 in attempts(tmp_path), 150, driver.said)
+        Path(f"{token}.go").touch()
+        assert driver.ends() == 0, driver.said()
+
+    assert attempts(tmp_path)[2] == 0
     assert sums(tmp_path) == SUMS
 
 

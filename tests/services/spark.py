@@ -23,6 +23,8 @@ class SparkServer(Server):
 
     package = "default-jre-headless"
     script: ClassVar[str] = "spark-class"
+    python = sys.executable
+    modules: tuple[Path, ...] = (ROOT / "src", ROOT)
 
     @classmethod
     def find(cls) -> Path:
@@ -37,8 +39,8 @@ class SparkServer(Server):
         given = {
             "SPARK_LOCAL_IP": HOST,
             "SPARK_WORKER_DIR": str(self.folder / "work"),
-            "PYSPARK_PYTHON": sys.executable,
-            "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)]),
+            "PYSPARK_PYTHON": self.python,
+            "PYTHONPATH": os.pathsep.join(map(str, self.modules)),
             # Settings for the driver's JVM: archives and compilers do not fit every process.
             "SPARK_SUBMIT_OPTS": "",
             "PYSPARK_SUBMIT_ARGS": "",
@@ -95,9 +97,10 @@ class Worker(SparkServer):
 
 
 class StandaloneCluster:
-    """A master and some workers of one core each."""
+    """A master and some workers of one core each; `bare` has a Python without our modules."""
 
-    def __init__(self, workers: int = 2) -> None:
+    def __init__(self, workers: int = 2, bare: str | None = None) -> None:
+        self.bare = bare
         self.master = Master()
         self.workers: list[Worker] = []
         self.count = workers
@@ -109,7 +112,11 @@ class StandaloneCluster:
     def __enter__(self) -> Self:
         try:
             self.master.start()
-            self.workers = [Worker(self.url).start() for _ in range(self.count)]
+            for _ in range(self.count):
+                self.workers.append(worker := Worker(self.url))
+                if self.bare is not None:
+                    worker.python, worker.modules = self.bare, ()
+                worker.start()
         except BaseException:
             self.close()
             raise

@@ -29,17 +29,27 @@ def amount_of(line: str) -> int:
 class Stumble:
     """Passes everything on; the first time that it sees Lima it fails the batch."""
 
+    def fall(self) -> None:
+        raise ConnectionError("the directory of cities did not answer")
+
     def __init__(self, mark: Path) -> None:
         self._mark = str(mark)
 
     def __call__(self, city: str) -> str:
         if city == "lima" and not os.path.exists(self._mark):
             Path(self._mark).touch()
-            raise ConnectionError("the directory of cities did not answer")
+            self.fall()
         return city.title()
 
 
-def orders(place: Path, counts: StateFactory) -> TridentTopology:
+class Die(Stumble):
+    """Kills the worker that it runs in, instead."""
+
+    def fall(self) -> None:
+        os._exit(9)
+
+
+def orders(place: Path, counts: StateFactory, stumble: type[Stumble] = Stumble) -> TridentTopology:
     """Sums orders by city in SQLite, counts them elsewhere; a line of every third file is bad."""
     data = place / "orders"
     data.mkdir(parents=True)
@@ -53,7 +63,7 @@ def orders(place: Path, counts: StateFactory) -> TridentTopology:
         .each("value", amount_of, "amount bigint", on_error="dead_letter")
         .name("amount")
         .each("value", city_of, "city string")
-        .each("city", Stumble(place / "stumbled"), "name string")
+        .each("city", stumble(place / "stumbled"), "name string")
         .name("look up")
     )
     totals = SQLiteState.opaque(place / "totals.db", table="totals")

@@ -62,6 +62,25 @@ def test_of_trident_the_edges_out_of_spouts_and_into_states_carry_what_their_end
     ]  # fmt: skip
 
 
+def test_what_keeps_the_number_of_rows_gives_as_many_as_it_gets():
+    nodes = [
+        node("n1", "spout", label="lines"), node("n2", "spout", label="more"),
+        node("n3", "operation", keeps_count=True), node("n4", "operation", keeps_count=True),
+        node("n5", "operation", keeps_count=False), node("n6", "operation", keeps_count=True),
+    ]  # fmt: skip
+    pairs = (("n1", "n3"), ("n3", "n4"), ("n2", "n4"), ("n4", "n5"), ("n5", "n6"))
+    edges = [{"source": a, "target": b, "stream": "default"} for a, b in pairs]
+
+    text, _ = drawn(
+        nodes, edges, spouts=[{"id": "lines", "per_s": 2.0}, {"id": "more", "per_s": 5.0}]
+    )
+
+    assert [line.strip() for line in text.splitlines() if "-->" in line] == [
+        'n0 -- "2/s" --> n2', 'n2 -- "2/s" --> n3', 'n1 -- "5/s" --> n3', 'n3 -- "7/s" --> n4',
+        "n4 --> n5",
+    ]  # fmt: skip
+
+
 def test_a_name_cannot_leave_its_place_in_the_diagram():
     evil = 'x"] --> y\nclick n0 "javascript:alert(1)" <img src=x onerror=alert(1)> `%%{init}%%'
 

@@ -70,6 +70,7 @@ def _graph_of_plan(plan: Plan, conf: Config) -> dict[str, Any]:
                 "label": node.spout_id if isinstance(node, Source) else vertex.title,
                 "parallelism": parallelism,
                 "phase": vertex.phase.value,
+                "keeps_count": node is not None and node.keeps_count,
                 "notes": list(vertex.lines),
             }
         )

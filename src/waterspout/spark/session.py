@@ -10,7 +10,9 @@ import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
-from pathlib import Path
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from pathlib import Path, PurePosixPath
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -188,10 +190,23 @@ class SparkRuntime:
 
 @cache
 def _package_zip() -> Path:
-    """Return the package as one file, the same each time: Spark takes no second one of its name."""
-    root = Path(__file__).parents[1]
-    target = Path(tempfile.mkdtemp(prefix="waterspout-")) / "waterspout.zip"
+    """Return the package as one file, the same each time: Spark takes no second one of its name.
+
+    Nor should a user's own `--py-files` have that name.
+    """
+    target = Path(tempfile.mkdtemp(prefix="waterspout-")) / "_waterspout_as_the_driver_has_it.zip"
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
-        for path in sorted(root.rglob("*.py")):
-            archive.write(path, Path("waterspout") / path.relative_to(root))
+        for path, module in _modules(files("waterspout"), PurePosixPath("waterspout")):
+            archive.writestr(str(path), module.read_bytes())
     return target
+
+
+def _modules(
+    folder: Traversable, path: PurePosixPath
+) -> Iterator[tuple[PurePosixPath, Traversable]]:
+    """Give the modules of a package with their paths, be it a folder or in a zip or a wheel."""
+    for each in folder.iterdir():
+        if each.is_dir():
+            yield from _modules(each, path / each.name)
+        elif each.name.endswith(".py"):
+            yield path / each.name, each

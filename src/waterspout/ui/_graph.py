@@ -58,10 +58,11 @@ def diagram(graph: Facts, stats: Facts, *, down: bool = False) -> tuple[str, lis
         text = "<br/>".join(_escaped(part) for part in _texts(node, row))
         lines.append(f'  n{numbers[node["id"]]}{begin}"{text}"{end}:::{load_of(node, row)}')
     rates = _rates(stats)
+    flows = _flows(nodes, graph.get("edges") or (), counted)
     for edge in graph.get("edges") or ():
         if edge["source"] in numbers and edge["target"] in numbers:
             tail, head = numbers[edge["source"]], numbers[edge["target"]]
-            label = _label(edge, _rate_of(edge, rates, nodes[tail], nodes[head], counted))
+            label = _label(edge, _rate_of(edge, rates, flows, nodes[head], counted))
             arrow = f'-- "{_escaped(label)}" -->' if label else "-->"
             lines.append(f"  n{tail} {arrow} n{head}")
     lines += [f"  classDef {name} {look}" for name, look in _CLASSES.items()]
@@ -115,25 +116,46 @@ def _rates(stats: Facts) -> dict[tuple[str, str, str], float]:
     }
 
 
+def _flows(
+    nodes: Sequence[Facts], edges: Sequence[Facts], counted: Mapping[str, Facts]
+) -> dict[str, float]:
+    """Return what comes out of each node of Trident of which that is known.
+
+    Spouts are counted; and what keeps the number of rows gives as many as it gets. Behind a
+    filter, or what multiplies rows, nobody counts: Spark does it all in one pass.
+    """
+    flows: dict[str, float] = {}
+    for node in nodes:  # each after those that it comes from
+        if node["kind"] == "spout":
+            per_s = _row_of(node, counted).get("per_s")
+        elif node.get("keeps_count"):
+            given = [flows.get(edge["source"]) for edge in edges if edge["target"] == node["id"]]
+            known = [each for each in given if each is not None]
+            per_s = sum(known) if known and len(known) == len(given) else None
+        else:
+            per_s = None
+        if per_s is not None:
+            flows[node["id"]] = per_s
+    return flows
+
+
 def _rate_of(
     edge: Facts,
     rates: Mapping[tuple[str, str, str], float],
-    tail: Facts,
+    flows: Mapping[str, float],
     head: Facts,
     counted: Mapping[str, Facts],
 ) -> float | None:
-    """Return what flows along an edge: as it was counted, or as one of its ends tells.
+    """Return what flows along an edge: as it was counted there, or at one of its ends.
 
-    Between the operations of Trident nobody counts. But all that a spout gives flows along each
-    edge out of it, and what is written to a state has come along the edge into it.
+    What is written to a state has come along the edge into it.
     """
     per_s = rates.get((edge["source"], edge["target"], _stream(edge)))
     if per_s is not None or rates:
         return per_s
-    for node, kind in ((tail, "spout"), (head, "state")):
-        if node["kind"] == kind:
-            return _row_of(node, counted).get("per_s")
-    return None
+    if head["kind"] == "state":
+        return _row_of(head, counted).get("per_s")
+    return flows.get(edge["source"])
 
 
 def _stream(edge: Facts) -> str:

@@ -183,6 +183,10 @@ class PlainFunction(_Plain, Function):
     output tuple.
     """
 
+    def __init__(self, function: Callable[..., Any], width: int = 1) -> None:
+        super().__init__(function, width)
+        self.gives_one = not self._yields
+
     def execute(self, tuple: TridentTuple, collector: TridentCollector) -> None:
         result = self._function(*tuple.values)
         if self._yields:

@@ -78,6 +78,9 @@ class Operation:
     """False if the same tuples may give other results another time. A stream of such an
     operation counts as opaque, whatever its spout."""
 
+    gives_one: bool = False
+    """Whether each tuple gives exactly one; the page then knows what flows behind it."""
+
     def prepare(self, conf: Config, context: OperationContext) -> None:
         """Get ready. Called on the executor, once per partition of a batch."""
 
@@ -115,6 +118,8 @@ class Filter(Operation, ABC):
 class MapFunction(Operation, ABC):
     """Replaces each tuple by one other."""
 
+    gives_one = True
+
     @abstractmethod
     def execute(self, tuple: TridentTuple) -> Sequence[Any]:
         """Return the values of the new tuple: one for each output field.
@@ -136,6 +141,8 @@ class FlatMapFunction(Operation, ABC):
 
 class Consumer(Operation, ABC):
     """Looks at tuples as they pass."""
+
+    gives_one = True
 
     @abstractmethod
     def accept(self, tuple: TridentTuple) -> None:

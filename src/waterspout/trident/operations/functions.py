@@ -46,6 +46,7 @@ class PaneStart(Function):
     timestamp, in the field's own unit for a number.
     """
 
+    gives_one = True
     size: int
 
     def execute(self, tuple: TridentTuple, collector: TridentCollector) -> None:
@@ -61,6 +62,8 @@ class PaneStart(Function):
 @dataclass(frozen=True)
 class StringLength(Function):
     """Emit how many characters a text has; null for null."""
+
+    gives_one = True
 
     def execute(self, tuple: TridentTuple, collector: TridentCollector) -> None:
         collector.emit((None if tuple[0] is None else len(tuple[0]),))
