@@ -100,7 +100,8 @@ format: $(STAMP) ## Mend what the linter can, and format
 	@$(PY) -m ruff check --fix-only .
 	@$(PY) -m ruff format .
 
-bench: bench-words bench-forms bench-core bench-transactional bench-windows ## Measure all three kinds of topologies
+bench: check-java $(STAMP) ## Measure everything beside its peers, twenty minutes at most (ARGS='--only words --keep')
+	@$(PY) -m benchmarks.suite $(ARGS)
 
 bench-words: check-java $(STAMP) ## Measure Trident's word count against hand-written streaming (ARGS=...)
 	@$(PY) -m benchmarks.word_count $(ARGS)

@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from benchmarks.data import make_data
+from benchmarks.results import Ratio, Results, add_json_option
 from waterspout import Bolt, Config, Spout, TopologyBuilder, submit
 from waterspout.spark.starting import embedded_session
 from waterspout.topology import LogSpout
@@ -174,6 +175,7 @@ def main() -> None:
     parser.add_argument("--wave", type=int, default=100_000, help="sentences in a wave")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--forms", nargs="*", choices=list(FORMS), help="all of them, if left out")
+    add_json_option(parser)
     arguments = parser.parse_args()
     data = make_data(Path(__file__).parent / "data", 1_000_000, 20)
     file = sorted(data.iterdir())[0]
@@ -189,6 +191,8 @@ def main() -> None:
     for form, rate in medians.items():
         of = f"{rate / medians['tracked']:.2f} of tracked" if "tracked" in medians else ""
         print(f"{form:10} {rate:12,.0f} tuples/s  {of}")
+    others = [form for form in rates if form != "tracked" and "tracked" in rates]
+    Results(rates, [Ratio.between(form, "tracked", rates) for form in others]).write(arguments.json)
 
 
 def run(spark: Any, file: Path, sentences: int, wave: int, form: str) -> float:

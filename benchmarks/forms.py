@@ -19,6 +19,7 @@ from collections import Counter
 from pathlib import Path
 
 from benchmarks.data import make_data, true_counts
+from benchmarks.results import Ratio, Results, add_json_option
 from benchmarks.word_count import check_counts, passes_of
 
 JOB, LOOP = "Spark job, in the JVM", "Spark job, a Python loop"
@@ -43,6 +44,7 @@ def main() -> None:
     parser.add_argument("--size", type=int, default=500_000, help="sentences of a batch")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", nargs="+", help="parts of the names of the peers to run")
+    add_json_option(parser)
     arguments = parser.parse_args()
     sentences = arguments.batches * arguments.size
     data = make_data(Path(__file__).parent / "data", sentences, arguments.batches)
@@ -57,6 +59,13 @@ def main() -> None:
             print(f"round {turn + 1}  {name:26} {rates[name]:12,.0f} sentences/s", flush=True)
         rounds.append(rates)
     print_table(rounds)
+    by_peer = {name: [rates[name] for rates in rounds] for name in chosen}
+    ratios = [
+        Ratio.between(name, peer, by_peer, aim)
+        for (name, peer), aim in AIMS.items()
+        if name in chosen and peer in chosen
+    ]
+    Results(by_peer, ratios).write(arguments.json)
 
 
 def seconds_of(command: list[str], data: Path, truth: Counter[str]) -> float:
@@ -65,7 +74,7 @@ def seconds_of(command: list[str], data: Path, truth: Counter[str]) -> float:
     with tempfile.TemporaryDirectory(prefix="waterspout-bench-") as work:
         last = passes_of(command, data, Path(work), passes)[-1]
         if command[0] == "waterspout":
-            check_counts(Path(work) / f"counts-{passes - 1}.db", truth, command)
+            check_counts(Path(work) / f"counts-{passes - 1}", truth, command)
     return float(last["ends"][-1] - last["began"])
 
 

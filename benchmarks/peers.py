@@ -8,9 +8,12 @@ prints when every batch was done. The last pass counts: the JVM compiles during 
     by-hand-driver, by-hand-executors
                  Structured Streaming, foreachBatch, a transactional upsert written by hand:
                  rows collected to the driver, or written by the tasks
+    by-hand-udf  the first of these with the split in a Python UDF
     waterspout   the same stream and store, opaque state, a file a batch, `--pending` batches in
                  flight; `--form` says how the split is written
     backlog      the same without any setting: all files wait, and batches size themselves
+
+The store is SQLite, or with `--redis URL` a Redis that is emptied before each pass.
 """
 
 from __future__ import annotations
@@ -37,6 +40,7 @@ def main() -> None:
     parser.add_argument("--passes", type=int, default=2)
     parser.add_argument("--pending", type=int, default=3)
     parser.add_argument("--form", choices=sorted(FORMS), default="native")
+    parser.add_argument("--redis", help="its address, if it is the store")
     arguments = parser.parse_args()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     passes = []
@@ -44,6 +48,9 @@ def main() -> None:
         began = time.time()
         ends = PEERS[arguments.name](arguments, number)
         passes.append({"began": began, "ends": ends})
+    if arguments.redis:
+        counts = _counts_in_redis(arguments)
+        (arguments.work / f"counts-{arguments.passes - 1}.json").write_text(json.dumps(counts))
     print("REPORT " + json.dumps({"passes": passes}), flush=True)
     # Nothing is left to do; a JVM that shuts down in order would take seconds.
     os._exit(0)
@@ -117,21 +124,60 @@ def _upsert(db: sqlite3.Connection, rows: list[tuple[str, int]], txid: int) -> N
     db.execute("COMMIT")
 
 
-def _by_hand(write: Callable[[Any, int, Path], None]) -> Callable[..., list[float]]:
+def _upsert_redis(client: Any, rows: list[tuple[str, int]], txid: int) -> None:
+    """The same by hand in Redis: the count and the batch, one read and one write for many words."""
+    stamp = b"%d" % txid
+    for begin in range(0, len(rows), 5000):
+        chunk = rows[begin : begin + 5000]
+        changed = {}
+        for (word, n), old in zip(chunk, client.mget([word for word, _ in chunk]), strict=True):
+            count, last = (b"0", b"") if old is None else old.split(b",")
+            if last != stamp:
+                changed[word] = b"%d,%b" % (int(count) + n, stamp)
+        if changed:
+            client.mset(changed)
+
+
+def _redis(url: str) -> Any:
+    import redis
+
+    return redis.Redis.from_url(url)
+
+
+def _counts_in_redis(arguments: argparse.Namespace) -> dict[str, int]:
+    """Return what the last pass has left: of waterspout as its state reads it."""
+    words = sorted({w for path in arguments.data.iterdir() for w in path.read_text().split()})
+    if arguments.name in ("waterspout", "backlog"):
+        from waterspout import Config
+
+        state = _state(arguments, arguments.passes - 1).make_state(Config(), 0, 1)
+        found = state.multi_get([(word,) for word in words])
+        return dict(zip(words, found, strict=True))
+    values = _redis(arguments.redis).mget(words)
+    return {w: int(v.split(b",")[0]) for w, v in zip(words, values, strict=True)}
+
+
+def _by_hand(
+    write: Callable[[Any, int, Any], None], *, udf: bool = False
+) -> Callable[..., list[float]]:
     def run(arguments: argparse.Namespace, number: int) -> list[float]:
         from pyspark.sql import functions as F
 
         session, ends = _session(), []
-        path = arguments.work / f"counts-{number}.db"
-        _open(path).close()
+        path = arguments.redis or arguments.work / f"counts-{number}.db"
+        if arguments.redis:
+            _redis(path).flushall()
+        else:
+            _open(path).close()
 
         def each_batch(frame: Any, batch_id: int) -> None:
             write(frame.groupBy("word").count(), batch_id, path)
             ends.append(time.time())
 
         lines = session.readStream.format("text").option("maxFilesPerTrigger", 1)
+        in_python = F.udf(lambda sentence: sentence.split(" "), "array<string>")
         words = lines.load(str(arguments.data)).select(
-            F.explode(F.split("value", " ")).alias("word")
+            F.explode(in_python("value") if udf else F.split("value", " ")).alias("word")
         )
         query = (
             words.writeStream.foreachBatch(each_batch)
@@ -145,21 +191,26 @@ def _by_hand(write: Callable[[Any, int, Path], None]) -> Callable[..., list[floa
     return run
 
 
-def _write_from_driver(counts: Any, batch_id: int, path: Path) -> None:
-    table = counts.toArrow()
-    db = _open(path)
-    rows = list(zip(*(column.to_pylist() for column in table.columns), strict=True))
-    _upsert(db, rows, batch_id)
-    db.close()
-
-
-def _write_from_executors(counts: Any, batch_id: int, path: Path) -> None:
-    def write(batches: Any) -> Any:
-        db = _open(path)
-        for one in batches:
-            rows = list(zip(*(column.to_pylist() for column in one.columns), strict=True))
-            _upsert(db, rows, batch_id)
+def _write(columns: Any, batch_id: int, target: Any) -> None:
+    """Write rows to the file, or the Redis, that is named."""
+    rows = list(zip(*(column.to_pylist() for column in columns), strict=True))
+    if isinstance(target, str):
+        with _redis(target) as client:
+            _upsert_redis(client, rows, batch_id)
+    else:
+        db = _open(target)
+        _upsert(db, rows, batch_id)
         db.close()
+
+
+def _write_from_driver(counts: Any, batch_id: int, target: Any) -> None:
+    _write(counts.toArrow().columns, batch_id, target)
+
+
+def _write_from_executors(counts: Any, batch_id: int, target: Any) -> None:
+    def write(batches: Any) -> Any:
+        for one in batches:
+            _write(one.columns, batch_id, target)
         return iter(())
 
     counts.mapInArrow(write, counts.schema).write.format("noop").mode("overwrite").save()
@@ -180,11 +231,12 @@ def _counted(
 ) -> list[float]:
     from waterspout import Config, submit
     from waterspout.spouts.files import FileSpout
-    from waterspout.state.sqlite import SQLiteState
     from waterspout.trident import Count, TridentTopology
 
     topology = TridentTopology(f"bench-{number}")
-    state = SQLiteState.opaque(arguments.work / f"counts-{number}.db", table=TABLE)
+    if arguments.redis:
+        _redis(arguments.redis).flushall()
+    state = _state(arguments, number)
     lines = topology.new_stream("lines", FileSpout(arguments.data, **spout))
     (
         FORMS[arguments.form](lines)
@@ -196,6 +248,15 @@ def _counted(
     run.process_all_available(timeout=600)
     run.stop()
     return [progress["timestamp"] for progress in run.recent_progress]
+
+
+def _state(arguments: argparse.Namespace, number: int) -> Any:
+    from waterspout.state.redis import RedisState
+    from waterspout.state.sqlite import SQLiteState
+
+    if arguments.redis:
+        return RedisState.opaque(arguments.redis, prefix=f"bench-{number}:")
+    return SQLiteState.opaque(arguments.work / f"counts-{number}.db", table=TABLE)
 
 
 def _native(lines: Any) -> Any:
@@ -263,6 +324,7 @@ PEERS: dict[str, Callable[..., list[float]]] = {
     "loop": loop,
     "by-hand-driver": _by_hand(_write_from_driver),
     "by-hand-executors": _by_hand(_write_from_executors),
+    "by-hand-udf": _by_hand(_write_from_driver, udf=True),
     "waterspout": waterspout,
     "backlog": backlog,
 }

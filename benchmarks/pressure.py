@@ -143,7 +143,7 @@ def step(aim_s: float) -> dict[str, Any]:
     told = watched(
         spout, store, until, at=[(80, slow), (100, well)], batch_interval_millis=1000 * aim_s
     )
-    PICTURE.write_text(_picture(told, until))
+    _draw(told, until)
     quiet = [p.processing_s + p.commit_s for at, p in told.progress if 10 < at < 30]
     return {
         "batches": len(told.progress),
@@ -155,7 +155,7 @@ def step(aim_s: float) -> dict[str, Any]:
     }
 
 
-def _picture(told: Watched, until: float) -> str:
+def _draw(told: Watched, until: float) -> None:
     progress = told.progress
     panels = [
         Panel("rows of a batch", {"rows": [(at, p.input_rows or 0) for at, p in progress]}),
@@ -185,7 +185,7 @@ def _picture(told: Watched, until: float) -> str:
         "ten times the load": (30, 60, "#fb8c00"),
         "slow database": (80, 100, "#d32f2f"),
     }
-    return draw("Batches that size themselves", panels, until, spans)
+    draw("Batches that size themselves", panels, until, spans, PICTURE)
 
 
 def steady(aim_s: float, seconds: float) -> dict[str, Any]:

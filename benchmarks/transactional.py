@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from benchmarks.results import Ratio, Results, add_json_option
 from waterspout import Config, submit
 from waterspout.spark.starting import embedded_session
 from waterspout.transactional import (
@@ -121,6 +122,7 @@ def main() -> None:
     parser.add_argument("--tuples", type=int, default=100_000, help="tuples in a batch")
     parser.add_argument("--batches", type=int, default=16)
     parser.add_argument("--rounds", type=int, default=3)
+    add_json_option(parser)
     arguments = parser.parse_args()
     spark = embedded_session()
     size, batches = arguments.tuples, arguments.batches
@@ -136,6 +138,9 @@ def main() -> None:
     one, four = (statistics.median(rates[pending]) for pending in (1, 4))
     print(f"\n1 in flight {one:12,.0f} tuples/s\n4 in flight {four:12,.0f} tuples/s")
     print(f"ratio {four / one:.2f}")
+    named = {f"{pending} in flight": found for pending, found in rates.items()}
+    ratio = Ratio.between("4 in flight", "1 in flight", named, 1.8)
+    Results(named, [ratio]).write(arguments.json)
 
 
 def run(spark: Any, size: int, batches: int, pending: int, wait_s: float) -> tuple[float, float]:

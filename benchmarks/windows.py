@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks.peers import _session
+from benchmarks.results import Ratio, Results, add_json_option
 
 WARM_UP = 2
 LAG_S = 20
@@ -48,16 +50,19 @@ def main() -> None:
     parser.add_argument("--peer", choices=PEERS, help="for the children")
     parser.add_argument("--work", type=Path)
     parser.add_argument("--passes", type=int, default=2)
+    add_json_option(parser)
     arguments = parser.parse_args()
     if arguments.peer:
         _child(arguments)
         return
     data = _make_data(Path(__file__).parent / "data", arguments)
+    results = Results()
     for kind in arguments.windows:
-        _compare(kind, data, arguments)
+        _compare(kind, data, arguments, results)
+    results.write(arguments.json)
 
 
-def _compare(kind: str, data: Path, arguments: argparse.Namespace) -> None:
+def _compare(kind: str, data: Path, arguments: argparse.Namespace, results: Results) -> None:
     truths = {name: _recount(data, kind, joins_at_gap=name in STREAMING) for name in PEERS}
     rates: dict[str, list[float]] = {name: [] for name in PEERS}
     for turn in range(arguments.rounds):
@@ -71,6 +76,9 @@ def _compare(kind: str, data: Path, arguments: argparse.Namespace) -> None:
     for name, rate in medians.items():
         print(f"{name:32} {rate:12,.0f} {rate / best:22.2f}")
     print(flush=True)
+    ratio = Ratio.between("waterspout", "Structured Streaming", rates, 1.0, best_of=STREAMING)
+    results.ratios.append(replace(ratio, name=f"{kind} windows"))
+    results.rates |= {f"{kind}, {name}": found for name, found in rates.items()}
 
 
 def _folder(folder: Path, arguments: argparse.Namespace) -> Path:

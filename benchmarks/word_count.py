@@ -9,17 +9,21 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sqlite3
 import statistics
 import subprocess
 import sys
 import tempfile
 from collections import Counter
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 from benchmarks.data import make_data, true_counts
 from benchmarks.peers import TABLE
+from benchmarks.results import Ratio, Results, add_json_option
+from tests.services.servers import RedisServer
 
 WARM_UP = 2
 STREAMS = {
@@ -29,6 +33,10 @@ STREAMS = {
     "waterspout, 3 in flight": ["waterspout", "--pending", "3"],
     "waterspout, a backlog": ["backlog"],
 }
+IN_PYTHON = {
+    "by hand, a Python UDF": ["by-hand-udf"],
+    "waterspout, Python that yields": ["waterspout", "--form", "generator"],
+}
 
 
 def main() -> None:
@@ -37,19 +45,44 @@ def main() -> None:
     parser.add_argument("--sentences", type=int, default=1_000_000)
     parser.add_argument("--files", type=int, default=20)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--only", help="a part of the names of the peers to run")
+    parser.add_argument("--only", nargs="+", help="parts of the names of the peers to run")
+    parser.add_argument("--redis", action="store_true", help="count into a Redis, not SQLite")
+    parser.add_argument("--cores", type=int, help="how many of the machine's to use")
+    parser.add_argument("--aims", nargs="*", default=[], metavar="PEER=RATIO")
+    add_json_option(parser)
     arguments = parser.parse_args()
     data = make_data(Path(__file__).parent / "data", arguments.sentences, arguments.files)
     truth = true_counts(data)
-    peers = {"one batch job": ["batch"], **STREAMS}
-    chosen = {name: c for name, c in peers.items() if not arguments.only or arguments.only in name}
+    peers = {"one batch job": ["batch"], **STREAMS, **IN_PYTHON}
+    if arguments.cores:
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: arguments.cores])  # and children
+    wanted = arguments.only or [""]
+    chosen = {n: c for n, c in peers.items() if any(part in n for part in wanted)}
     rates: dict[str, list[float]] = {name: [] for name in chosen}
-    for turn in range(arguments.rounds):
-        for name, command in chosen.items():
-            rate = run_peer(command, data, truth, arguments.sentences)
-            rates[name].append(rate)
-            print(f"round {turn + 1}  {name:26} {rate:12,.0f} sentences/s", flush=True)
+    with RedisServer(durable=False) if arguments.redis else nullcontext() as server:
+        store = [] if server is None else ["--redis", server.url]
+        for turn in range(arguments.rounds):
+            for name, command in chosen.items():
+                rate = run_peer([*command, *store], data, truth, arguments.sentences)
+                rates[name].append(rate)
+                print(f"round {turn + 1}  {name:26} {rate:12,.0f} sentences/s", flush=True)
     print_table({name: statistics.median(found) for name, found in rates.items()})
+    aims = {name: float(aim) for name, _, aim in (each.partition("=") for each in arguments.aims)}
+    Results(rates, ratios_of(rates, aims)).write(arguments.json)
+
+
+def ratios_of(rates: dict[str, list[float]], aims: dict[str, float]) -> list[Ratio]:
+    """Return what waterspout reached of the best by hand, and of the batch job."""
+    by_hand = [name for name in rates if name in STREAMS and "by hand" in name]
+    udf, ours = IN_PYTHON
+    found = [Ratio.between(ours, udf, rates, aims.get(ours))] if {udf, ours} <= set(rates) else []
+    for name in rates:
+        if "in flight" in name and by_hand:
+            aim = aims.get(name)
+            found.append(Ratio.between(name, "the best by hand", rates, aim, best_of=by_hand))
+        elif "backlog" in name and "one batch job" in rates:
+            found.append(Ratio.between(name, "one batch job", rates, aims.get(name)))
+    return found
 
 
 def run_peer(command: list[str], data: Path, truth: Counter[str], sentences: int) -> float:
@@ -58,7 +91,7 @@ def run_peer(command: list[str], data: Path, truth: Counter[str], sentences: int
     with tempfile.TemporaryDirectory(prefix="waterspout-bench-") as work:
         last = passes_of(command, data, Path(work), passes)[-1]
         if command[0] != "batch":
-            check_counts(Path(work) / f"counts-{passes - 1}.db", truth, command)
+            check_counts(Path(work) / f"counts-{passes - 1}", truth, command)
     ends: list[float] = last["ends"]
     if len(ends) <= WARM_UP:
         return sentences / (ends[-1] - float(last["began"]))
@@ -82,8 +115,11 @@ def passes_of(command: list[str], data: Path, work: Path, passes: int) -> list[d
 
 def check_counts(path: Path, truth: Counter[str], command: list[str]) -> None:
     """Compare the store with the recount, word by word."""
-    with sqlite3.connect(path) as db:
-        found = dict(db.execute(f"SELECT word, count FROM {TABLE}"))
+    if "--redis" in command:
+        found = json.loads(path.with_suffix(".json").read_text())
+    else:
+        with sqlite3.connect(path.with_suffix(".db")) as db:
+            found = dict(db.execute(f"SELECT word, count FROM {TABLE}"))
     if found != truth:
         wrong = sum(found.get(word) != count for word, count in truth.items())
         raise SystemExit(f"{command}: {wrong} of {len(truth)} words are wrong")
@@ -91,7 +127,8 @@ def check_counts(path: Path, truth: Counter[str], command: list[str]) -> None:
 
 def print_table(rates: dict[str, float]) -> None:
     """Print each rate as a ratio of the best hand-written stream and of the batch job."""
-    by_hand = max((rate for name, rate in rates.items() if "by hand" in name), default=None)
+    hands = [rate for name, rate in rates.items() if name in STREAMS and "by hand" in name]
+    by_hand = max(hands, default=None)
     ceiling = rates.get("one batch job")
     print(f"\n{'':26} {'sentences/s':>14} {'of best by hand':>16} {'of batch job':>13}")
     for name, rate in rates.items():
