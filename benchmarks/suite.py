@@ -1,7 +1,7 @@
 """All that is measured, in one command of at most twenty minutes: `make bench`.
 
-Runs the benchmarks with sizes that fit, prints each ratio beside its aim, writes build/bench.json and
-pictures, and says what got slower than the last run that was kept, by more than noise. With
+Runs the benchmarks with sizes that fit, prints each ratio beside its aim, writes build/bench.json
+and pictures, and says what got slower than the last run that was kept, by more than noise. With
 `--keep` the run is added to the history and the pictures go to the documents.
 """
 
@@ -11,7 +11,6 @@ import argparse
 import json
 import os
 import platform
-import statistics
 import subprocess
 import sys
 import time
