@@ -103,6 +103,9 @@ format: $(STAMP) ## Mend what the linter can, and format
 bench: check-java $(STAMP) ## Measure everything beside its peers, twenty minutes at most (ARGS='--only words --keep')
 	@$(PY) -m benchmarks.suite $(ARGS)
 
+profile: check-java $(STAMP) ## Show where each millisecond of a batch and of a wave goes (ARGS=...)
+	@$(PY) -m benchmarks.profile $(ARGS)
+
 bench-words: check-java $(STAMP) ## Measure Trident's word count against hand-written streaming (ARGS=...)
 	@$(PY) -m benchmarks.word_count $(ARGS)
 
