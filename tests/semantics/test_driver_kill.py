@@ -15,12 +15,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.spark.remote import REMOTE
 from waterspout.coordination.embedded import EmbeddedStore
 from waterspout.faults import BATCH_POINTS, ENVIRONMENT_VARIABLE
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
-CHILD = Path(__file__).with_name("word_count_child.py")
+CHILD = [sys.executable, "-m", "tests.semantics.word_count_child"]
+ROOT = Path(__file__).parents[2]
 WORDS = [f"word{i}" for i in range(50)]
 DRIVER_POINTS = [p for p in BATCH_POINTS if p != "processing"]
 
@@ -41,14 +43,14 @@ def recount(folder: Path, files: set[str] | None = None) -> Counter[str]:
     return counts
 
 
-def run_child(folder: Path, faults: list[dict] | None = None) -> int:
-    env = {**os.environ}
+def run_child(folder: Path, faults: list[dict] | None = None, remote: str = "") -> int:
+    env = {**os.environ, REMOTE: remote}
     env.pop(ENVIRONMENT_VARIABLE, None)
     if faults:
         env[ENVIRONMENT_VARIABLE] = json.dumps(faults)
     with open(folder / "child.log", "ab") as log:
         done = subprocess.run(
-            [sys.executable, str(CHILD), str(folder)], env=env, stdout=log, stderr=log, timeout=150
+            [*CHILD, str(folder)], cwd=ROOT, env=env, stdout=log, stderr=log, timeout=150
         )
     return done.returncode
 
@@ -75,21 +77,22 @@ def assert_exact(folder: Path) -> None:
 
 # In process, every point is tried each time, and the demo's test kills a driver in mid-commit.
 @pytest.mark.soak
-def test_kill_at_a_point_and_the_same_command_goes_on_exactly(tmp_path):
+def test_kill_at_a_point_and_the_same_command_goes_on_exactly(tmp_path, connect_server):
     # Each start recovers from one kill and is killed at the next point, so that every point
-    # is passed, killed at, and recovered from, with one JVM start each.
+    # is passed, killed at, and recovered from, with one start each.
+    remote = connect_server.url
     write_sentences(tmp_path, files=len(DRIVER_POINTS) + 4)
 
     for point in DRIVER_POINTS:
         before = committed(tmp_path)
         fault = {"point": point, "action": "kill", "where": {"txid": before + 1}}
-        assert run_child(tmp_path, [fault]) == -signal.SIGKILL, point
+        assert run_child(tmp_path, [fault], remote) == -signal.SIGKILL, point
         assert committed(tmp_path) - before in (0, 1), point
 
     (tmp_path / "kill-in-processing").touch()
     assert run_child(tmp_path) == -signal.SIGKILL
 
-    assert run_child(tmp_path) == 0
+    assert run_child(tmp_path, remote=remote) == 0
     assert committed(tmp_path) == len(DRIVER_POINTS) + 4
     assert_exact(tmp_path)
 
@@ -98,9 +101,7 @@ def start_child(folder: Path, fault: dict) -> subprocess.Popen:
     env = {**os.environ}
     env[ENVIRONMENT_VARIABLE] = json.dumps([fault])
     with open(folder / "first.log", "ab") as log:
-        return subprocess.Popen(
-            [sys.executable, str(CHILD), str(folder)], env=env, stdout=log, stderr=log
-        )
+        return subprocess.Popen([*CHILD, str(folder)], cwd=ROOT, env=env, stdout=log, stderr=log)
 
 
 def wait_for(condition, timeout_s=100):

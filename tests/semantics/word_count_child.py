@@ -1,4 +1,4 @@
-"""A word count in a process of its own, to be killed: `python word_count_child.py FOLDER`.
+"""A word count in a process of its own, to be killed: `-m tests.semantics.word_count_child FOLDER`.
 
 Reads FOLDER/in, counts into FOLDER/counts.db, until there is nothing more. Kill points come
 in the environment. With FOLDER/kill-in-processing the driver is killed from within a task.
@@ -11,8 +11,8 @@ import signal
 import sys
 from pathlib import Path
 
+from tests.spark.remote import session
 from waterspout import Config, submit
-from waterspout.spark.starting import embedded_session
 from waterspout.spouts.files import FileSpout
 from waterspout.state.sqlite import SQLiteState
 from waterspout.trident import Count, Function, TridentTopology
@@ -46,7 +46,7 @@ def main(folder: Path) -> None:
     total = SQLiteState.transactional(folder / "counts.db", table="total")
     words.persistent_aggregate(total, Count(), out="count")
     config = Config(home=str(folder / "home"), max_spout_pending=2, lease_secs=2)
-    run = submit(topology, embedded_session(folder / "spark.log"), config)
+    run = submit(topology, session(folder / "spark.log"), config)
     run.process_all_available(timeout=100)
     run.stop()
 

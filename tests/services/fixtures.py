@@ -21,6 +21,7 @@ from tests.services.servers import (
     RedisCluster,
     RedisServer,
 )
+from tests.services.spark import ConnectServer
 
 S = TypeVar("S", bound=AbstractContextManager)
 
@@ -53,6 +54,13 @@ def postgres_server() -> Iterator[PostgresServer]:
 def memcached_server() -> Iterator[MemcachedServer]:
     """A memcached for all tests; each takes keys of its own, or flushes."""
     with provided("memcached", MemcachedServer) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def connect_server() -> Iterator[ConnectServer]:
+    """A Spark Connect server for drivers that are killed."""
+    with provided("connect", lambda: ConnectServer("local[4]")) as server:
         yield server
 
 

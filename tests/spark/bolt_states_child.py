@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from tests.spark.remote import session
 from tests.transactional.components import Once
 from waterspout import Config, submit
-from waterspout.spark.starting import embedded_session
 from waterspout.state.sqlite import SQLiteState
 from waterspout.transactional import (
     BatchBolt,
@@ -90,7 +90,7 @@ def main(folder: Path, opaque: bool) -> None:
     reached = SQLiteState.opaque(folder / "words.db", table="reached")
     topology = words_topology(words, reached, opaque=opaque)
     config = Config(home=str(folder / "home"), max_spout_pending=2)
-    run = submit(topology, embedded_session(folder / "spark.log"), config)
+    run = submit(topology, session(folder / "spark.log"), config)
     run.process_all_available(timeout=150)
     run.stop()
 

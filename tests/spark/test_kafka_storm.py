@@ -112,6 +112,9 @@ class Driver:
         lines = told.read_text().splitlines() if told.exists() else []
         return [line for line in lines if line.startswith(f"{kind} ")]
 
+    def waited_for(self, service):
+        return any(service in line for line in self.events("ServiceAway"))
+
     def kill(self):
         self.process.kill()
         self.process.wait(20)
@@ -148,8 +151,11 @@ def in_redis(url):
     return {key[0]: tuple(value) for key, value in zip(keys, found, strict=True) if value}
 
 
-def storm(cluster, driver, sender, dice):
-    """Kill brokers and the driver, one after the other, until all is sent; return what was done."""
+def storm(cluster, driver, sender, dice, *, waits):
+    """Kill brokers and the driver, one after the other, until all is sent; return what was done.
+
+    `waits`: the first broker comes back only when the driver has said that it waits for it.
+    """
     kills, done = [], {"brokers": 0, "drivers": 0}
     wanted = ["broker", "broker", "driver", "broker"] * DRIVER_KILLS
     for what in wanted:
@@ -171,6 +177,8 @@ def storm(cluster, driver, sender, dice):
         # Down for a while, by what the driver does meanwhile, not by the clock alone.
         until = time.monotonic() + dice.uniform(1.0, 6.0)
         await_condition(lambda u=until: time.monotonic() > u, 30)
+        if waits and done["brokers"] == 1:
+            await_condition(lambda: driver.waited_for("kafka"), LIMIT_S, driver.said)
         cluster.start_again(node)
     return done
 
@@ -191,7 +199,7 @@ def run_storm(cluster, tmp_path, kind, store, address):
     try:
         sender = Sender(cluster, topics, MESSAGES)
         driver.await_file("running", 200)
-        done = storm(cluster, driver, sender, dice)
+        done = storm(cluster, driver, sender, dice, waits=kind == "transactional")
         sender.join(LIMIT_S)
         (tmp_path / "all-sent").touch()
         (tmp_path / "calm").touch()
@@ -229,4 +237,4 @@ def test_kafka_to_postgres_waits_and_is_exact_with_a_transactional_spout(
     driver = run_storm(cluster, tmp_path, "transactional", "postgres", dsn)
 
     assert in_postgres(dsn) == expected(MESSAGES)
-    assert any("kafka" in line for line in driver.events("ServiceAway"))
+    assert driver.waited_for("kafka")

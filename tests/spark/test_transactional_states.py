@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.spark.bolt_states_child import WORDS, KeepLines, Once, words_topology
+from tests.spark.remote import REMOTE
 from tests.spark.test_trident_spouts import Lines
 from waterspout import Config, faults, submit
 from waterspout.errors import TopologyError
@@ -120,7 +121,7 @@ BEFORE_THE_MARK = (
 )  # fmt: skip
 
 
-# Each life recovers from one kill and ends at the next: one JVM for each.
+# Each life recovers from one kill and ends at the next.
 @pytest.mark.soak
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
@@ -131,11 +132,13 @@ BEFORE_THE_MARK = (
         pytest.param(False, [("settle.after", 1), ("cleanup", 2)], id="settled"),
     ],
 )
-def test_a_driver_that_is_killed_leaves_states_that_the_next_one_completes(tmp_path, opaque, kills):
+def test_a_driver_that_is_killed_leaves_states_that_the_next_one_completes(
+    tmp_path, connect_server, opaque, kills
+):
     command = [sys.executable, "-m", "tests.spark.bolt_states_child", str(tmp_path), str(opaque)]
     for point, txid in [*kills, (None, 0)]:
         planned = [{"point": point, "action": "kill", "where": {"txid": txid}}] if point else []
-        env = {**os.environ, ENVIRONMENT_VARIABLE: json.dumps(planned)}
+        env = {**os.environ, ENVIRONMENT_VARIABLE: json.dumps(planned), REMOTE: connect_server.url}
         with open(tmp_path / f"{point}.log", "wb") as out:
             code = subprocess.run(
                 command, env=env, stdout=out, stderr=out, cwd=ROOT, timeout=300, check=False

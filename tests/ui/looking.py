@@ -44,6 +44,8 @@ class Shown:
         for view in views:
             path = f"/t/{topology}/{view}".rstrip("/")
             wide.open(path, VIEWS[view])
+            if not view:  # drawn by the browser, after all else
+                wide.page.locator("svg .node").first.wait_for()
             keep(wide, f"page-{topology}-{view or 'topology'}")
             phone.open(path, VIEWS[view])
             assert phone.overflow() <= 0, f"{path} is wider than a phone"
@@ -63,6 +65,6 @@ def keep(reader: Reader, name: str) -> None:
 
 def cells(reader: Reader, title: str) -> list[list[str]]:
     """Return the texts of the table that has a title, row by row."""
-    card = reader.page.locator(".q-table__container", has_text=title).first
+    card = reader.page.locator(".q-table__container", has_text=title).filter(visible=True).first
     rows = card.locator("tbody tr")
     return [[c.strip() for c in row.locator("td").all_inner_texts()] for row in rows.all()]

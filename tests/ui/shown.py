@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from waterspout import BasicBolt, TopologyBuilder
+from waterspout import BasicBolt, FailedException, TopologyBuilder
 from waterspout.spouts.files import FileSpout
 from waterspout.spouts.lines import LinesSpout
 from waterspout.state import StateFactory
@@ -43,10 +43,17 @@ class Stumble:
 
 
 class Die(Stumble):
-    """Kills the worker that it runs in, instead."""
+    """On Spark: fails as one that is not to be tried again, and kills its worker at Osaka, once."""
 
     def fall(self) -> None:
-        os._exit(9)
+        raise FailedException("the directory of cities did not answer")
+
+    def __call__(self, city: str) -> str:
+        killed = f"{self._mark}.killed"
+        if city == "osaka" and not os.path.exists(killed):
+            Path(killed).touch()
+            os._exit(9)
+        return super().__call__(city)
 
 
 def orders(place: Path, counts: StateFactory, stumble: type[Stumble] = Stumble) -> TridentTopology:
