@@ -221,7 +221,7 @@ def test_of_speculative_twins_of_a_commit_task_one_counts(cluster, tmp_path, poi
     }
     with Driver(tmp_path, cluster.url, [fault], spark=spark) as driver:
         driver.reaches(token)
-        await_condition(lambda: 2 in attempts(tmp_path), 150, driver.said)
+        await_condition(lambda: 2 in attempts(tmp_path), 60, driver.said)
         Path(f"{token}.go").touch()
         assert driver.ends() == 0, driver.said()
 

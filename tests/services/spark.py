@@ -37,7 +37,7 @@ class SparkServer(Server):
     def launch(self) -> None:
         """Start it with what its executors will have: our Python, our modules, one address."""
         given = {
-            "SPARK_LOCAL_IP": HOST,
+            "SPARK_LOCAL_IP": self.host,
             "SPARK_WORKER_DIR": str(self.folder / "work"),
             "PYSPARK_PYTHON": self.python,
             "PYTHONPATH": os.pathsep.join(map(str, self.modules)),
@@ -77,9 +77,10 @@ class Worker(SparkServer):
 
     program = "spark-worker"
 
-    def __init__(self, master: str) -> None:
+    def __init__(self, master: str, host: str = HOST) -> None:
         super().__init__()
         self.master = master
+        self.host = host
 
     def command(self) -> list[str]:
         where = ["--host", self.host, "--port", str(self.port), "--webui-port", "0"]
@@ -97,7 +98,11 @@ class Worker(SparkServer):
 
 
 class StandaloneCluster:
-    """A master and some workers of one core each; `bare` has a Python without our modules."""
+    """A master and some workers of one core each; `bare` has a Python without our modules.
+
+    Each worker has an address of its own on the loopback: Spark runs no second copy of a task on a
+    host that has one.
+    """
 
     def __init__(self, workers: int = 2, bare: str | None = None) -> None:
         self.bare = bare
@@ -112,8 +117,8 @@ class StandaloneCluster:
     def __enter__(self) -> Self:
         try:
             self.master.start()
-            for _ in range(self.count):
-                self.workers.append(worker := Worker(self.url))
+            for number in range(1, 1 + self.count):
+                self.workers.append(worker := Worker(self.url, f"127.0.0.{number}"))
                 if self.bare is not None:
                     worker.python, worker.modules = self.bare, ()
                 worker.start()
