@@ -13,6 +13,7 @@ from waterspout._addresses import Secrets, check_url, resolved, shown
 from waterspout._schema import Schema
 from waterspout.errors import ConfigError, TopologyError
 from waterspout.state._base import StateKind
+from waterspout.state._local_paths import SentWithItsPath
 from waterspout.state._rows import RowsStoreState, rows_layout
 from waterspout.state._store import require_package
 from waterspout.state.delta._store import DeltaRows, table_columns
@@ -29,7 +30,7 @@ _NO_KEY = re.compile(r"(?i)\b(array|map|struct|variant|float|double)\b")
 
 
 @dataclass(frozen=True)
-class DeltaState(RowsStoreState):
+class DeltaState(SentWithItsPath, RowsStoreState):
     """Recipe of a state of rows in a Delta Lake table.
 
         stream.partition_persist(DeltaState("/lake/orders"), AppendRows())

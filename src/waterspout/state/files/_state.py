@@ -34,6 +34,7 @@ from waterspout.state._columns import Layout
 from waterspout.state._head import Head, Stamp, check_stamp, goes_on, replaces_attempt
 from waterspout.state._header import StoreHeader
 from waterspout.state._kinds import OpaqueValue
+from waterspout.state._local_paths import SentWithItsPath
 from waterspout.state._records import RecordTexts, encode_record
 from waterspout.state._store import StoreState
 from waterspout.state.files._format import Manifest, StateShape
@@ -263,7 +264,7 @@ class FileMap(FencedMap[Any]):
 
 
 @dataclass(frozen=True)
-class FileState(StoreState):
+class FileState(SentWithItsPath, StoreState):
     """Recipe of a state in the driver's memory, kept in a folder of files.
 
     `path` is a local path or any URI that pyarrow knows: `file:///...`, `hdfs://...`,

@@ -11,6 +11,7 @@ from waterspout._addresses import Secrets, check_url, shown
 from waterspout._arrow import arrow_schema
 from waterspout._schema import Schema
 from waterspout.errors import ConfigError, TopologyError
+from waterspout.state._local_paths import SentWithItsPath
 from waterspout.state._rows import RowsStoreState, rows_layout
 from waterspout.state.files._locations import local_path, open_folder, refuse_read_only
 from waterspout.state.parquet._store import ParquetRows
@@ -19,7 +20,7 @@ __all__ = ["ParquetState"]
 
 
 @dataclass(frozen=True)
-class ParquetState(RowsStoreState):
+class ParquetState(SentWithItsPath, RowsStoreState):
     """Recipe of a state of rows that are appended to a folder of Parquet files.
 
         stream.partition_persist(ParquetState("/data/orders"), AppendRows())

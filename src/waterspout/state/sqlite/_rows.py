@@ -18,6 +18,7 @@ from waterspout._schema import Schema
 from waterspout.state._columns import Layout
 from waterspout.state._head import Head, Stamp, check_stamp, takes_over
 from waterspout.state._header import ROW, StoreHeader
+from waterspout.state._local_paths import SentWithItsPath
 from waterspout.state._rows import RowsStore, RowsStoreState, rows_layout
 from waterspout.state._sql_rows import RowsStatements, TableRows, check_columns, with_nulls
 from waterspout.state._sql_statements import quoted
@@ -104,7 +105,7 @@ class SQLiteRows(SQLiteTable, RowsStore):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SQLiteRowsState(RowsStoreState):
+class SQLiteRowsState(SentWithItsPath, RowsStoreState):
     """Recipe of a table that rows are appended to; `SQLiteState` makes it."""
 
     path: str

@@ -18,6 +18,7 @@ from typing import Any
 
 from waterspout._schema import Schema
 from waterspout.errors import StoreError
+from waterspout.state._local_paths import SentWithItsPath
 from waterspout.state._rows import refuse_kind
 from waterspout.state._sql import check_name
 from waterspout.state._store import StoreState
@@ -29,7 +30,7 @@ __all__ = ["SQLiteState"]
 
 
 @dataclass(frozen=True)
-class SQLiteState(StoreState):
+class SQLiteState(SentWithItsPath, StoreState):
     """Recipe of a state in a table of an SQLite file.
 
     `driver_only=False` lets tasks write too; that is right only where every task runs on the
