@@ -23,8 +23,9 @@ FAST_S, SPARK_S, SOAK_S = 10.0, 20.0, 400.0
 # Files that are worth more: what they find needs real servers, kills or many system calls.
 BUDGETS_S: dict[str, float] = {
     "tests/cluster/test_everywhere.py": 600,
-    "tests/cluster/test_faults.py": 360,
-    "tests/cluster/test_hosts.py": 150,
+    "tests/cluster/test_faults.py": 540,
+    "tests/cluster/test_hosts.py": 200,
+    "tests/cluster/test_shipped.py": 200,
     "tests/semantics/test_driver_kill.py": 60,
     "tests/spark/test_sinks.py": 60,
     "tests/spark/test_states.py": 60,

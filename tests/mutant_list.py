@@ -3261,4 +3261,25 @@ MUTANTS = (
         "                # Once",
         (f"{KAFKA_ROWS}::test_a_broker_killed_in_mid_commit_loses_and_doubles_nothing",),
     ),
+    Mutant(
+        "files: a task takes a relative path for one of its own folder",
+        "state/_local_paths.py",
+        "            path = str(Path(path).expanduser().absolute())\n",
+        "            pass\n",
+        ("tests/state/test_local_paths.py",),
+    ),
+    Mutant(
+        "page: a function that yields is said to keep the number of rows",
+        "trident/operations/adapters.py",
+        "        self.gives_one = not self._yields\n",
+        "        self.gives_one = True\n",
+        ("tests/trident/test_keeps_count.py",),
+    ),
+    Mutant(
+        "page: rows that may be put aside are said to come out",
+        "trident/plan/nodes.py",
+        "        return self.on_error is None and all(\n",
+        "        return all(\n",
+        ("tests/trident/test_keeps_count.py",),
+    ),
 )

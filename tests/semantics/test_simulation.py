@@ -55,7 +55,7 @@ def test_they_are_exact_too_where_a_store_compares_key_by_key(spout, state):
     assert wrong_schedules(20, spout=spout, state=state, map_class=LateMap) == []
 
 
-@repeated(10, in_soak=200)
+@repeated(10, in_soak=100)
 @pytest.mark.parametrize("below", [UnreliableMap, LateMap])
 @pytest.mark.parametrize(("spout", "state"), YES)
 def test_they_are_exact_with_a_cache_in_front(spout, state, below, count):
