@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import logging
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
 
 import pytest
 from pyspark.errors import PySparkException
 
-from waterspout.spark.session import SparkRuntime
+from waterspout.spark.session import SparkRuntime, _package_zip
 from waterspout.spark.staging import Staging, keep
 
 ATTEMPTS = "spark.stage.maxConsecutiveAttempts"
@@ -39,6 +44,23 @@ class Session:
 
     def getConf(self):
         return self._settings
+
+
+def test_the_package_that_is_sent_is_the_same_wherever_it_is_made(tmp_path):
+    """Also in a process that has it from there: Spark takes no other one of the same name."""
+    sent = _package_zip()
+    assert len(zipfile.ZipFile(sent).namelist()) > 200
+    code = "from waterspout.spark.session import _package_zip; print(_package_zip())"
+    env = {**os.environ, "PYTHONPATH": str(sent)}
+
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=env, cwd=tmp_path, capture_output=True, text=True,
+        check=True,
+    )  # fmt: skip
+
+    again = Path(done.stdout.strip())
+    assert again != sent
+    assert again.read_bytes() == sent.read_bytes()
 
 
 def test_a_session_that_fails_on_a_lost_shuffle_is_left_alone():

@@ -12,7 +12,8 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
-from pathlib import Path, PurePosixPath
+from operator import itemgetter
+from pathlib import Path
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -190,23 +191,24 @@ class SparkRuntime:
 
 @cache
 def _package_zip() -> Path:
-    """Return the package as one file, the same each time: Spark takes no second one of its name.
+    """Return the package as one file, byte for byte the same wherever it is made.
 
-    Nor should a user's own `--py-files` have that name.
+    Spark takes no other one of the same name, and the batches of a sink over Spark Connect come
+    from a process of their own. Nor should a user's own `--py-files` have that name.
     """
     target = Path(tempfile.mkdtemp(prefix="waterspout-")) / "_waterspout_as_the_driver_has_it.zip"
-    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
-        for path, module in _modules(files("waterspout"), PurePosixPath("waterspout")):
-            archive.writestr(str(path), module.read_bytes())
+    modules = sorted(_modules(files("waterspout"), "waterspout"), key=itemgetter(0))
+    with zipfile.ZipFile(target, "w") as archive:
+        for path, module in modules:
+            entry = zipfile.ZipInfo(path)  # of 1980, and of nobody in particular
+            archive.writestr(entry, module.read_bytes(), zipfile.ZIP_DEFLATED)
     return target
 
 
-def _modules(
-    folder: Traversable, path: PurePosixPath
-) -> Iterator[tuple[PurePosixPath, Traversable]]:
+def _modules(folder: Traversable, path: str) -> Iterator[tuple[str, Traversable]]:
     """Give the modules of a package with their paths, be it a folder or in a zip or a wheel."""
     for each in folder.iterdir():
         if each.is_dir():
-            yield from _modules(each, path / each.name)
+            yield from _modules(each, f"{path}/{each.name}")
         elif each.name.endswith(".py"):
-            yield path / each.name, each
+            yield f"{path}/{each.name}", each
