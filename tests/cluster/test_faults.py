@@ -119,7 +119,7 @@ def hanging(folder, point):
     return token, Fault(point, "hang", where={"txid": 2}, token=str(token))
 
 
-@pytest.mark.parametrize("point", ["processing", "write.before", "write.after"])
+@pytest.mark.parametrize("point", ["processing", "write.after"])
 def test_an_executor_that_is_killed_loses_and_doubles_nothing(cluster, tmp_path, point):
     token, fault = hanging(tmp_path, point)
     with Driver(tmp_path, cluster.url, [fault]) as driver:
@@ -144,9 +144,8 @@ def test_a_worker_that_is_gone_leaves_its_work_to_the_others(tmp_path):
         assert sums(tmp_path) == SUMS
 
 
-@pytest.mark.parametrize("point", ["processing", "write.after"])
-def test_a_driver_whose_jvm_is_killed_says_so_and_the_next_goes_on(cluster, tmp_path, point):
-    token, fault = hanging(tmp_path, point)
+def test_a_driver_whose_jvm_is_killed_says_so_and_the_next_goes_on(cluster, tmp_path):
+    token, fault = hanging(tmp_path, "write.after")
     with Driver(tmp_path, cluster.url, [fault]) as driver:
         driver.reaches(token)
         driver.jvm().kill()
@@ -207,9 +206,8 @@ def test_lost_blocks_of_a_checkpoint_fail_the_attempt_and_it_is_replayed(cluster
     assert sums(tmp_path) == SUMS
 
 
-@pytest.mark.parametrize("point", ["write.before", "write.after"])
-def test_of_speculative_twins_of_a_commit_task_one_counts(cluster, tmp_path, point):
-    token, fault = hanging(tmp_path, point)
+def test_of_speculative_twins_of_a_commit_task_one_counts(cluster, tmp_path):
+    token, fault = hanging(tmp_path, "write.before")
     spark = {
         "spark.speculation": "true",
         "spark.speculation.interval": "100ms",
