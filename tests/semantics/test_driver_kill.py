@@ -11,18 +11,19 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from tests.spark.remote import REMOTE
+from tests.spark import killing
+from tests.spark.killing import ROOT
 from waterspout.coordination.embedded import EmbeddedStore
 from waterspout.faults import BATCH_POINTS, ENVIRONMENT_VARIABLE
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
-CHILD = [sys.executable, "-m", "tests.semantics.word_count_child"]
-ROOT = Path(__file__).parents[2]
+CHILD = "tests.semantics.word_count_child"
 WORDS = [f"word{i}" for i in range(50)]
 DRIVER_POINTS = [p for p in BATCH_POINTS if p != "processing"]
 
@@ -43,16 +44,8 @@ def recount(folder: Path, files: set[str] | None = None) -> Counter[str]:
     return counts
 
 
-def run_child(folder: Path, faults: list[dict] | None = None, remote: str = "") -> int:
-    env = {**os.environ, REMOTE: remote}
-    env.pop(ENVIRONMENT_VARIABLE, None)
-    if faults:
-        env[ENVIRONMENT_VARIABLE] = json.dumps(faults)
-    with open(folder / "child.log", "ab") as log:
-        done = subprocess.run(
-            [*CHILD, str(folder)], cwd=ROOT, env=env, stdout=log, stderr=log, timeout=150
-        )
-    return done.returncode
+def run_child(folder: Path, faults: Sequence[dict] = (), remote: str = "") -> int:
+    return killing.run_child(CHILD, folder, faults, remote)
 
 
 def committed(folder: Path) -> int:
@@ -101,7 +94,9 @@ def start_child(folder: Path, fault: dict) -> subprocess.Popen:
     env = {**os.environ}
     env[ENVIRONMENT_VARIABLE] = json.dumps([fault])
     with open(folder / "first.log", "ab") as log:
-        return subprocess.Popen([*CHILD, str(folder)], cwd=ROOT, env=env, stdout=log, stderr=log)
+        return subprocess.Popen(
+            [sys.executable, "-m", CHILD, str(folder)], cwd=ROOT, env=env, stdout=log, stderr=log
+        )
 
 
 def wait_for(condition, timeout_s=100):

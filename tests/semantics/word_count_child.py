@@ -11,7 +11,7 @@ import signal
 import sys
 from pathlib import Path
 
-from tests.spark.remote import session
+from tests.spark.killing import session
 from waterspout import Config, submit
 from waterspout.spouts.files import FileSpout
 from waterspout.state.sqlite import SQLiteState

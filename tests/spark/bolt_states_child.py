@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from tests.spark.remote import session
+from tests.spark.killing import session
 from tests.transactional.components import Once
 from waterspout import Config, submit
 from waterspout.state.sqlite import SQLiteState

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.spark.bolt_states_child import WORDS, KeepLines, Once, words_topology
-from tests.spark.remote import REMOTE
+from tests.spark.killing import REMOTE
 from tests.spark.test_trident_spouts import Lines
 from waterspout import Config, faults, submit
 from waterspout.errors import TopologyError

@@ -10,8 +10,8 @@ import datetime as dt
 import sys
 from pathlib import Path
 
+from tests.spark.killing import session
 from waterspout import Config, submit
-from waterspout.spark.starting import embedded_session
 from waterspout.spouts.files import FileSpout
 from waterspout.state.sqlite import SQLiteState
 from waterspout.trident import Count, TridentTopology
@@ -27,7 +27,7 @@ def main(folder: Path) -> None:
         )
         rows.group_by("what").persistent_aggregate(state, Count(), out="n")
     config = Config(home=str(folder / "home"), max_spout_pending=2, lease_secs=2)
-    run = submit(topology, embedded_session(folder / "spark.log"), config)
+    run = submit(topology, session(folder / "spark.log"), config)
     run.process_all_available(timeout=100)
     run.stop()
 

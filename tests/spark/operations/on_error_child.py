@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from tests.spark.killing import session
 from waterspout import Config, submit
-from waterspout.spark.starting import embedded_session
 from waterspout.spouts.files import FileSpout
 from waterspout.state.sqlite import SQLiteState
 from waterspout.trident import Count, TridentTopology
@@ -24,7 +24,7 @@ def main(folder: Path) -> None:
     state = SQLiteState.opaque(folder / "totals.db", table="counts")
     numbers.group_by("n").persistent_aggregate(state, Count(), out="count")
     config = Config(home=str(folder / "home"), lease_secs=2)
-    run = submit(topology, embedded_session(folder / "spark.log"), config)
+    run = submit(topology, session(folder / "spark.log"), config)
     run.process_all_available(timeout=250)
     run.stop()
 

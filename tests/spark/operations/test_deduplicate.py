@@ -3,28 +3,25 @@
 from __future__ import annotations
 
 import datetime as dt
-import json
-import os
 import sqlite3
-import subprocess
-import sys
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from tests.soaking import soaked
+from tests.spark.killing import run_child, said
 from tests.spark.operations.support import run_both
 from tests.trident.support import finish
 from waterspout import Config, faults
-from waterspout.faults import ENVIRONMENT_VARIABLE, Fault, FaultPlan
+from waterspout.faults import Fault, FaultPlan
 from waterspout.state.sqlite import SQLiteState
 from waterspout.testing import FixedBatchSpout
 from waterspout.trident import Count, TridentTopology
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
 
-CHILD = Path(__file__).with_name("deduplicate_child.py")
+CHILD = "tests.spark.operations.deduplicate_child"
 HOUR = dt.timedelta(hours=1)
 ROWS = [(n % 31, f"{n:02}", n / 8) for n in range(60)]
 FIRST = [(n, f"{n:02}", n / 8) for n in range(31)]
@@ -88,7 +85,7 @@ def test_a_failed_attempt_that_has_written_its_keys_loses_no_row(
 
 @pytest.mark.soak
 @pytest.mark.timeout(600)
-def test_a_driver_that_is_killed_loses_and_doubles_no_row(tmp_path):
+def test_a_driver_that_is_killed_loses_and_doubles_no_row(tmp_path, connect_server):
     (tmp_path / "in").mkdir()
     for file in range(6):  # half of a file's lines were in the file before, and one comes twice
         lines = [*range(5 * file, 5 * file + 10), 5 * file]
@@ -97,21 +94,9 @@ def test_a_driver_that_is_killed_loses_and_doubles_no_row(tmp_path):
     # After the keys have been written, before what passes is; then before the mark.
     for point, txid, nth in [("write.after", 2, 1), ("write.after", 3, 2), ("mark.before", 5, 1)]:
         fault = {"point": point, "action": "kill", "where": {"txid": txid}, "nth": nth}
-        assert _run_child(tmp_path, [fault]) == -9, (tmp_path / "child.log").read_text()[-3000:]
-    assert _run_child(tmp_path) == 0, (tmp_path / "child.log").read_text()[-3000:]
+        assert run_child(CHILD, tmp_path, [fault], connect_server.url) == -9, said(tmp_path)
+    assert run_child(CHILD, tmp_path, remote=connect_server.url) == 0, said(tmp_path)
 
     everything = {f"{n:02}": 1 for n in range(35)}
     assert passed(tmp_path / "ever.db") == everything
     assert passed(tmp_path / "within.db") == everything
-
-
-def _run_child(folder: Path, faults: list[dict] | None = None) -> int:
-    env = {**os.environ}
-    env.pop(ENVIRONMENT_VARIABLE, None)
-    if faults:
-        env[ENVIRONMENT_VARIABLE] = json.dumps(faults)
-    with open(folder / "child.log", "ab") as log:
-        done = subprocess.run(
-            [sys.executable, str(CHILD), str(folder)], env=env, stdout=log, stderr=log, timeout=150
-        )
-    return done.returncode

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import sqlite3
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,11 +12,12 @@ import pyarrow.compute as pc
 import pytest
 
 from tests.soaking import sampled, soaked
+from tests.spark.killing import run_child
 from tests.trident.support import capture, finish, put, wait_for
 from waterspout import Config, faults, submit
 from waterspout.cli import main
 from waterspout.errors import ConfigError, RunFailedError, TooManyBadRowsError
-from waterspout.faults import ENVIRONMENT_VARIABLE, Fault, FaultPlan
+from waterspout.faults import Fault, FaultPlan
 from waterspout.spark.audit import audit
 from waterspout.spouts.files import FileSpout
 from waterspout.state.sqlite import SQLiteState
@@ -38,7 +36,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
 
 DEAD = "dead_letter"
 FORMS = ["plain", "arrow", "pandas"]
-CHILD = Path(__file__).with_name("on_error_child.py")
+CHILD = "tests.spark.operations.on_error_child"
 
 
 def parse(text: str) -> int:
@@ -227,23 +225,11 @@ def test_a_killed_worker_gives_each_bad_row_one_letter(spark, tmp_path, commit_i
     assert sorted(int(letter.position) for letter in letters) == list(range(0, 40, 5))
 
 
-def run_child(folder, fault=None):
-    env = {**os.environ}
-    env.pop(ENVIRONMENT_VARIABLE, None)
-    if fault is not None:
-        env[ENVIRONMENT_VARIABLE] = json.dumps([fault])
-    with open(folder / "child.log", "ab") as log:
-        done = subprocess.run(
-            [sys.executable, str(CHILD), str(folder)], env=env, stdout=log, stderr=log, timeout=300
-        )
-    return done.returncode
-
-
 @pytest.mark.soak
 @pytest.mark.timeout(900)
-def test_a_driver_killed_during_replays_replays_each_once(tmp_path):
+def test_a_driver_killed_during_replays_replays_each_once(tmp_path, connect_server):
     put(tmp_path / "in" / "a.txt", "1\nx\n2\ny\n")
-    assert run_child(tmp_path) == 0
+    assert run_child(CHILD, tmp_path, remote=connect_server.url) == 0
     place, letters = letters_of(tmp_path / "home", "replayed")
     assert [letter.row["value"] for letter in letters] == ["x", "y"]
 
@@ -252,8 +238,8 @@ def test_a_driver_killed_during_replays_replays_each_once(tmp_path):
         content = json.dumps([str(10 * number + 10)])
         place.requests().add("replay", [replace(letters[number], content=content)])
         fault = {"point": point, "action": "kill"}
-        assert run_child(tmp_path, fault) == -signal.SIGKILL, point
-    assert run_child(tmp_path) == 0
+        assert run_child(CHILD, tmp_path, [fault], connect_server.url) == -signal.SIGKILL, point
+    assert run_child(CHILD, tmp_path, remote=connect_server.url) == 0
 
     with sqlite3.connect(tmp_path / "totals.db") as db:
         assert dict(db.execute("SELECT n, count FROM counts")) == {1: 1, 2: 1, 10: 1, 20: 1}

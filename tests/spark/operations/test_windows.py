@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import datetime as dt
-import json
-import os
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
+from tests.spark.killing import run_child, said
 from tests.spark.operations.windows_child import Together
 from tests.trident.support import capture, finish, wait_for
 from waterspout import Config, submit
-from waterspout.faults import ENVIRONMENT_VARIABLE
 from waterspout.state import MemoryMapState
 from waterspout.state.sqlite import SQLiteState
 from waterspout.testing import FixedBatchSpout
@@ -23,7 +19,7 @@ from waterspout.trident import Aggregator, Average, Count, Sum, TridentTopology,
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
 
-CHILD = Path(__file__).with_name("windows_child.py")
+CHILD = "tests.spark.operations.windows_child"
 
 
 def stream_of(rows, size=2, fields="price bigint"):
@@ -205,7 +201,7 @@ def test_windows_beside_a_state_in_memory_stay_in_memory(spark, tmp_path):
 
 @pytest.mark.soak
 @pytest.mark.timeout(600)
-def test_a_driver_that_is_killed_loses_and_doubles_no_window(tmp_path):
+def test_a_driver_that_is_killed_loses_and_doubles_no_window(tmp_path, connect_server):
     (tmp_path / "in").mkdir()
     numbers = iter(range(10_000))
     for file in range(7):
@@ -217,8 +213,8 @@ def test_a_driver_that_is_killed_loses_and_doubles_no_window(tmp_path):
     kills = [("write.after", 3, 1), ("mark.before", 6, 1)]
     for point, txid, nth in kills:
         fault = {"point": point, "action": "kill", "where": {"txid": txid}, "nth": nth}
-        assert _run_child(tmp_path, [fault]) == -9, (tmp_path / "child.log").read_text()[-3000:]
-    assert _run_child(tmp_path) == 0, (tmp_path / "child.log").read_text()[-3000:]
+        assert run_child(CHILD, tmp_path, [fault], connect_server.url) == -9, said(tmp_path)
+    assert run_child(CHILD, tmp_path, remote=connect_server.url) == 0, said(tmp_path)
 
     everything = [str(number) for number in range(total)]
     tumbling = [everything[end - 7 : end] for end in range(7, total + 1, 7)]
@@ -229,18 +225,6 @@ def test_a_driver_that_is_killed_loses_and_doubles_no_window(tmp_path):
     assert sorted(_results(tmp_path, "by_event")) == sorted(
         [str(start), "5", str(5 * start + 10)] for start in range(0, last, 5)
     )
-
-
-def _run_child(folder: Path, faults: list[dict] | None = None) -> int:
-    env = {**os.environ}
-    env.pop(ENVIRONMENT_VARIABLE, None)
-    if faults:
-        env[ENVIRONMENT_VARIABLE] = json.dumps(faults)
-    with open(folder / "child.log", "ab") as log:
-        done = subprocess.run(
-            [sys.executable, str(CHILD), str(folder)], env=env, stdout=log, stderr=log, timeout=150
-        )
-    return done.returncode
 
 
 def _results(folder: Path, table: str) -> list[list[str]]:
