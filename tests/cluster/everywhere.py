@@ -1,6 +1,6 @@
 """Topologies of every kind, files as users write them, on the Spark that is named.
 
-    python -m tests.cluster.everywhere FOLDER NAME[=ADDRESS]
+    python -m tests.cluster.everywhere FOLDER NAME[=ADDRESS] [RUNS]
 
 Writes what each case found to FOLDER/found.json. In a process of its own: there is one Spark in it.
 """
@@ -32,6 +32,8 @@ from waterspout.spark import starting
 from waterspout.state.sqlite import SQLiteState
 from waterspout.trident import Count, Sum
 
+RUNS = 2
+"""How often each example of Trident is run: a second time there is nothing more to do."""
 LINES = ["the cow jumped over the moon", "the man went to the store", "the moon"]
 
 
@@ -50,11 +52,11 @@ def run_file(example: str) -> None:
 
 
 def example(name: str) -> Callable[[Any], Any]:
-    """An example of Trident: what its tables hold, after one run and after another."""
+    """An example of Trident: what its tables hold after each run."""
 
     def case(spark: Any) -> Any:
         found = []
-        for _ in range(2):
+        for _ in range(RUNS):
             run_file(name)
             found.append(tables_of(name, Path.cwd()))
         return found
@@ -174,4 +176,5 @@ def main(folder: Path, engine: str) -> None:
 
 
 if __name__ == "__main__":
+    RUNS = int(sys.argv[3]) if len(sys.argv) > 3 else RUNS
     main(Path(sys.argv[1]), sys.argv[2])
