@@ -7,7 +7,7 @@ import itertools
 import pytest
 from pyspark.sql import functions as F
 
-from tests.trident.support import capture, finish
+from tests.trident.support import Total, capture, finish
 from waterspout import Config, faults
 from waterspout.faults import Fault, FaultPlan
 from waterspout.spark.compiler import Compiler
@@ -22,7 +22,6 @@ from waterspout.trident import (
     Count,
     GroupedMultiReducer,
     MapGet,
-    ReducerAggregator,
     Split,
     Sum,
     TridentTopology,
@@ -49,17 +48,6 @@ class Largest(CombinerAggregator[int]):
 
     def zero(self):
         return -1
-
-    def output_types(self, inputs):
-        return ["bigint"]
-
-
-class Total(ReducerAggregator[int]):
-    def init(self):
-        return 0
-
-    def reduce(self, value, tuple):
-        return value + tuple[0]
 
     def output_types(self, inputs):
         return ["bigint"]

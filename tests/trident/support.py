@@ -12,7 +12,7 @@ from typing import Any
 
 from waterspout import Config, Run, submit
 from waterspout.state import State, StateFactory
-from waterspout.trident import Filter, StateUpdater, Stream, TridentTopology
+from waterspout.trident import Filter, ReducerAggregator, StateUpdater, Stream, TridentTopology
 
 _numbers = itertools.count(1)
 _kept: dict[str, list[tuple[int, tuple[Any, ...]]]] = {}
@@ -122,3 +122,16 @@ def wait_for(condition: Callable[[], Any], timeout_s: float = 60) -> None:
     while not condition():
         assert time.monotonic() < deadline, "what was waited for did not happen"
         time.sleep(0.01)
+
+
+class Total(ReducerAggregator[int]):
+    """Adds numbers up, in Python, without a combiner."""
+
+    def init(self):
+        return 0
+
+    def reduce(self, value, tuple):
+        return value + tuple[0]
+
+    def output_types(self, inputs):
+        return ["bigint"]

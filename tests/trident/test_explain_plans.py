@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.trident.support import Total
 from waterspout import Config
 from waterspout.errors import TopologyError
 from waterspout.spouts.files import FileSpout
@@ -15,7 +16,6 @@ from waterspout.trident import (
     CombinerAggregator,
     Count,
     MapGet,
-    ReducerAggregator,
     Split,
     Sum,
     TridentTopology,
@@ -25,17 +25,6 @@ from waterspout.trident.plan.costs import Case, cases, cost_of
 from waterspout.trident.plan.notes import notes_of
 from waterspout.trident.plan.plan import Phase
 from waterspout.trident.plan.schedule import Facts, python_chains, read_by_one_task
-
-
-class Total(ReducerAggregator[int]):
-    def init(self):
-        return 0
-
-    def reduce(self, value, tuple):
-        return value + tuple[0]
-
-    def output_types(self, inputs):
-        return ["bigint"]
 
 
 class Largest(CombinerAggregator[int]):
