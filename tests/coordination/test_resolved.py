@@ -210,9 +210,9 @@ def test_thousands_of_lost_attempts_leave_size_and_time_of_a_batch_as_they_were(
     dice, words, truth = random.Random(7), [f"word {n}" for n in range(2_000)], Counter()
     seconds, sizes = [], []
     for _ in range(10):
-        start = time.perf_counter()
+        start = time.process_time()  # the machine may be busy with other things
         truth.update(fail_often(batches, 1_000 if store == "memory" else 200, dice, words))
-        seconds.append(time.perf_counter() - start)
+        seconds.append(time.process_time() - start)
         sizes.append(len(batches.state.read_head().to_text()))
     print(store, [f"{s:.1f}" for s in seconds], sizes)
 
