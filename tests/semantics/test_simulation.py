@@ -76,7 +76,7 @@ def test_other_pairs_are_found_wrong(spout, state):
 @pytest.mark.parametrize(("spout", "state"), YES)
 def test_exactly_once_pairs_are_exact_under_very_many_schedules(spout, state, map_class):
     kinds = {"spout": spout, "state": state, "map_class": map_class}
-    assert wrong_schedules(800, first=20, **kinds) == []
+    assert wrong_schedules(400, first=20, **kinds) == []
 
 
 def test_faults_really_fire():
