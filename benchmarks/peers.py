@@ -149,9 +149,11 @@ def _counts_in_redis(arguments: argparse.Namespace) -> dict[str, int]:
     words = sorted({w for path in arguments.data.iterdir() for w in path.read_text().split()})
     if arguments.name in ("waterspout", "backlog"):
         from waterspout import Config
+        from waterspout._schema import Schema
 
-        state = _state(arguments, arguments.passes - 1).make_state(Config(), 0, 1)
-        found = state.multi_get([(word,) for word in words])
+        recipe = _state(arguments, arguments.passes - 1)
+        bound = recipe.bind(Schema.parse("word string"), Schema.parse("count bigint"))
+        found = bound.make_state(Config(), 0, 1).multi_get([(word,) for word in words])
         return dict(zip(words, found, strict=True))
     values = _redis(arguments.redis).mget(words)
     return {w: int(v.split(b",")[0]) for w, v in zip(words, values, strict=True)}
