@@ -73,11 +73,11 @@ PARTS = (
         "--only", "by hand, driver", "1 in", is_cost=True,
     ),
     _words(
-        "words on one core", *HALF, "--cores", "1", "--rounds", "1", "--only", "batch", "3 in flight"
+        "words on one core", *HALF, "--cores", "1", "--rounds", "1", "--only", "batch", "3 in",
     ),
-    Part("spouts and bolts", "core", ("--sentences", "500000", "--wave", "50000")),
+    Part("spouts and bolts", "core", ("--sentences", "300000", "--wave", "30000")),
     Part("transactional", "transactional", ()),
-    Part("windows", "windows", ("--rows", "1600000", "--files", "8", "--windows", "tumbling")),
+    Part("windows", "windows", ("--rows", "800000", "--files", "8", "--windows", "tumbling")),
     Part(
         "states", "states",
         ("--backend", "redis", "postgres", "sqlite", "--part", "rates", "sizes"),
