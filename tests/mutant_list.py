@@ -3277,9 +3277,9 @@ MUTANTS = (
     ),
     Mutant(
         "page: rows that may be put aside are said to come out",
-        "trident/plan/nodes.py",
-        "        return self.on_error is None and all(\n",
-        "        return all(\n",
+        "trident/plan/row_counts.py",
+        "        case RowNode(on_error=None):\n",
+        "        case RowNode():\n",
         ("tests/trident/test_keeps_count.py",),
     ),
     Mutant(

@@ -13,6 +13,7 @@ from waterspout.trident._topology import TridentTopology
 from waterspout.trident.plan.graph import graph_of
 from waterspout.trident.plan.nodes import Source, Update
 from waterspout.trident.plan.plan import Plan
+from waterspout.trident.plan.row_counts import keeps_count
 from waterspout.trident.plan.verdicts import verdict_of
 
 __all__ = ["graph", "kind_of", "states"]
@@ -70,7 +71,7 @@ def _graph_of_plan(plan: Plan, conf: Config) -> dict[str, Any]:
                 "label": node.spout_id if isinstance(node, Source) else vertex.title,
                 "parallelism": parallelism,
                 "phase": vertex.phase.value,
-                "keeps_count": node is not None and node.keeps_count,
+                "keeps_count": node is not None and keeps_count(node),
                 "notes": list(vertex.lines),
             }
         )

@@ -100,11 +100,6 @@ class Node:
         return False
 
     @property
-    def keeps_count(self) -> bool:
-        """Whether as many rows come out of it as go in, as far as is known without counting."""
-        return False
-
-    @property
     def shows_partitions(self) -> bool:
         """Whether the number of partitions can be seen in what comes out."""
         return False
@@ -173,12 +168,6 @@ class RowNode(Node):
 
     keeps_partitions = True
 
-    @property
-    def keeps_count(self) -> bool:
-        return self.on_error is None and all(
-            is_expression(one) or getattr(one, "gives_one", False) for one in self.operations
-        )
-
     def lies_in_one(self, layout: PartitionLayout) -> bool:
         return layout.is_one(self.parents[0])
 
@@ -208,11 +197,7 @@ class Mapped(RowNode):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Keep(RowNode):
-    """A filter over some fields, or a look at them, which keeps all."""
-
-    @property
-    def keeps_count(self) -> bool:
-        return super().keeps_count and not self.is_native
+    """A filter over some fields."""
 
     def reads(self, wanted: set[str]) -> set[str] | None:
         return None if self.is_native else set(self.fields) | wanted
@@ -316,10 +301,6 @@ class Repartition(Node):
     @property
     def keeps_partitions(self) -> bool:
         return self.route is Route.IDENTITY
-
-    @property
-    def keeps_count(self) -> bool:
-        return self.route not in (Route.BROADCAST, Route.CUSTOM)
 
     @property
     def shows_partitions(self) -> bool:
@@ -468,8 +449,6 @@ class Aggregate(Node):
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Merge(Node):
     """The tuples of several streams as one stream; fields go by position."""
-
-    keeps_count = True
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
