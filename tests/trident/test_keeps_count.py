@@ -32,6 +32,9 @@ FORMS = {
     "one that yields": (lambda s: s.each("text", letters, "letter string"), False),
     "one that may be without a result": (lambda s: s.each("text", Split(), "word"), False),
     "an expression": (lambda s: s.each([], expr("length(text)"), "n int"), True),
+    "an expression that gives many": (
+        lambda s: s.each([], expr("explode(split(text, ' '))"), "word string"), False,
+    ),
     "a map": (lambda s: s.map(Upper(), "text string"), True),
     "a map of rows that may be put aside": (
         lambda s: s.each("text", length, "n int", on_error="dead_letter"), False,
