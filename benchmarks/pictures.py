@@ -70,7 +70,10 @@ def _bars(found: Mapping[str, Results], path: Path) -> None:
         panel.barh(row, ratio.median, height=0.6, color=OURS, xerr=[[low], [high]], ecolor="#444")
         if ratio.aim is not None:
             panel.plot([ratio.aim] * 2, [row - 0.38, row + 0.38], color=AIM, linewidth=2.5)
-        panel.text(high + ratio.median + 0.04, row, f"{ratio.median:.2f}", va="center", fontsize=9)
+        end = ratio.median + high
+        if ratio.aim is not None and end < ratio.aim < end + 0.2:
+            end = ratio.aim  # the stroke would go through the number
+        panel.text(end + 0.04, row, f"{ratio.median:.2f}", va="center", fontsize=9)
     panel.set_yticks(range(len(ratios)), [name for name, _ in reversed(ratios)], fontsize=9)
     panel.axvline(1, color=THEIRS, linestyle="--", linewidth=1)
     panel.set_title("Beside a peer that does the same: 1 is as fast. Orange: the aim.", loc="left")
