@@ -27,6 +27,7 @@ __all__ = [
     "KafkaServers",
     "check_topic",
     "is_topic",
+    "offset_in",
     "require_confluent_kafka",
     "said_by",
 ]
@@ -272,3 +273,15 @@ def said_by(error: Any) -> str:
     inner = error.args[0] if isinstance(error, Exception) and error.args else error
     said = inner.str() if hasattr(inner, "str") else str(inner)
     return str(said) or type(error).__name__
+
+
+def offset_in(answer: Any, least: int = 0) -> int | None:
+    """Return the offset that a broker was asked for; None if its answer has none.
+
+    While a broker comes back, the client may hand out an answer that is no error and has -1001
+    where the offset should be. Taken for an offset it would mean a partition without messages: the
+    first batch would begin there, and what a state has noted would not be found. `least` is -1
+    where no message at all is an answer too, as to "the first one of a time".
+    """
+    offset = int(answer.offset)
+    return offset if offset >= least else None

@@ -373,12 +373,19 @@ class KafkaCluster:
         )
         return self.leaders(name)[partition]
 
-    def elect_preferred(self, name: str, partitions: Iterable[int]) -> None:
-        """Give partitions back to the leaders that they had when they were made."""
+    def give_back(self, name: str, partition: int, node: int) -> None:
+        """Give a partition back to the leader that it had when it was made, and wait for that.
+
+        A broker that was away is elected only when it has caught up.
+        """
         from confluent_kafka import ElectionType, TopicPartition
 
-        wanted = [TopicPartition(name, partition) for partition in partitions]
-        self.admin.elect_leaders(ElectionType.PREFERRED, wanted).result(ADMIN_TIMEOUT_S)
+        def leads() -> bool:
+            wanted = [TopicPartition(name, partition)]
+            self.admin.elect_leaders(ElectionType.PREFERRED, wanted).result(ADMIN_TIMEOUT_S)
+            return self.leaders(name)[partition] == node
+
+        await_condition(leads, ADMIN_TIMEOUT_S, self.said)
 
     def drop_before(self, name: str, offsets: Mapping[int, int]) -> None:
         """Let partitions begin at these offsets, as if all before had outlived its retention."""
@@ -451,21 +458,23 @@ class KafkaCluster:
 
     def read_all(self, topic: str, *, isolation: str = "read_committed") -> list[Any]:
         """Return every message of a topic, as a client that knows nothing of waterspout sees it."""
+        return list(self.messages(topic, isolation=isolation))
+
+    def messages(self, topic: str, *, isolation: str = "read_committed") -> Iterator[Any]:
+        """Give what `read_all` returns, message by message."""
         from confluent_kafka import TopicPartition
 
-        found: list[Any] = []
         with _consumer(self.bootstrap, isolation) as consumer:
             for number in self.leaders(topic):
                 consumer.assign([TopicPartition(topic, number, 0)])
                 until = time.monotonic() + ADMIN_TIMEOUT_S
                 while True:
                     messages = consumer.consume(10_000, 1.0)
-                    found += [message for message in messages if message.error() is None]
+                    yield from (message for message in messages if message.error() is None)
                     if any(_is_end(message) for message in messages):
                         break
                     if time.monotonic() > until:
                         raise ServerFailed(f"{topic}/{number} does not end")
-        return found
 
 
 def _put(producer: Any, topic: str, value: Any, **options: Any) -> None:

@@ -57,8 +57,7 @@ def test_two_of_three_brokers_go_on_and_another_one_leads(kafka_of_three):
 
     assert heir != leader
     assert [m.value() for m in kafka_of_three.read_all(topic)] == [b"while one is down"]
-    kafka_of_three.elect_preferred(topic, [0])
-    assert kafka_of_three.leaders(topic)[0] == leader
+    kafka_of_three.give_back(topic, 0, leader)
 
 
 def test_without_its_jars_the_reason_says_what_to_run(tmp_path, monkeypatch):

@@ -1,4 +1,4 @@
-"""Counts the messages of topics of a Kafka, in a process of its own, to be killed."""
+"""Counts the messages of topics of a Kafka, or copies them, in a process that is killed."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from pathlib import Path
 
 from waterspout import Config, submit
 from waterspout.spouts.kafka import OpaqueKafkaSpout, TransactionalKafkaSpout
+from waterspout.state.kafka import KafkaState
 from waterspout.state.postgres import PostgresState
 from waterspout.state.redis import RedisState
-from waterspout.trident import Columns, Count, Sum, TridentTopology
+from waterspout.trident import AppendRows, Columns, Count, Sum, TridentTopology
 
 KINDS = {"transactional": TransactionalKafkaSpout, "opaque": OpaqueKafkaSpout}
 KEYS = 1_000
@@ -24,20 +25,28 @@ def state_of(store: str, address: str):
 
 
 def topology_of(settings) -> TridentTopology:
-    topology = TridentTopology("storm")
+    """Return a topology that counts words into a store, or copies messages into a topic."""
+    topology, copies = TridentTopology("storm"), settings["store"] == "kafka"
     spout = KINDS[settings["kind"]](
         settings["bootstrap"],
         settings["topics"],
-        value_schema="word string, n bigint",
-        columns=[],
+        value_schema=None if copies else "word string, n bigint",
+        columns=["value"] if copies else [],
         max_batch_size=settings["size"],
         refresh_secs=1,
         timeout_secs=3,
     )
-    state = state_of(settings["store"], settings["address"])
-    topology.new_stream("messages", spout).group_by("word").persistent_aggregate(
-        state, Columns(count=Count(), total=("n", Sum()))
-    )
+    messages = topology.new_stream("messages", spout)
+    if copies:
+        target = KafkaState(
+            settings["bootstrap"], topic=settings["address"], partitions=6, replicas=3
+        )
+        messages.partition_persist(target, AppendRows()).parallelism_hint(2)
+    else:
+        state = state_of(settings["store"], settings["address"])
+        messages.group_by("word").persistent_aggregate(
+            state, Columns(count=Count(), total=("n", Sum()))
+        )
     return topology
 
 

@@ -238,3 +238,15 @@ def test_kafka_to_postgres_waits_and_is_exact_with_a_transactional_spout(
 
     assert in_postgres(dsn) == expected(MESSAGES)
     assert driver.waited_for("kafka")
+
+
+@pytest.mark.parametrize("kind", ["opaque", "transactional"])
+def test_messages_are_copied_to_a_topic_once(cluster, tmp_path, kind):
+    target = f"copies-{kind}"
+
+    run_storm(cluster, tmp_path, kind, "kafka", target)
+
+    copies = bytearray(MESSAGES)
+    for message in cluster.messages(target):
+        copies[json.loads(message.value())["n"]] += 1
+    assert (sum(copies), copies.count(1)) == (MESSAGES, MESSAGES)

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import logging
 import pickle
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -18,6 +20,7 @@ from tests.waves.driving import FakeClock
 from waterspout import Config
 from waterspout.errors import ConfigError, DataLossError, OutageError, TopologyError
 from waterspout.spouts import SpoutContext
+from waterspout.spouts._kafka_cluster import KafkaCluster
 from waterspout.spouts._kafka_plan import (
     ClusterLook,
     Extent,
@@ -482,3 +485,36 @@ def test_no_option_is_shown_anywhere(kind):
         shown += [repr(spout.read_nothing()), repr(spout.identity())]
     assert SECRET not in "".join(shown)
     assert pickle.loads(pickle.dumps(spout)).servers == spout.servers
+
+
+class Odd:
+    """A client that hands out one number for whatever offset it is asked for."""
+
+    def __init__(self, offset):
+        self._offset = offset
+
+    def list_offsets(self, asked, **options):
+        answers = {place: Future() for place in asked}
+        for answer in answers.values():
+            answer.set_result(SimpleNamespace(offset=self._offset))
+        return answers
+
+
+def asking(offset):
+    cluster = KafkaCluster(OpaqueKafkaSpout(NOBODY, "t").servers)
+    cluster._admin = Odd(offset)
+    return cluster
+
+
+@pytest.mark.parametrize("offset", [-1001, -1])
+def test_an_answer_without_an_offset_is_none(offset):
+    look = asking(offset).look({"t": TopicLook("id", 1)}, {("t", 0): 1})
+
+    assert look.extents == {}
+    assert look.away == {("t", 0): "broker 1: it answers without an offset"}
+
+
+def test_no_message_of_a_time_or_later_is_an_answer_but_no_offset_is_not():
+    assert asking(-1).at_time([("t", 0)], 5) == {("t", 0): None}
+    with pytest.raises(OutageError, match="without an offset"):
+        asking(-1001).at_time([("t", 0)], 5)

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from concurrent.futures import Future
 from contextlib import suppress
 from itertools import count
+from types import SimpleNamespace
 
 import pytest
 
@@ -167,6 +169,43 @@ def test_a_reader_waits_for_an_open_transaction_before_what_it_looks_for(kafka):
             reader.read([1], Deadline(0.5))
         opened.abort_transaction(30)
         assert reader.read([1], Deadline(30)) == {"mine": "2"}
+
+
+def answering_oddly(monkeypatch, topic):
+    """Let every second question for a topic's offsets get none of the partitions of its notes."""
+    from confluent_kafka.admin import AdminClient
+
+    asked, real = count(), AdminClient.list_offsets
+
+    def list_offsets(self, wanted, **options):
+        answers = real(self, wanted, **options)
+        if all(place.topic == topic for place in wanted) and next(asked) % 2 == 0:
+            for place in wanted:
+                if place.partition != 0:
+                    answers[place] = Future()
+                    answers[place].set_result(SimpleNamespace(offset=-1001))
+        return answers
+
+    monkeypatch.setattr(AdminClient, "list_offsets", list_offsets)
+    return asked
+
+
+def test_a_broker_that_answers_without_an_offset_hides_no_note(kafka, monkeypatch):
+    recipe = recipe_at(kafka)
+    batches = RowBatches.over(recipe)
+    batches.commit(rows_of(1))
+    batches.claim()
+    batches.write(rows_of(2))  # and here its driver dies: the rows are there, nothing is marked
+    again = batches.restarted()
+    again.attempt += 1
+    again.claim()
+
+    asked = answering_oddly(monkeypatch, recipe.heads)
+    again.write(rows_of(2))
+    again.finish()
+
+    assert next(asked) > 2
+    assert seen(kafka, recipe) == all_rows(2)
 
 
 @pytest.mark.soak

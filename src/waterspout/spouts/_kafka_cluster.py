@@ -18,6 +18,7 @@ from waterspout._kafka_servers import (
     KafkaClientErrors,
     KafkaServers,
     is_topic,
+    offset_in,
     require_confluent_kafka,
 )
 from waterspout.errors import SourceError, TopologyError
@@ -165,7 +166,7 @@ class KafkaCluster:
         for place, future in futures.items():
             if not future.done():
                 raise self._silent("no answer")
-            offset = self._offset(future)
+            offset = self._offset(future, least=-1)
             if isinstance(offset, str):
                 raise self._silent(offset)
             found[place] = offset if offset >= 0 else None
@@ -253,13 +254,14 @@ class KafkaCluster:
             found.extents[place] = Extent(first, max(first, last))
             self._slow.discard(leader)
 
-    def _offset(self, future: Future[Any]) -> int | str:
+    def _offset(self, future: Future[Any], least: int = 0) -> int | str:
         """Return the offset that a broker has answered with, or why it cannot tell."""
         kafka = require_confluent_kafka()
         try:
-            return int(future.result(0).offset)
+            offset = offset_in(future.result(0), least)
         except kafka.KafkaException as error:
             return self._servers.secrets.hidden(_said(error))
+        return "it answers without an offset" if offset is None else offset
 
     def _silent(self, said: str) -> Exception:
         """Return the error of a Kafka of which no broker answers, or that refuses us.

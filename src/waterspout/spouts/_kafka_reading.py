@@ -192,6 +192,8 @@ class RangeReader:
             begin, last = map(int, found)
         except self._kafka.KafkaException as error:
             raise self._servers.away(error.args[0].str()) from None
+        if begin < 0 or last < 0:
+            raise self._servers.away(f"{place_name(topic, partition)}: nobody says where it begins")
         if begin <= at:
             if at > last:
                 self._short(stall, f"it ends at offset {last}")

@@ -19,6 +19,7 @@ from waterspout._connections import Connections
 from waterspout._kafka_servers import (
     KafkaClientErrors,
     KafkaServers,
+    offset_in,
     require_confluent_kafka,
     said_by,
 )
@@ -110,14 +111,19 @@ class HeadsReader:
                     isolation_level=kafka.IsolationLevel.READ_UNCOMMITTED,
                     request_timeout=deadline.at_most(_ASK_S),
                 )
-                return {at.partition: f.result(_ASK_S).offset for at, f in futures.items()}
+                found = {at.partition: offset_in(f.result(_ASK_S)) for at, f in futures.items()}
+                ends = {number: end for number, end in found.items() if end is not None}
+                if len(ends) == len(found):
+                    return ends
+                said = "it answers without an offset"
             except (kafka.KafkaException, FutureTimeout) as error:
-                # A client goes on asking as of a leader that it knows to be there no more.
-                self._admin = self._servers.admin(self._errors)
-                # Once it was there, it is waited for: a broker that comes back may not know it yet.
-                if not self._read and self._is_absent(deadline):
-                    return None
-                self._give_up_if_over(deadline, said_by(error) or "it does not answer")
+                said = said_by(error) or "it does not answer"
+            # A client goes on asking as of a leader that it knows to be there no more.
+            self._admin = self._servers.admin(self._errors)
+            # Once it was there, it is waited for: a broker that comes back may not know it yet.
+            if not self._read and self._is_absent(deadline):
+                return None
+            self._give_up_if_over(deadline, said)
             time.sleep(min(_POLL_S, deadline.left))
 
     def _is_absent(self, deadline: Deadline) -> bool:
