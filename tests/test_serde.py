@@ -32,6 +32,7 @@ from waterspout._serde import (
     decode_key,
     decode_value,
     encode_key,
+    encode_keys,
     encode_value,
     normalize_key,
 )
@@ -906,3 +907,13 @@ def test_a_checksum_is_sixteen_bytes_of_blake2b():
 @given(texts(), texts())
 def test_different_texts_have_different_checksums(left, right):
     assert (checksum(left) == checksum(right)) is (left == right)
+
+
+@given(st.lists(st.tuples(st.text(max_size=4) | st.integers()) | st.tuples(st.text('a"\\\x7f\n'))))
+def test_many_keys_have_the_texts_that_each_of_them_has(keys):
+    assert encode_keys(keys) == [encode_key(key) for key in keys]
+
+
+@pytest.mark.parametrize("keys", [[], [()], [["a"]], [("a",), ("b", "c")], [("",)], [("a",), (1,)]])
+def test_keys_of_any_shape_may_be_encoded_together(keys):
+    assert encode_keys(keys) == [encode_key(key) for key in keys]

@@ -30,6 +30,7 @@ __all__ = [
     "decode_key",
     "decode_value",
     "encode_key",
+    "encode_keys",
     "encode_value",
     "normalize_key",
 ]
@@ -41,6 +42,7 @@ MAX_SIZE = 64 * 1024 * 1024  # characters of one document
 
 _TAG = "$"
 _PLAIN_INT = 10**18
+_SHORT = MAX_SIZE // 8  # of a word, whose text is then no longer than a document may be
 _quoted = json.encoder.encode_basestring_ascii
 _NUMBER = "number"
 _TOO_DEEP = f"more than {MAX_DEPTH} containers inside each other"
@@ -80,6 +82,18 @@ def encode_key(key: Key) -> str:
             if len(text) <= MAX_SIZE:
                 return text
     return _dump(_Encoder(bare_tuples=True).node(normalize_key(key), 0))
+
+
+def encode_keys(keys: Sequence[Key]) -> list[str]:
+    """Return the canonical texts of keys; where all are one plain word, at little cost."""
+    if set(map(type, keys)) == {tuple} and set(map(len, keys)) == {1}:
+        words: list[Any] = [key[0] for key in keys]
+        text = "".join(words) if set(map(type, words)) == {str} else "\0"
+        if text.isascii() and text.isprintable() and max(map(len, words)) < _SHORT:
+            if '"' not in text and "\\" not in text:  # nothing that JSON would write otherwise
+                return [f'["{word}"]' for word in words]
+            return [f"[{word}]" for word in map(_quoted, words)]
+    return [encode_key(key) for key in keys]
 
 
 def decode_key(text: str) -> tuple[object, ...]:

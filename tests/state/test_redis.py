@@ -450,7 +450,7 @@ def test_a_write_whose_answer_is_lost_is_sent_again_and_counts_once(proxy, layou
     batches.commit({"a": 1})
     batches.claim()
 
-    proxy.drop_next_reply(matching=b"EVALSHA")
+    proxy.drop_next_reply(matching=b"EVALSHA" if combine is None else b"EXEC")
     batches.write({"a": 10, "b": 10})
     assert proxy.dropped == 1
     batches.mark()
@@ -493,15 +493,15 @@ def test_a_plain_combine_whose_answer_is_lost_is_not_sent_again(proxy):
     batches.commit({"a": 1})
     batches.claim()
 
-    proxy.drop_next_reply(matching=b"EVALSHA")
+    proxy.drop_next_reply(matching=b"EXEC")
     with pytest.raises(StoreError):
         batches.write({"a": 10})
 
     assert read(state, "a") == [11]
 
 
-@pytest.mark.parametrize(("combine", "trips"), [(None, 2), (Sum(), 1)], ids=["update", "combine"])
-def test_a_batch_of_a_thousand_keys_takes_five_or_six_round_trips(proxy, combine, trips):
+@pytest.mark.parametrize("combine", [None, Sum()], ids=["update", "combine"])
+def test_a_batch_of_a_thousand_keys_takes_six_round_trips(proxy, combine):
     batches = driver(counting(through(proxy)), combine=combine)
     updates = {f"word {n}": n for n in range(1000)}
     batches.commit(updates)
@@ -512,7 +512,7 @@ def test_a_batch_of_a_thousand_keys_takes_five_or_six_round_trips(proxy, combine
         step()
         counts.append(proxy.requests)
 
-    assert [b - a for a, b in pairwise(counts)] == [2, trips, 0, 2]
+    assert [b - a for a, b in pairwise(counts)] == [2, 2, 0, 2]
 
 
 def test_states_of_one_process_share_their_connections(proxy):

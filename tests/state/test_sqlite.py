@@ -32,6 +32,7 @@ from waterspout.state._kinds import (
     TransactionalValue,
 )
 from waterspout.state.sqlite import SQLiteState
+from waterspout.trident import Max, Min, Sum
 
 
 def test_select_word_count_from_word_counts_just_works(make_state, select):
@@ -522,3 +523,24 @@ def test_two_states_in_one_file_leave_each_other_their_locks(db):
     assert log.stat().st_ino == before
     first.close()
     second.close()
+
+
+def test_texts_that_json_would_cut_off_are_keys_of_their_own(make_state):
+    batches = Batches(make_state(), combine=Sum())
+    words = ["a", "a\0b", "a\0c", '"', "\\", "\n", "naïve ☃ 𝄞", "", "\x7f"]
+    for some in (words, words[:1] + words[3:], words):  # with a NUL among them, and without
+        batches.commit(dict.fromkeys(some, 1))
+
+    assert batches.values(*words) == [3, 2, 2, 3, 3, 3, 3, 3, 3]
+
+
+@pytest.mark.parametrize("combine", [Sum(), Min(), Max()], ids=["sum", "min", "max"])
+def test_numbers_that_json_might_round_are_exact(make_state, combine):
+    batches = Batches(make_state(), combine=combine)
+    edges = [2**53 - 1, 2**53, 2**53 + 1, 2**62, -(2**53) - 1, -(2**63), 2**63 - 1]
+    words = {f"w{n}": edge for n, edge in enumerate(edges)}
+    batches.commit(words)
+    batches.commit({"w0": 1, "w4": -1})
+
+    first, fifth = combine.combine(edges[0], 1), combine.combine(edges[4], -1)
+    assert batches.values(*words) == [first, *edges[1:4], fifth, *edges[5:]]

@@ -23,6 +23,7 @@ __all__ = [
     "Keys",
     "LayeredMap",
     "MapState",
+    "RecordColumns",
     "Records",
     "Risk",
     "Snapshottable",
@@ -56,6 +57,19 @@ class Risk:
     remedy: str
 
 
+@dataclass(frozen=True, slots=True)
+class RecordColumns:
+    """The records of many keys by column: their values, and as much more as their kind has.
+
+    A key without a record has batch 0 and no values.
+    """
+
+    values: Sequence[Any]
+    txids: Sequence[int] = ()
+    attempts: Sequence[int] = ()
+    prevs: Sequence[Any] = ()
+
+
 UNFENCED = Risk(
     "its store has no fence: the late write of an attempt that was given up can replace what was "
     "committed since",
@@ -65,6 +79,8 @@ UNFENCED = Risk(
 
 class ValueUpdater(ABC, Generic[V]):
     """How one key's value changes in a batch."""
+
+    __slots__ = ()  # there is one for each key of a batch
 
     @abstractmethod
     def update(self, stored: V | None) -> V | None:
@@ -242,6 +258,27 @@ class FencedMap(BackingMap[V]):
         Keys are distinct. For writes outside of any batch, which no head puts in order with
         those of a batch.
         """
+
+    by_column: ClassVar[bool] = False
+    """Whether it has the next two methods, which spare an object for each record."""
+
+    def get_columns(self, keys: Keys, names: Sequence[str]) -> RecordColumns:
+        """Return what `multi_get` returns, by column; `names` are the texts of the keys."""
+        raise AssertionError(f"{type(self).__name__} has no columns")
+
+    def fenced_put_columns(
+        self,
+        stamp: Stamp,
+        keys: Keys,
+        names: Sequence[str],
+        values: Sequence[Any],
+        prevs: Records,
+    ) -> None:
+        """Do what `fenced_put` does with the records of the attempt that `stamp` names.
+
+        `values` are the new ones, `prevs` those from before the batch; `names` as above.
+        """
+        raise AssertionError(f"{type(self).__name__} has no columns")
 
     def can_combine(self, combiner: Combiner) -> bool:
         """Whether `fenced_combine` can do this combiner's work inside the store."""

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
 from typing import Any, ClassVar, Generic, TypeVar
 
-from waterspout._serde import decode_key, encode_key
+from waterspout._serde import decode_key, encode_key, encode_keys
 from waterspout.errors import ResultError, SerdeError, StateMismatchError, StoreError
 from waterspout.state._base import (
     BackingMap,
@@ -19,6 +19,7 @@ from waterspout.state._base import (
     Key,
     Keys,
     MapState,
+    RecordColumns,
     StateKind,
     ValueUpdater,
 )
@@ -66,6 +67,10 @@ def _own(value: Any) -> Any:
     return value if type(value) in _UNCHANGEABLE else deepcopy(value)
 
 
+def _with_value(keys: Keys, values: Sequence[Any]) -> list[Key]:
+    return [key for key, value in zip(keys, values, strict=True) if value is not None]
+
+
 class _Careful(ValueUpdater[Any]):
     def __init__(self, updater: ValueUpdater[Any], whole: Callable[[Any], Any]) -> None:
         self._updater = updater
@@ -75,14 +80,43 @@ class _Careful(ValueUpdater[Any]):
         return self._updater.update(_own(self._whole(stored)))
 
 
-@dataclass(slots=True)
-class _Entry(Generic[R]):
-    key: Key
-    record: R | None
-    start: Any
-    value: Any
-    writable: bool
-    changed: bool = False
+class _Entries(Generic[R]):
+    """The keys of a batch by column: what each starts from, and what has become of it.
+
+    `records` are those that were read, where they are needed to write.
+    """
+
+    def __init__(self) -> None:
+        self.positions: dict[str, int] = {}
+        self.keys: list[Key] = []
+        self.names: list[str] = []
+        self.records: list[R | None] = []
+        self.starts: list[Any] = []
+        self.values: list[Any] = []
+        self.fixed: set[int] = set()
+        self.changed: set[int] = set()
+
+    def of_each_once(self, positions: Sequence[int]) -> list[Any] | None:
+        """Return the values at these positions, if each is there once and all may be changed."""
+        if self.fixed or not isinstance(positions, range):
+            return None
+        return self.values[positions.start : positions.stop]
+
+    def change(self, positions: Sequence[int], values: list[Any]) -> list[Any]:
+        """Set values, and return them."""
+        if isinstance(positions, range):
+            self.values[positions.start : positions.stop] = values
+        else:
+            for i, value in zip(positions, values, strict=True):
+                self.values[i] = value
+        self.changed.update(positions)
+        return values
+
+    def chosen(self, column: list[T]) -> list[T]:
+        """Return what a column has of the keys that have changed."""
+        if len(self.changed) == len(column):
+            return column
+        return [column[i] for i in sorted(self.changed)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +167,7 @@ class BatchedMap(HeadedState, MapState[V], Generic[V, R]):
         self._pause: Callable[[str], None] | None = None
         self._types = types
         self._width = 1 if types is None else len(types.values)
-        self._entries: dict[str, _Entry[R]] = {}
+        self._entries: _Entries[R] = _Entries()
         self._combined = False
         self._owned: _Owned | None = None
 
@@ -150,6 +184,10 @@ class BatchedMap(HeadedState, MapState[V], Generic[V, R]):
         """Return the record to store for a value that was `start` before the batch."""
 
     @abstractmethod
+    def _from_columns(self, found: RecordColumns) -> Iterable[R]:
+        """Return the records that stand in columns."""
+
+    @abstractmethod
     def _amend(self, record: R | None, updater: ValueUpdater[V]) -> R:
         """Return the record after an update outside of any batch."""
 
@@ -162,7 +200,7 @@ class BatchedMap(HeadedState, MapState[V], Generic[V, R]):
     ) -> None:
         """Start a batch: forget what an earlier one left, read everything anew."""
         super().begin_commit(txid, attempt, resolved)
-        self._entries = {}
+        self._entries = _Entries()
         self._combined = False
         self._owned = None
 
@@ -175,23 +213,37 @@ class BatchedMap(HeadedState, MapState[V], Generic[V, R]):
         self._owned = _Owned(frozenset(map(encode_key, keys)), width, longer, who)
 
     def commit(self, txid: int | None) -> None:
-        changed = [entry for entry in self._entries.values() if entry.changed]
-        batch, self._entries = self._batch, {}
-        self._batch = None
-        if batch is None or not changed:
+        entries, self._entries = self._entries, _Entries()
+        batch, self._batch = self._batch, None
+        if batch is None or not entries.changed:
             return
-        keys = [entry.key for entry in changed]
-        self._refuse_misfits(keys, [entry.value for entry in changed])
-        records = [self._close(e.start, e.value, batch) for e in changed]
+        keys, values = entries.chosen(entries.keys), entries.chosen(entries.values)
+        starts = entries.chosen(entries.starts)
+        self._refuse_misfits(keys, values)
         self._pass_point("write.before", batch.attempt)
-        stamp, fence = self._stamp(batch), self._backing.fence
-        if fence is not None and stamp is not None:
-            fence.fenced_put(stamp, keys, records, [entry.record for entry in changed])
-        else:
-            self._backing.multi_put(keys, records)
-        full = [entry.key for entry in changed if entry.value is not None]
+        self._put(batch, keys, values, starts, entries)
+        full = keys if None not in values else _with_value(keys, values)
         self.written.note(full, batch.attempt.txid, removes=len(full) < len(keys))
         self._pass_point("write.after", batch.attempt)
+
+    def _put(
+        self,
+        batch: Claim,
+        keys: Keys,
+        values: Sequence[Any],
+        starts: Sequence[Any],
+        entries: _Entries[R],
+    ) -> None:
+        stamp, fence = self._stamp(batch), self._backing.fence
+        if fence is not None and stamp is not None and fence.by_column:
+            names = entries.chosen(entries.names)
+            fence.fenced_put_columns(stamp, keys, names, values, starts)
+            return
+        records = [self._close(s, v, batch) for s, v in zip(starts, values, strict=True)]
+        if fence is not None and stamp is not None:
+            fence.fenced_put(stamp, keys, records, entries.chosen(entries.records))
+        else:
+            self._backing.multi_put(keys, records)
 
     def multi_get(self, keys: Keys) -> list[V | None]:
         """Return the values as this batch finds them; outside of one, the committed ones."""
@@ -200,18 +252,24 @@ class BatchedMap(HeadedState, MapState[V], Generic[V, R]):
             head, records = self._judged(lambda: self._backing.uncached.multi_get(keys))
             self._await_commit(head, records)
             return [self._whole(self._read(record, head)) for record in records]
-        return [entry.value for entry in self._load(keys)]
+        values = self._entries.values
+        return [values[i] for i in self._load(keys)]
 
     def multi_update(self, keys: Keys, updaters: Sequence[ValueUpdater[V]]) -> list[V | None]:
         if self._batch is None:
             return self._update_at_once(keys, updaters)
-        values: list[V | None] = []
-        for entry, updater in zip(self._load(keys), updaters, strict=True):
-            if entry.writable:
-                entry.value = updater.update(entry.value)
-                entry.changed = True
-            values.append(entry.value)
-        return values
+        positions, entries = self._load(keys), self._entries
+        old = entries.of_each_once(positions)
+        if old is not None:
+            return entries.change(
+                positions, [u.update(value) for u, value in zip(updaters, old, strict=True)]
+            )
+        found: list[V | None] = []
+        for i, updater in zip(positions, updaters, strict=True):
+            if i not in entries.fixed:
+                entries.change([i], [updater.update(entries.values[i])])
+            found.append(entries.values[i])
+        return found
 
     def multi_put(self, keys: Keys, values: Sequence[V | None]) -> None:
         self.multi_update(keys, [_Constant(value) for value in values])
@@ -237,11 +295,11 @@ class BatchedMap(HeadedState, MapState[V], Generic[V, R]):
             batch is None
             or fence is None
             or (stamp := self._stamp(batch)) is None
-            or self._entries
+            or self._entries.keys
             or not fence.can_combine(combiner)
             or None in values  # what None means, only `combine` knows
         ):
-            new = self.multi_update(keys, [CombinerValueUpdater(combiner, v) for v in values])
+            new = self._combine_here(keys, values, combiner)
             return new if want_new else None
         self._refuse_after_combine()
         if self._owned is not None:
@@ -257,22 +315,68 @@ class BatchedMap(HeadedState, MapState[V], Generic[V, R]):
             return None
         return [getattr(record, "value", record) for record in self._backing.multi_get(keys)]
 
-    def _load(self, keys: Keys) -> list[_Entry[R]]:
-        assert self._batch is not None
+    def _combine_here(
+        self, keys: Keys, values: Sequence[Any], combiner: Combiner
+    ) -> list[V | None]:
+        """Do by column what `multi_update` does with an updater for each value."""
+        if self._batch is None:
+            return self.multi_update(keys, [CombinerValueUpdater(combiner, v) for v in values])
+        positions, entries, combine = self._load(keys), self._entries, combiner.combine
+        old = entries.of_each_once(positions)
+        if old is None:
+            return self.multi_update(keys, [CombinerValueUpdater(combiner, v) for v in values])
+        pairs = zip(old, values, strict=True)
+        return entries.change(
+            positions, [new if stored is None else combine(stored, new) for stored, new in pairs]
+        )
+
+    def _load(self, keys: Keys) -> Sequence[int]:
+        """Return where these keys are among the entries of the batch; read those that are new."""
         self._refuse_after_combine()
         if self._owned is not None:
             self._owned.check(keys)
-        names = [encode_key(key) for key in keys]
-        missing = {n: k for n, k in zip(names, keys, strict=True) if n not in self._entries}
+        names, known = encode_keys(keys), self._entries.positions
+        missing = dict(zip(names, keys, strict=True))
+        if known:
+            missing = {n: k for n, k in missing.items() if n not in known}
         if missing:
-            self._check_keys(list(missing.values()))
-            records = self._backing.multi_get(list(missing.values()))
-            for (name, key), record in zip(missing.items(), records, strict=True):
-                value, writable = self._open(record, self._batch, key)
-                if self._width > 1:
-                    value = self._whole(value)
-                self._entries[name] = _Entry(key, record, value, _own(value), writable)
-        return [self._entries[name] for name in names]
+            start = len(self._entries.keys)
+            self._read_in(list(missing.values()), list(missing))
+            new = range(start, start + len(missing))
+            known.update(zip(missing, new, strict=True))
+            if len(missing) == len(names):
+                return new
+        return [known[name] for name in names]
+
+    def _read_in(self, keys: list[Key], names: list[str]) -> None:
+        """Read these keys, and open their records for the batch."""
+        self._check_keys(keys)
+        batch, entries, fence = self._batch, self._entries, self._backing.fence
+        assert batch is not None
+        opened: list[tuple[Any, bool]] | None = None
+        if fence is not None and fence.by_column and self._writer is not None:
+            columns = fence.get_columns(keys, names)
+            starts, at = list(columns.values), batch.attempt.txid
+            if columns.txids and (
+                max(columns.txids) >= at or not batch.resolved.keys().isdisjoint(columns.txids)
+            ):
+                records = self._from_columns(columns)
+                opened = [self._open(r, batch, k) for r, k in zip(records, keys, strict=True)]
+        else:
+            read = self._backing.multi_get(keys)
+            entries.records += read
+            opened = [self._open(r, batch, k) for r, k in zip(read, keys, strict=True)]
+        if opened is not None:
+            starts = [start for start, _ in opened]
+            first = len(entries.keys)
+            entries.fixed.update(first + i for i, (_, open_) in enumerate(opened) if not open_)
+        if self._width > 1:
+            starts = [self._whole(value) for value in starts]
+        entries.keys += keys
+        entries.names += names
+        entries.starts += starts
+        plain = _UNCHANGEABLE.issuperset(map(type, starts))
+        entries.values += starts if plain else [_own(value) for value in starts]
 
     def _whole(self, value: Any) -> Any:
         """Return a value with all columns; one that was written when there were fewer gets nulls.

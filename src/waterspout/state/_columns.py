@@ -45,8 +45,9 @@ class Codec:
         return self.encode is None if self.as_is is None else self.as_is(column)
 
     def column(self, values: Sequence[Any], name: str) -> Sequence[Any]:
-        """Return many values as the store keeps them."""
-        return values if self.takes(values) else [self.to_sql(v, name) for v in values]
+        """Return many values as the store keeps them; some may be None."""
+        given = [v for v in values if v is not None] if None in values else values
+        return values if self.takes(given) else [self.to_sql(v, name) for v in values]
 
     def to_sql(self, value: Any, column: str) -> Any:
         """Return a value as the store keeps it; refuse one of another type."""
@@ -318,13 +319,16 @@ class Layout:
         return tuple(c.to_sql(p, n) for c, p, n in zip(codecs, parts, names, strict=True))
 
     def value_columns(self, values: Sequence[Any]) -> list[Sequence[Any]]:
-        """Return the columns of many values, none of which is None."""
+        """Return the columns of many values, some of which may be None."""
         names, codecs = self.value_names, self.value_codecs
         if len(codecs) == 1:
             return [codecs[0].column(values, names[0])]
         for value in values:
-            self._require_parts(value)
-        parts = [[value[i] for value in values] for i in range(len(codecs))]
+            if value is not None:
+                self._require_parts(value)
+        nothing = (None,) * len(codecs)
+        whole = [nothing if value is None else value for value in values]
+        parts = [[value[i] for value in whole] for i in range(len(codecs))]
         return [c.column(p, n) for c, p, n in zip(codecs, parts, names, strict=True)]
 
     def decode_values(self, columns: Sequence[Any]) -> Any:
@@ -334,6 +338,18 @@ class Layout:
             return codecs[0].to_python(columns[0])
         parts = tuple([c.to_python(v) for c, v in zip(codecs, columns, strict=True)])
         return None if all(part is None for part in parts) else parts
+
+    def decode_columns(self, columns: Sequence[Sequence[Any]]) -> list[Any]:
+        """Return the values that stand in these columns; None where all are NULL."""
+        codecs = self.value_codecs
+        found = [
+            list(column) if codec.decode is None else [codec.to_python(v) for v in column]
+            for codec, column in zip(codecs, columns, strict=True)
+        ]
+        if len(codecs) == 1:
+            return found[0]
+        nothing = (None,) * len(codecs)
+        return [None if parts == nothing else parts for parts in zip(*found, strict=True)]
 
     def _require_parts(self, value: Any) -> None:
         if not isinstance(value, tuple | list) or len(value) != len(self.value_names):

@@ -163,7 +163,8 @@ class HeadedState(State):
             heads.move_head(head, new)
 
     def _pass_point(self, name: str, batch: TransactionAttempt) -> None:
-        faults.point(name, txid=batch.txid, attempt=batch.attempt_id, partition=self._partition)
+        which = {"state": self._known_as, "partition": self._partition}
+        faults.point(name, txid=batch.txid, attempt=batch.attempt_id, **which)
 
     def _stamp(self, batch: Claim) -> Stamp | None:
         if self._writer is None:

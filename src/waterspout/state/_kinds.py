@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from waterspout.errors import StaleBatchError, StoreError
-from waterspout.state._base import BackingMap, Key, Snapshottable, StateKind, ValueUpdater
+from waterspout.state._base import (
+    BackingMap,
+    Key,
+    RecordColumns,
+    Snapshottable,
+    StateKind,
+    ValueUpdater,
+)
 from waterspout.state._batched import BatchedMap
 from waterspout.state._columns import Layout
 from waterspout.state._head import NOTHING, Claim, Head
@@ -70,6 +77,9 @@ class OpaqueMap(BatchedMap[V, OpaqueValue[V]]):
     def _close(self, start: Any, value: Any, batch: Claim) -> OpaqueValue[V]:
         return OpaqueValue(batch.attempt.txid, batch.attempt.attempt_id, value, start)
 
+    def _from_columns(self, found: RecordColumns) -> Iterable[OpaqueValue[V]]:
+        return map(OpaqueValue, found.txids, found.attempts, found.values, found.prevs)
+
     def _amend(self, record: OpaqueValue[V] | None, updater: ValueUpdater[V]) -> OpaqueValue[V]:
         if record is None:
             return OpaqueValue(0, 0, updater.update(None))
@@ -131,6 +141,9 @@ class TransactionalMap(BatchedMap[V, TransactionalValue[V]]):
     def _close(self, start: Any, value: Any, batch: Claim) -> TransactionalValue[V]:
         return TransactionalValue(batch.attempt.txid, batch.attempt.attempt_id, value)
 
+    def _from_columns(self, found: RecordColumns) -> Iterable[TransactionalValue[V]]:
+        return map(TransactionalValue, found.txids, found.attempts, found.values)
+
     def _amend(
         self, record: TransactionalValue[V] | None, updater: ValueUpdater[V]
     ) -> TransactionalValue[V]:
@@ -163,6 +176,9 @@ class NonTransactionalMap(BatchedMap[V, Any]):
 
     def _close(self, start: Any, value: Any, batch: Claim) -> Any:
         return value
+
+    def _from_columns(self, found: RecordColumns) -> Iterable[Any]:
+        return found.values
 
     def _amend(self, record: Any, updater: ValueUpdater[V]) -> Any:
         return updater.update(record)

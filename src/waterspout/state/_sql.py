@@ -15,7 +15,15 @@ from waterspout.errors import (
     StaleBatchError,
     TopologyError,
 )
-from waterspout.state._base import Combiner, FencedMap, Key, Keys, Records, StateKind
+from waterspout.state._base import (
+    Combiner,
+    FencedMap,
+    Key,
+    Keys,
+    RecordColumns,
+    Records,
+    StateKind,
+)
 from waterspout.state._columns import Layout
 from waterspout.state._head import Head, Stamp
 from waterspout.state._header import ROW, StoreHeader
@@ -93,6 +101,68 @@ class TableMap(FencedMap[Any]):
         self, stamp: Stamp, keys: Keys, values: Records, read: Records | None = None
     ) -> None:
         self._upsert(self._puts(stamp, keys, values))
+
+    by_column = True
+
+    def fenced_put_columns(
+        self,
+        stamp: Stamp,
+        keys: Keys,
+        names: Sequence[str],
+        values: Sequence[Any],
+        prevs: Sequence[Any],
+    ) -> None:
+        rows = len(keys)
+        columns = self._layout.value_columns(values)
+        txids = None
+        if self._kind is not StateKind.NON_TRANSACTIONAL:
+            txids = [stamp.txid] * rows
+            columns += [txids, [stamp.attempt] * rows]
+        if self._kind is StateKind.OPAQUE:
+            columns += self._layout.value_columns(prevs)
+        key_columns, removes = self._layout.key_columns(keys), None in values
+        self._upsert(Upsert(stamp, keys, key_columns, columns, txids, removes=removes))
+
+    def _records(self, keys: Keys, rows: Sequence[Sequence[Any]]) -> list[Any | None]:
+        """Return rows of positions (from 0) and record columns as the records of all keys."""
+        found: list[Any | None] = [None] * len(keys)
+        for i, *record in rows:
+            found[i] = self._record(keys[i], record)
+        return found
+
+    def _as_columns(self, keys: Keys, rows: Sequence[Sequence[Any]]) -> RecordColumns:
+        """Return the same by column."""
+        n = len(self._layout.value_names)
+        # Not by zip(*rows), to which every row is an argument.
+        width = len(rows[0]) if rows else 0
+        columns: list[Sequence[Any]] = [[row[i] for row in rows] for i in range(width)]
+        if len(rows) != len(keys):
+            blank: list[Any] = [None] * n
+            if self._kind is not StateKind.NON_TRANSACTIONAL:
+                blank += [0, 0]
+            if self._kind is StateKind.OPAQUE:
+                blank += [None] * n
+            at, *found = columns or [(), *[()] * len(blank)]
+            columns = [
+                at,
+                *(_placed(at, c, len(keys), b) for c, b in zip(found, blank, strict=True)),
+            ]
+        elif rows and columns[0] != list(range(len(keys))):
+            order = sorted(range(len(keys)), key=columns[0].__getitem__)
+            columns = [[column[i] for i in order] for column in columns]
+        if not keys:
+            return RecordColumns(())
+        try:
+            values = self._layout.decode_columns(columns[1 : n + 1])
+            if self._kind is StateKind.NON_TRANSACTIONAL:
+                return RecordColumns(values)
+            txids, attempts = columns[n + 1 : n + 3]
+            prevs = self._layout.decode_columns(columns[n + 3 :]) if len(columns) > n + 3 else ()
+            return RecordColumns(values, txids, attempts, prevs)
+        except (ValueError, ArithmeticError):
+            for i, *record in rows:
+                self._record(keys[i], record)  # which names the key that cannot be read
+            raise
 
     def can_combine(self, combiner: Combiner) -> bool:
         return self._statements.can_combine(combiner.merges)
@@ -193,3 +263,11 @@ class TableMap(FencedMap[Any]):
     def _head_row(self, head: Head | None) -> tuple[Any, ...]:
         """Return the name of the table and then the columns of its head row."""
         return (self._table, *self._header.row(head))
+
+
+def _placed(at: Sequence[int], column: Sequence[Any], count: int, blank: Any) -> list[Any]:
+    """Return a column of so many rows, of which only some are given."""
+    found = [blank] * count
+    for i, value in zip(at, column, strict=True):
+        found[i] = value
+    return found

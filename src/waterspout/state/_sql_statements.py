@@ -7,7 +7,7 @@ computes them in the store.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from waterspout.state._base import StateKind
@@ -158,16 +158,26 @@ class TableStatements(ABC):
             for merge, kind in zip(merges, kinds, strict=True)
         )
 
-    def combine(self, merges: Sequence[str | None], txid: int, attempt: int) -> str:
-        """Combine partial results into the rows of their keys; bound: keys and partials."""
+    def combine(
+        self,
+        merges: Sequence[str | None],
+        txid: int,
+        attempt: int,
+        rows_of: Callable[..., str] | None = None,
+    ) -> str:
+        """Combine partial results into the rows of their keys; bound: keys and partials.
+
+        `rows_of` is another source of rows than `_rows`.
+        """
+        rows_of = rows_of or self._rows
         types = self._key_types + [codec.storage for codec in self._layout.value_codecs]
         columns = self._key_columns + self._values
         current = [f"t.{value}" for value in self._values]
         if self._kind is StateKind.NON_TRANSACTIONAL:
-            rows, updates = self._rows(types), self._merged(merges, current)
+            rows, updates = rows_of(types), self._merged(merges, current)
             return f"{self._insert(columns)} {rows} {self._conflict} DO UPDATE SET {updates}"
         columns += ["_txid", "_attempt"]
-        rows = self._rows(types, f"{txid:d}", f"{attempt:d}")
+        rows = rows_of(types, f"{txid:d}", f"{attempt:d}")
         stamp = f"_txid = {txid:d}, _attempt = {attempt:d}"
         start = f"{self._insert(columns)} {rows} {self._conflict} DO UPDATE SET"
         if self._kind is StateKind.TRANSACTIONAL:

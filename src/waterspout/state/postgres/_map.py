@@ -26,7 +26,7 @@ from waterspout.errors import (
     SerdeError,
     StoreError,
 )
-from waterspout.state._base import Key, Keys, Records, StateKind
+from waterspout.state._base import Key, Keys, RecordColumns, Records, StateKind
 from waterspout.state._head import Head, check_stamp, goes_on, replaces_attempt
 from waterspout.state._sql import TableMap, Upsert
 from waterspout.state.postgres._columns import array_of
@@ -63,21 +63,28 @@ class PostgresMap(PostgresTable, TableMap):
         self._types = [postgres.types[kind].oid for kind in self._sql.record_types]
 
     def multi_get(self, keys: Keys) -> list[Any | None]:
+        return self._read_all(keys, PostgresMap._records)
+
+    def get_columns(self, keys: Keys, names: Sequence[str]) -> RecordColumns:
+        return self._read_all(keys, PostgresMap._as_columns)
+
+    def _read_all(self, keys: Keys, made: Callable[[PostgresMap, Keys, list[Any]], T]) -> T:
+        """Return what is made of the rows of these keys: position and record columns."""
         columns = self._layout.key_columns(keys)
 
-        def read(connection: Connection) -> list[Any | None]:
+        def read(connection: Connection) -> T:
             with pipelined(connection):
                 head = self._fetch_head(connection)
                 found = self._wanted(connection, columns)
             self._require_own(connection, head.fetchone())
-            return self._found(keys, found)
+            return made(self, keys, self._found(found))
 
         try:
-            return self._read(read, default=lambda: [None] * len(keys))
+            return self._read(read, default=lambda: made(self, keys, []))
         except FewerColumns:
             older = self._read(self._older, default=lambda: None)
             # None: another process has added them since.
-            return (older or self).multi_get(keys)
+            return (older or self)._read_all(keys, made)
 
     def scan(self, shard: int = 0, shards: int = 1) -> Iterator[list[tuple[Key, Any]]]:
         """Yield all keys and records of one moment, or of one shard of the keys by their hash.
@@ -111,7 +118,7 @@ class PostgresMap(PostgresTable, TableMap):
                 head = self._fetch_head(connection)
                 locked = self._wanted(connection, rows.key_columns, lock="FOR UPDATE")
             self._require_made(head.fetchone())
-            there = {i - 1: columns for i, *columns in self._rows(locked.fetchall)}
+            there = {i: columns for i, *columns in self._rows(locked.fetchall)}
             same = [False] * len(keys)
             old: list[int] = []
             new: list[int] = []
@@ -170,12 +177,12 @@ class PostgresMap(PostgresTable, TableMap):
                 done = [self._send(connection, statement, chunk) for chunk in _chunks(rows)]
                 if rows.removes:
                     connection.execute(self._at.insert_head, self._removal_row)
-            found = self._require_made(head.fetchone())
+            at = self._require_made(head.fetchone())
             if stamp is not None:
-                check_stamp(found, stamp, state=self._name)
+                check_stamp(at, stamp, state=self._name)
             if rows.txids is not None and sum(c.rowcount for c in done) != len(rows.keys):
-                stored = self._found(rows.keys, self._wanted(connection, rows.key_columns))
-                self._refuse_newer(rows, stored)
+                found = self._found(self._wanted(connection, rows.key_columns))
+                self._refuse_newer(rows, self._records(rows.keys, found))
 
         # A non-transactional value has no batch beside it: added to twice, it counts twice.
         adds = rows.merges is not None and self._kind is StateKind.NON_TRANSACTIONAL
@@ -195,12 +202,9 @@ class PostgresMap(PostgresTable, TableMap):
         arrays = [array_of(column) for column in matched]
         return connection.execute(self._sql.select_wanted(lock), arrays, binary=True)
 
-    def _found(self, keys: Keys, cursor: psycopg.Cursor[Any]) -> list[Any | None]:
+    def _found(self, cursor: psycopg.Cursor[Any]) -> list[Any]:
         self._refuse_other_types(cursor)
-        found: list[Any | None] = [None] * len(keys)
-        for i, *columns in self._rows(cursor.fetchall):
-            found[i - 1] = self._record(keys[i - 1], columns)
-        return found
+        return self._rows(cursor.fetchall)
 
     def _refuse_other_types(self, cursor: psycopg.Cursor[Any]) -> None:
         """Refuse columns that someone gave another type: their values would pass for ours."""

@@ -86,7 +86,7 @@ class PostgresStatements(TableStatements):
         )
 
     def select_wanted(self, lock: str = "") -> str:
-        """The records of the keys that are looked for, with their positions.
+        """The records of the keys that are looked for, with their positions from 0.
 
         A subquery for each key, so that the cost does not grow with the table: for a plain join
         of many keys the planner reads all of the table.
@@ -95,9 +95,9 @@ class PostgresStatements(TableStatements):
         match = " AND ".join(f"{k} = w.{c}" for k, c in zip(self._keys, names, strict=True))
         columns = [f"t.{column}" for column in self._record_columns]
         return (
-            f"SELECT {', '.join(['w.i', *columns])} FROM {self._wanted(names)} CROSS JOIN LATERAL "
-            f"(SELECT {', '.join(self._record_columns)} FROM {self._table} WHERE {match} "
-            f"{lock or 'OFFSET 0'}) t"
+            f"SELECT {', '.join(['w.i - 1', *columns])} FROM {self._wanted(names)} "
+            f"CROSS JOIN LATERAL (SELECT {', '.join(self._record_columns)} FROM {self._table} "
+            f"WHERE {match} {lock or 'OFFSET 0'}) t"
         )
 
     @property

@@ -4,31 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from json.encoder import encode_basestring_ascii
-from typing import Any, TypeVar
-
-from waterspout._serde import encode_key
-from waterspout.state._base import Keys, Records
+from typing import TypeVar
 
 __all__ = [
     "CHUNK_KEYS",
+    "WATCHED_KEYS",
     "Chunk",
-    "are_exact",
     "batched",
-    "is_exact",
     "lines",
-    "names_of",
-    "number_list",
     "picked",
     "split",
 ]
 
 T = TypeVar("T")
 
-CHUNK_KEYS = 5_000  # a script of so many runs for some 10 ms; nobody else is served meanwhile
+# A script, or a transaction, of so many runs for some 10 ms; nobody else is served meanwhile.
+CHUNK_KEYS = 5_000
+WATCHED_KEYS = 10_000
 CHUNK_CHARS = 4_000_000
 PIPELINE_CHARS = 16_000_000
-EXACT = 2**53
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,25 +35,6 @@ class Chunk:
     size: int
 
 
-def names_of(keys: Keys) -> list[str]:
-    """Return the canonical texts of keys; where all are one plain word, at little cost."""
-    if set(map(type, keys)) == {tuple} and set(map(len, keys)) == {1}:
-        words = [key[0] for key in keys]
-        if set(map(type, words)) == {str} and "".join(words).isascii():
-            return [f"[{text}]" for text in map(encode_basestring_ascii, words)]
-    return [encode_key(key) for key in keys]
-
-
-def is_exact(value: Any) -> bool:
-    """Whether Lua, whose numbers are doubles, knows this one."""
-    return type(value) is int and -EXACT < value < EXACT
-
-
-def are_exact(values: Records) -> bool:
-    """Whether all of these are such numbers."""
-    return set(map(type, values)) == {int} and min(values) > -EXACT and max(values) < EXACT
-
-
 def picked(column: Sequence[T], numbers: Sequence[int]) -> Sequence[T]:
     """Return some rows of a column, quickly if they stand together."""
     if isinstance(numbers, range):
@@ -70,11 +45,6 @@ def picked(column: Sequence[T], numbers: Sequence[int]) -> Sequence[T]:
 def lines(texts: Iterable[str]) -> str:
     """Return texts as one argument of a script."""
     return "\n".join(texts) + "\n"
-
-
-def number_list(numbers: Iterable[int]) -> str:
-    """Return numbers as one argument of a script."""
-    return f"[{','.join(map(str, numbers))}]"
 
 
 def split(

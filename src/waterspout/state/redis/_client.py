@@ -19,7 +19,7 @@ from waterspout.errors import (
 )
 from waterspout.state.redis._scripts import Script
 
-__all__ = ["Call", "RedisClient", "require_library"]
+__all__ = ["Call", "LentConnection", "RedisClient", "require_library"]
 
 log = logging.getLogger(__name__)
 
@@ -51,6 +51,8 @@ class Call:
     args: Sequence[Any] | Callable[[], Sequence[Any]]
     script: Script | None = None
     keys: tuple[str, ...] = ()
+    packed: Callable[[], Sequence[bytes]] | None = None
+    """Makes the bytes to send, where that is quicker than word by word, of any `args`."""
 
     def command(self, *, known: bool) -> list[Any]:
         """Return the words to send; a script by its name if the server should know it."""
@@ -59,6 +61,34 @@ class Call:
             return list(args)
         name = ["EVALSHA", self.script.sha] if known else ["EVAL", self.script.text]
         return [*name, len(self.keys), *self.keys, *args]
+
+
+@dataclass(frozen=True, slots=True)
+class LentConnection:
+    """One connection, lent to one user: what was sent is answered in order."""
+
+    connection: Any
+
+    def send(self, commands: Sequence[bytes]) -> None:
+        """Send commands that are packed already, in one piece: one packet, if they are small."""
+        self.connection.send_packed_command([b"".join(commands)])
+
+    def read(self) -> Any:
+        """Return the next answer; raise it if it is an error."""
+        return self.connection.read_response()
+
+    def was_done(self, commands: int) -> bool:
+        """Read the answers to a transaction of so many commands, and tell whether it was done.
+
+        It was not if a key that was watched has changed. An error in it is raised.
+        """
+        for _ in range(1 + commands):
+            self.read()
+        done = self.read()
+        for reply in done or ():
+            if isinstance(reply, Exception):
+                raise reply
+        return done is not None
 
 
 _clients: Connections[tuple[str, float, bool], Any] = Connections(lambda client: client.close())
@@ -98,11 +128,32 @@ class RedisClient:
                     break
                 known = False
                 if any(isinstance(replies[i], moved) for i in todo):
-                    self.connection.nodes_manager.initialize()
+                    self.look_around()
             for reply in replies:
                 if isinstance(reply, Exception):
                     raise reply
         return replies
+
+    @contextmanager
+    def session(self, key: str) -> Iterator[LentConnection]:
+        """Lend one connection to the node that has `key`, for calls that depend on each other."""
+        node = self.connection
+        if self.cluster:
+            node = node.get_redis_connection(node.get_node_from_key(key))
+        connection = node.connection_pool.get_connection()
+        try:
+            yield LentConnection(connection)
+        except BaseException:
+            # With it goes what was not answered yet, and what the server watches for us.
+            connection.disconnect()
+            raise
+        finally:
+            node.connection_pool.release(connection)
+
+    def look_around(self) -> None:
+        """Ask a cluster anew which of its nodes has what."""
+        if self.cluster:
+            self.connection.nodes_manager.initialize()
 
     def scan(self, pattern: str, count: int) -> Iterator[bytes]:
         """Yield the keys that match, of all nodes; one that moves meanwhile may come twice."""
@@ -214,8 +265,7 @@ class RedisClient:
         try:
             return _pipeline(node(), calls, known)
         except redis.exceptions.ConnectionError:
-            if self.cluster:
-                self.connection.nodes_manager.initialize()
+            self.look_around()
             if not again:
                 raise
         return _pipeline(node(), calls, known)
@@ -259,6 +309,10 @@ def _pipeline(node: Any, calls: Sequence[Call], known: bool) -> list[Any]:
     try:
         names = []
         for call in calls:
+            if call.packed is not None:
+                names.append("")  # which has no way of its own to be answered
+                connection.send_packed_command(call.packed())
+                continue
             command = call.command(known=known)
             names.append(command[0])
             connection.send_command(*command)

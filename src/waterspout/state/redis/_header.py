@@ -9,12 +9,15 @@ from waterspout._serde import encode_value
 from waterspout.state._head import Head, Stamp, Writer
 from waterspout.state._header import StoreHeader
 
-__all__ = ["BEFORE", "SUMMED", "Headers", "SlotHeader", "fence_of"]
+__all__ = ["AMENDED", "BEFORE", "SUMMED", "Headers", "SlotHeader", "fence_of"]
 
 SUMMED = ("format", "state", "head", "fence")
 _FIELDS = (*SUMMED, "checksum")
 BEFORE = "before"
 """What the master's header has beside these: the head's text before the batch at the head."""
+
+AMENDED = "amended"
+"""Counts, in each header that has it, the writes outside of any batch (`redis/_watched.py`)."""
 
 
 def fence_of(stamp: Stamp) -> str:

@@ -15,9 +15,7 @@ import hashlib
 from dataclasses import dataclass
 from functools import cache
 
-from waterspout.state._base import StateKind
-
-__all__ = ["CREATE", "MOVE", "Script", "combine", "compare_and_put", "put"]
+__all__ = ["CREATE", "MOVE", "Script", "compare_and_put", "put"]
 
 
 @dataclass(frozen=True)
@@ -44,8 +42,10 @@ local header = redis.call('HMGET', KEYS[1], 'state', 'fence')
 if header[1] ~= ARGV[1] or (ARGV[2] ~= '' and header[2] ~= ARGV[2]) then
   return {'refused', redis.call('HGETALL', KEYS[1])}
 end
-local find, sub, byte = string.find, string.sub, string.byte
-local match, format = string.match, string.format
+if ARGV[2] == '' then
+  redis.call('HINCRBY', KEYS[1], 'amended', 1)  -- for a batch that has read what changes here
+end
+local find, sub = string.find, string.sub
 local function lines(all)
   local found, n, from = {}, 0, 1
   while true do
@@ -127,116 +127,6 @@ for i = 1, n, {_SLICE} do
 end
 {_write_all(layout, expires)}
 return {{'ok', table.concat(same)}}
-"""
-    )
-
-
-# Each takes `text`, and sets `value` to the text of the number to start from ('null' for none),
-# or leaves it nil for Python to look at; `skip` if there is nothing to do; `newer` to a later txid.
-_RULES = {
-    StateKind.OPAQUE: """
-    local t, v = match(text, '^%[(%d+),%d+,(%-?%d+),')
-    if not t then
-      t, v = match(text, '^%[(%d+),%d+,(null),')
-    end
-    if t then
-      if t == txid or (lost[t] and lost[t] ~= match(text, '^%[%d+,(%d+)')) then
-        v = match(text, '^%[%d+,%d+,[^,]+,(%-?%d+)%]$')
-          or match(text, '^%[%d+,%d+,[^,]+,(null)%]$')
-      elseif t + 0 > mine then
-        newer = t
-      elseif byte(text, -1) ~= 93 then
-        v = nil  -- cut off before its closing bracket
-      end
-      value = v
-    end
-""",
-    StateKind.TRANSACTIONAL: """
-    local t, v = match(text, '^%[(%d+),%d+,(%-?%d+)%]$')
-    if not t then
-      t, v = match(text, '^%[(%d+),%d+,(null)%]$')
-    end
-    if t == txid then
-      skip = true
-    elseif t and t + 0 > mine then
-      newer = t
-    else
-      value = v
-    end
-""",
-    StateKind.NON_TRANSACTIONAL: """
-    value = match(text, '^%[(%-?%d+)%]$') or match(text, '^%[(null)%]$')
-""",
-}
-# The record of a key that has a value (%d is the new one, %s the old one's text), and of one
-# that has none.
-_FORMATS = {
-    StateKind.OPAQUE: ("'[' .. txid .. ',' .. attempt .. ',%d,%s]'", "',%d,null]'"),
-    StateKind.TRANSACTIONAL: ("'[' .. txid .. ',' .. attempt .. ',%d]'", "',%d]'"),
-    StateKind.NON_TRANSACTIONAL: ("'[%d]'", None),
-}
-_MERGES = {
-    "sum": "old + amount",
-    "min": "amount < old and amount or old",
-    "max": "amount > old and amount or old",
-}
-
-
-@cache
-def combine(layout: str, kind: StateKind, merge: str, *, expires: bool) -> Script:
-    """Combine a number into each key's record by the rule of the kind.
-
-    ARGV[3] and [4] as in `put`, [5] a JSON list of numbers, [6] txid, [7] attempt. Answers which
-    keys it left out: numbers beyond 2^53 would be rounded here, and what is no number is not for
-    Lua to judge. Nothing is written if a record is newer than the batch.
-    """
-    known, first = _FORMATS[kind]
-    first = known if first is None else f"'[' .. txid .. ',' .. attempt .. {first}"
-    return Script(
-        f"""{_GUARD}
-local keys, n = lines(ARGV[4])
-local amounts, txid, attempt = cjson.decode(ARGV[5]), ARGV[6], ARGV[7]
-local mine, most = tonumber(txid), 9007199254740992
-local known, first = {known}, {first}
-local lost = {{}}
-local head = redis.call('HGET', KEYS[1], 'head')
-if {"true" if kind is StateKind.OPAQUE else "false"} and head and head ~= '' then
-  for _, pair in ipairs(cjson.decode(head).resolved) do
-    lost[format('%d', pair[1])] = format('%d', pair[2])
-  end
-end
-local out, o, left = {{}}, 0, {{}}
-for i = 1, n, {_SLICE} do
-  local last = math.min(i + {_SLICE - 1}, n)
-  local found = {_READ[layout]}
-  for k = i, last do
-    local text, amount, new, skip = found[k - i + 1], amounts[k], nil, false
-    local value, newer = 'null', nil
-    if text then
-      value = nil
-      {_RULES[kind]}
-      if newer then return {{'newer', k - 1, newer}} end
-    end
-    if value == 'null' then
-      new = format(first, amount)
-    elseif value then
-      local old = value + 0
-      local both = {_MERGES[merge]}
-      if old < most and old > -most and both < most and both > -most then
-        new = format(known, both, value)
-      end
-    end
-    if new then
-      out[o + 1] = keys[k]
-      out[o + 2] = new
-      o = o + 2
-    elseif not skip then
-      left[#left + 1] = k - 1
-    end
-  end
-end
-{_write_all(layout, expires)}
-return {{'ok', left}}
 """
     )
 

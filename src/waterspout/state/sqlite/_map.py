@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
+from itertools import count
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from waterspout._own_files import transaction
-from waterspout.state._base import Key, Keys, Records, StateKind
+from waterspout.state._base import Key, Keys, RecordColumns, Records, StateKind
 from waterspout.state._columns import Layout
 from waterspout.state._head import Head, check_stamp, goes_on, replaces_attempt
 from waterspout.state._sql import HEADS, TableMap, Upsert
@@ -18,7 +20,12 @@ from waterspout.state.sqlite._file import STORE_HEAD, SQLiteTable
 
 __all__ = ["SQLiteMap", "SQLiteStatements"]
 
+T = TypeVar("T")
+
 _CHUNK = 10_000
+_EXACT = 2**53
+_READS_JSON = sqlite3.sqlite_version_info >= (3, 38)  # before, it was a matter of how it was built
+_to_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 # No state may have this name: SQLite looks for a name among the temporary tables first.
 _WANTED = "_waterspout_wanted"
 
@@ -54,6 +61,15 @@ class SQLiteStatements(TableStatements):
         self.select_wanted = (
             f"SELECT w.i, {found} FROM temp.{_WANTED} w CROSS JOIN {self._table} t ON {match}"
         )
+        # The same for one column of keys, which stand in a list.
+        self.select_listed = (
+            f"SELECT w.key, {found} FROM json_each(?) w CROSS JOIN {self._table} t "
+            f"ON t.{self._keys[0]} = w.value AND t._nulls = ''"
+        )
+
+    def combine_listed(self, merges: Sequence[str | None], txid: int, attempt: int) -> str:
+        """Combine the values of a JSON object into the rows of its names; bound: the object."""
+        return self.combine(merges, txid, attempt, _listed_rows)
 
     def _rows(self, types: Sequence[str], *constants: str) -> str:
         return f"VALUES ({', '.join(['?'] * len(types) + list(constants))})"
@@ -68,6 +84,11 @@ class SQLiteStatements(TableStatements):
         return f"({start}) + {new}" if merge == "sum" else f"{merge}(({start}), {new})"
 
 
+def _listed_rows(types: Sequence[str], *constants: str) -> str:
+    columns = ", ".join(["key", "''", "value", *constants])
+    return f"SELECT {columns} FROM json_each(?) WHERE true"  # without WHERE the ON is a join's
+
+
 class SQLiteMap(SQLiteTable, TableMap):
     """The records of one state in one table; writes check the head in their transaction."""
 
@@ -77,17 +98,24 @@ class SQLiteMap(SQLiteTable, TableMap):
         SQLiteTable.__init__(self, path)
 
     def multi_get(self, keys: Keys) -> list[Any | None]:
+        return self._read(keys, SQLiteMap._records)
+
+    def get_columns(self, keys: Keys, names: Sequence[str]) -> RecordColumns:
+        return self._read(keys, SQLiteMap._as_columns)
+
+    def _read(self, keys: Keys, made: Callable[[SQLiteMap, Keys, list[Any]], T]) -> T:
+        """Return what is made of the rows of these keys: position and record columns."""
         columns = self._layout.key_columns(keys)
         with self._lock, self._errors():
             db = self._connect(create=False)
             if db is None or not self._has_own_table(db):
-                return [None] * len(keys)
+                return made(self, keys, [])
             older = self._older(db)
             if older is not None:
                 with closing(older):
-                    return older.multi_get(keys)
+                    return older._read(keys, made)
             with transaction(db, "DEFERRED"):
-                return self._select(db, keys, columns)
+                return made(self, keys, self._select(db, columns))
 
     def multi_compare_and_put(self, keys: Keys, read: Records, values: Records) -> list[bool]:
         columns, expected = self._layout.key_columns(keys), self._comparable(read)
@@ -96,7 +124,7 @@ class SQLiteMap(SQLiteTable, TableMap):
         def write(db: sqlite3.Connection) -> None:
             self._stored_head(db)
             self._create_tables(db)
-            now = self._comparable(self._select(db, keys, columns))
+            now = self._comparable(self._records(keys, self._select(db, columns)))
             same[:] = [a == b for a, b in zip(now, expected, strict=True)]
             chosen = [i for i, ok in enumerate(same) if ok]
             rows = self._puts(None, [keys[i] for i in chosen], [values[i] for i in chosen])
@@ -150,29 +178,53 @@ class SQLiteMap(SQLiteTable, TableMap):
     def _execute(self, db: sqlite3.Connection, rows: Upsert) -> None:
         if not rows.keys:
             return
-        values = zip(*rows.key_columns, *rows.columns, strict=True)
         try:
-            done = db.executemany(self._statement(rows), values).rowcount
+            done = self._upsert_all(db, rows)
         except sqlite3.IntegrityError:
             # A sum beyond 64 bits is a REAL to SQLite, which its column does not take.
             if rows.merges is not None:
-                self._refuse_too_large(rows, self._select(db, rows.keys, rows.key_columns))
+                self._refuse_too_large(rows, self._stored(db, rows))
             raise
         if done != len(rows.keys):
-            self._refuse_newer(rows, self._select(db, rows.keys, rows.key_columns))
+            self._refuse_newer(rows, self._stored(db, rows))
         if rows.removes:
             db.execute(STORE_HEAD, self._removal_row)
 
-    def _select(
-        self, db: sqlite3.Connection, keys: Keys, columns: Sequence[Sequence[Any]]
-    ) -> list[Any | None]:
+    def _upsert_all(self, db: sqlite3.Connection, rows: Upsert) -> int:
+        """Write all rows; return how many were written."""
+        words = self._listed(rows.key_columns)
+        numbers = rows.columns[0]
+        if rows.merges is None or words is None or len(rows.columns) > 1 or not _are_exact(numbers):
+            values = zip(*rows.key_columns, *rows.columns, strict=True)
+            return db.executemany(self._statement(rows), values).rowcount
+        assert rows.stamp is not None
+        statement = self._sql.combine_listed(rows.merges, rows.stamp.txid, rows.stamp.attempt)
+        # One statement of all: to bind row by row takes longer than to read JSON. In the order of
+        # the table, so that the rows of a page come together, however many pages there are.
+        pairs = dict(zip(words, numbers, strict=True))
+        text = _to_json({word: pairs[word] for word in sorted(pairs)})
+        return db.execute(statement, (text,)).rowcount
+
+    def _select(self, db: sqlite3.Connection, columns: Sequence[Sequence[Any]]) -> list[Any]:
+        """Return the rows of some keys: the position of each, and its record columns."""
+        words = self._listed(columns)
+        if words is not None:
+            return db.execute(self._sql.select_listed, (_to_json(words),)).fetchall()
         db.execute(self._sql.create_wanted)
         db.execute(self._sql.clear_wanted)
-        db.executemany(self._sql.insert_wanted, zip(range(len(keys)), *columns, strict=True))
-        found: list[Any | None] = [None] * len(keys)
-        for i, *record in db.execute(self._sql.select_wanted):
-            found[i] = self._record(keys[i], record)
-        return found
+        db.executemany(self._sql.insert_wanted, zip(count(), *columns, strict=False))
+        return db.execute(self._sql.select_wanted).fetchall()
+
+    def _listed(self, columns: Sequence[Sequence[Any]]) -> Sequence[str] | None:
+        """Return the keys if they are texts of one column that SQLite reads back out of JSON."""
+        if len(columns) != 2 or self._layout.key_codecs[0].storage != "TEXT" or not _READS_JSON:
+            return None
+        words, marks = columns
+        # To its JSON a text ends at a NUL.
+        return None if any(marks) or "\0" in "".join(words) else words
+
+    def _stored(self, db: sqlite3.Connection, rows: Upsert) -> list[Any | None]:
+        return self._records(rows.keys, self._select(db, rows.key_columns))
 
     def _older(self, db: sqlite3.Connection) -> SQLiteMap | None:
         """Return the map of the table as it is, if columns were added that it has not got yet."""
@@ -187,3 +239,8 @@ class SQLiteMap(SQLiteTable, TableMap):
     def _add_statements(self, row: Sequence[Any]) -> Sequence[str]:
         added = self._added(row)
         return self._sql.add(added) if added else ()
+
+
+def _are_exact(numbers: Sequence[Any]) -> bool:
+    """Whether these are whole numbers that nobody takes for others when they stand in JSON."""
+    return set(map(type, numbers)) == {int} and -_EXACT < min(numbers) <= max(numbers) < _EXACT

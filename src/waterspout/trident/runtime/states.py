@@ -65,7 +65,7 @@ def open_state(
     """
     state = spec.factory.make_state(conf, partition, spec.partitions)
     if isinstance(state, HeadedState) and writer is not None:
-        state.enroll(writer)
+        state.enroll(writer, spec.name)
     if isinstance(state, BatchedMap) and pause is not None:
         state.wait_for_commits(pause)
     return state
