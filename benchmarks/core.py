@@ -1,5 +1,7 @@
 """The word count of spouts and bolts, in three forms side by side: `make bench-core`.
 
+With `--latency` instead how long a message takes at a steady rate: from its emit to its ack.
+
 Tuples one by one, tracked and untracked; and tracked by column (`execute_batch`). All tuples are
 counted: a sentence and its eight words are nine, each of them anchored and acked where there are
 ackers. The forms take turns in one process, on one session; the first waves of a run, which find
@@ -12,6 +14,7 @@ import argparse
 import json
 import statistics
 import tempfile
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -23,7 +26,7 @@ from benchmarks.data import make_data
 from benchmarks.results import Ratio, Results, add_json_option
 from waterspout import Bolt, Config, Spout, TopologyBuilder, submit
 from waterspout.spark.starting import embedded_session
-from waterspout.topology import LogSpout
+from waterspout.topology import LogSpout, Topology
 
 WORDS = 8
 
@@ -165,6 +168,34 @@ class CountColumns(Count):
         collector.emit_batch([batch.column(0), so_far])
 
 
+class Paced(Sentences):
+    """So many sentences a second, each when it is due; remembers how long each took to its ack."""
+
+    def __init__(self, path: Path, total: int, rate: float) -> None:
+        super().__init__(path, total)
+        self._rate = rate
+
+    def open(self, conf: Any, context: Any, collector: Any) -> None:
+        """Start the clock."""
+        super().open(conf, context, collector)
+        self._began = time.monotonic()
+        self.took: list[float] = []
+
+    def next_tuple(self) -> None:
+        """Emit one sentence if it is due."""
+        if time.monotonic() >= self._began + self._next / self._rate:
+            super().next_tuple()
+
+    def ack(self, msg_id: Any) -> None:
+        """Note the time since the sentence was due: one that waits to be asked for is late too."""
+        super().ack(msg_id)
+        self.took.append(time.monotonic() - self._began - msg_id / self._rate)
+
+    def is_drained(self) -> bool:
+        """Tell whether there is nothing more to come."""
+        return self._next >= self._total
+
+
 FORMS = {"tracked": 1, "untracked": 0, "by column": 1}
 
 
@@ -175,11 +206,17 @@ def main() -> None:
     parser.add_argument("--wave", type=int, default=100_000, help="sentences in a wave")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--forms", nargs="*", choices=list(FORMS), help="all of them, if left out")
+    parser.add_argument("--latency", action="store_true", help="emit to ack, at a steady rate")
+    parser.add_argument("--rate", type=float, default=3_000, help="sentences a second, for that")
+    parser.add_argument("--seconds", type=float, default=30, help="how long, for that")
     add_json_option(parser)
     arguments = parser.parse_args()
     data = make_data(Path(__file__).parent / "data", 1_000_000, 20)
     file = sorted(data.iterdir())[0]
     spark = embedded_session()
+    if arguments.latency:
+        latency(spark, file, arguments)
+        return
     rates: dict[str, list[float]] = {form: [] for form in arguments.forms or FORMS}
     for turn in range(arguments.rounds):
         for form, found in rates.items():
@@ -195,21 +232,57 @@ def main() -> None:
     Results(rates, [Ratio.between(form, "tracked", rates) for form in others]).write(arguments.json)
 
 
+def latency(spark: Any, file: Path, arguments: argparse.Namespace) -> None:
+    """Print how long messages take from when they are due to their ack."""
+    found: dict[str, list[float]] = {"p50": [], "p99": []}
+    warm_up = 5.0
+    for turn in range(arguments.rounds):
+        total = int(arguments.rate * (arguments.seconds + warm_up))
+        spout = Paced(file, total, arguments.rate)
+        with tempfile.TemporaryDirectory(prefix="waterspout-bench-") as folder:
+            builder = TopologyBuilder()
+            builder.set_spout("sentences", spout)
+            builder.set_bolt("split", Split(), 4).shuffle_grouping("sentences")
+            builder.set_bolt("count", Count(folder), 4).fields_grouping("split", "word")
+            made = builder.create_topology("latency")
+            running = submit(made, spark, Config(home=folder))
+            running.process_all_available(timeout=600)
+            waves = len(running.recent_progress)
+            running.stop()
+            check(Path(folder), file, total)
+        took = sorted(spout.took[int(arguments.rate * warm_up) :])
+        for name, share in (("p50", 0.5), ("p99", 0.99)):
+            found[name].append(1000 * took[int(share * (len(took) - 1))])
+        told = "  ".join(f"{name} {each[-1]:7.0f} ms" for name, each in found.items())
+        print(f"round {turn + 1}  {told}  at {arguments.rate:,.0f}/s, {waves} waves", flush=True)
+    print()
+    for name, each in found.items():
+        print(f"complete latency, {name} {statistics.median(each):7.0f} ms")
+    Results(found, []).write(arguments.json)
+
+
+def topology(file: Path, sentences: int, form: str, folder: str) -> tuple[Topology, Any]:
+    """Return the word count in one of its forms, and its spout."""
+    by_column = form == "by column"
+    spout = (SentenceLog if by_column else Sentences)(file, sentences)
+    builder = TopologyBuilder()
+    builder.set_spout("sentences", spout, 2 if by_column else 1)
+    split = SplitColumns() if by_column else Split()
+    builder.set_bolt("split", split, 4).shuffle_grouping("sentences")
+    count = CountColumns(folder) if by_column else Count(folder)
+    builder.set_bolt("count", count, 4).fields_grouping("split", "word")
+    return builder.create_topology("bench"), spout
+
+
 def run(spark: Any, file: Path, sentences: int, wave: int, form: str) -> float:
     """Run the topology once; return the tuples per second of its full waves."""
     ackers, by_column = FORMS[form], form == "by column"
     with tempfile.TemporaryDirectory(prefix="waterspout-bench-") as folder:
-        spout = (SentenceLog if by_column else Sentences)(file, sentences)
-        builder = TopologyBuilder()
-        builder.set_spout("sentences", spout, 2 if by_column else 1)
-        split = SplitColumns() if by_column else Split()
-        builder.set_bolt("split", split, 4).shuffle_grouping("sentences")
-        count = CountColumns(folder) if by_column else Count(folder)
-        builder.set_bolt("count", count, 4).fields_grouping("split", "word")
+        made, spout = topology(file, sentences, form, folder)
         config = Config(
             ackers=ackers, home=folder, wave_max_tuples=wave, wave_secs=60, wave_budget_secs=60
         )
-        running = submit(builder.create_topology("bench"), spark, config)
+        running = submit(made, spark, config)
         running.process_all_available(timeout=600)
         progress = running.recent_progress
         running.stop()

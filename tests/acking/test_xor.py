@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from waterspout.acking.xor import NO_ROOT, combine, draw, generator, no_ids
+from waterspout.acking.xor import NO_ROOT, combine, draw, draw_roots, generator, no_ids
 
 LARGEST = 2**64 - 1
 # Few roots, so that they meet; large ones, so that a signed number in between would show.
@@ -90,3 +90,10 @@ def test_ids_have_no_linear_relation_over_xor():
             rows.remove(pivot)
             rows = [row ^ pivot if row >> bit & 1 else row for row in rows]
     assert rank == 64
+
+
+def test_roots_are_drawn_in_ascending_order_and_as_any_ids_else():
+    drawn, roots = draw(generator([5]), 1000), draw_roots(generator([5]), 1000)
+
+    assert roots.tolist() == sorted(drawn.tolist())
+    assert len(draw_roots(generator([5]), 0)) == 0

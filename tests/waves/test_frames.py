@@ -14,7 +14,16 @@ from hypothesis import strategies as st
 from pyspark import cloudpickle
 
 from waterspout.topology._pickling import names_what_workers_lack
-from waterspout.waves.frames import Frame, anchored, halves, pack, parted, unpack, weeded
+from waterspout.waves.frames import (
+    ColumnLists,
+    Frame,
+    anchored,
+    halves,
+    pack,
+    parted,
+    unpack,
+    weeded,
+)
 
 IDS = st.integers(1, 2**64 - 1)
 
@@ -187,3 +196,54 @@ def test_frames_that_can_travel_are_left_as_they_are():
     kept, unfit = weeded(frames_given)
 
     assert (kept, unfit) == (frames_given, [])
+
+
+class Name(str):
+    __slots__ = ()
+
+
+TEXTS = [
+    ["a", "b"],
+    [""],
+    ["", ""],
+    ["a\0b", "c"],
+    ["\0"],
+    ["\ud800", "ä", "\U0001f600"],
+    ["a", 1],
+    ["a", None],
+    [Name("a"), "b"],
+]
+
+
+@pytest.mark.parametrize("texts", TEXTS, ids=repr)
+def test_texts_travel_as_they_are(texts):
+    frame = Frame(1, "default", 2, ColumnLists([texts, texts]))
+
+    again = unpack(pack(frame))
+
+    assert again.rows == list(zip(texts, texts, strict=True))
+    assert [[type(each) for each in row] for row in again.rows] == [[type(t)] * 2 for t in texts]
+
+
+@given(st.lists(st.tuples(st.text(), st.one_of(st.text(), st.none(), st.binary()))))
+def test_rows_and_columns_are_the_same_tuples(values):
+    rows_form = Frame(1, "default", 2, values)
+    columns = Frame(1, "default", 2, ColumnLists.of_rows(values)) if values else rows_form
+
+    assert columns.rows == list(columns.each()) == unpack(pack(rows_form)).rows == values
+    assert len(columns) == len(unpack(pack(columns))) == len(values)
+    assert columns.cut(1, 3).rows == values[1:3]
+    assert columns.pick([0] if values else []).rows == values[:1]
+
+
+def test_what_cannot_travel_is_found_in_columns():
+    lock = threading.Lock()
+    good, bad = ColumnLists([["a", "b"], [1, 2]]), ColumnLists([["a", "b"], [1, lock]])
+
+    fitting, unfit = weeded([Frame(1, "x", 2, good), Frame(1, "x", 3, bad)])
+
+    assert [(frame.target, frame.rows) for frame in fitting] == [
+        (2, [("a", 1), ("b", 2)]),
+        (3, [("a", 1)]),
+    ]
+    assert [(each.frame.rows, each.field) for each in unfit] == [([("b", lock)], 1)]

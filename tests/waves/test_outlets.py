@@ -22,7 +22,8 @@ def outlet(stream: str = "default") -> Outlet:
 def sealed(anchors: Anchors, *sent: tuple[tuple[int, ...], int, int]):
     out = outlet()
     for targets, value, anchor in sent:
-        out.send(targets, (value,), anchor)
+        for task in targets:
+            out.send(task, (value,), anchor)
     result = seal(3, [out], anchors, generator([1]))
     assert out.boxes == {}
     return result

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["NO_ROOT", "Ids", "combine", "draw", "generator", "no_ids"]
+__all__ = ["NO_ROOT", "Ids", "combine", "draw", "draw_roots", "generator", "no_ids"]
 
 Ids = npt.NDArray[np.uint64]
 
@@ -32,6 +32,15 @@ def generator(seed: Sequence[int]) -> np.random.Generator:
 def draw(ids: np.random.Generator, count: int) -> Ids:
     """Return random 64-bit ids, none of them zero."""
     return ids.integers(1, 2**64, size=count, dtype=np.uint64)
+
+
+def draw_roots(ids: np.random.Generator, count: int) -> Ids:
+    """Return random roots for messages, ascending.
+
+    What belongs to a message is sorted by its root again and again. What comes in order, or in a
+    few runs that are in order, is sorted in a fraction of the time.
+    """
+    return np.sort(draw(ids, count))
 
 
 def no_ids() -> Ids:

@@ -219,7 +219,7 @@ class SpoutTasks:
             return True
         if not each.has_room:
             return False
-        gave = self._guarded(each, each.ask, room, lambda: self._clock() >= until)
+        gave = self._guarded(each, each.ask, room, until)
         if gave is not None:
             self._works_again(each, "next_tuple")
             self._waits.noted(_part(each, "by itself"), each.outage())

@@ -51,6 +51,7 @@ from waterspout.waves.bolts import ErrorNote
 from waterspout.waves.counting import by_component
 from waterspout.waves.engine import Wave, WaveDone, WaveEngine, WaveFailed, assemble
 from waterspout.waves.frames import Frame, anchored
+from waterspout.waves.garbage import no_collection
 from waterspout.waves.isolation import AfterFailure, Guilty, Isolation, Load
 from waterspout.waves.memory import Memories
 from waterspout.waves.over_waves import WaveHeader
@@ -187,14 +188,16 @@ class WaveLoop(DrivenLoop):
         # it fails, no time has passed for its messages, nor until all of it was run again.
         if self._running is None or self._isolation.is_on:
             self.spouts.expire(held=self._isolation.is_on)
-        at_once = self._collect()
-        if self._running is None:
-            at_once = self._start_wave() or at_once
+        with no_collection():
+            at_once = self._collect()
+            if self._running is None:
+                at_once = self._start_wave() or at_once
         # Somebody may wait for the loop to be idle: tell them before waiting for news.
         at_once = at_once or (not self.is_idle and self._looks_idle())
         ended = self._engine.poll(0.0 if at_once else self._until_due(wait_s))
         if ended is not None:
-            self._finish(ended)
+            with no_collection():
+                self._finish(ended)
         self._start_again_if_due()
         self.spouts.store_progress(self._setup.store)
         self.is_idle = self._looks_idle()

@@ -26,6 +26,7 @@ from waterspout.topology._pickling import dumps
 from waterspout.waves.bolts import LiveTasks, Worker
 from waterspout.waves.engine import Wave, WaveDone, WaveEngine, WaveFailed
 from waterspout.waves.frames import unpack
+from waterspout.waves.garbage import leave_alone
 from waterspout.waves.over_waves import results_of
 from waterspout.waves.shape import WaveShape
 from waterspout.waves.shards import Row, ShardHeader, run_stage
@@ -75,6 +76,7 @@ class _StageTask:
             if len(_read) > 16:
                 _read.clear()
             found = _read[self.key] = unpack(self.described)
+            leave_alone()
         return found
 
 

@@ -2,8 +2,8 @@
 
 The hot path of a topology: everything here runs once for each tuple. So an emit only notes the
 values and, as a number, what they are anchored to; ids are drawn and combined for a whole wave at
-once when it is sealed (`waterspout.waves.outlets`). The steps of an emit are written out in each
-collector: a function for them would cost a tenth of its time.
+once when it is sealed (`waterspout.waves.outlets`). How values are taken and where they go is the
+outlet's `put`, made for its grouping.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from waterspout._tuples import Tuple
 from waterspout.errors import EmitError
 from waterspout.topology._column_batches import ColumnBatch, RowPositions, as_indices
 from waterspout.topology._context import TopologyContext
-from waterspout.topology._ports import ACKED, FAILED, UNANCHORED, Port
+from waterspout.topology._ports import ACKED, FAILED, OPEN, UNANCHORED, Port
 
 __all__ = [
     "BasicCollector",
@@ -85,25 +85,13 @@ class OutputCollector(Emitter):
     ) -> tuple[int, ...]:
         """Emit a tuple, anchored to one tuple, to several, or to none; return its task ids."""
         port = self.port
-        outlet = port.plain.get(stream)
-        if outlet is None:
-            outlet = port.outlet(stream)
-        row: Any = tuple(values) if values.__class__ is list else values
-        if row.__class__ is not tuple or len(row) != outlet.size:
-            row = outlet.fit(row)
-        if anchors is None:
-            anchor = -1
-        elif anchors.__class__ is Tuple and anchors._origin.done is port.done:
-            anchor = anchors._index
-        else:
-            anchor = port.anchor(anchors)
-        targets = outlet.route(row)
-        boxes = outlet.boxes
-        for task in targets:
-            box = boxes[task]
-            box.values.append(row)
-            box.anchors.append(anchor)
-        return targets
+        try:
+            put = port.puts[stream]
+        except KeyError:
+            put = port.outlet(stream).put
+        if anchors is port.given:
+            return put(values, anchors._index)
+        return put(values, UNANCHORED if anchors is None else port.anchor(anchors))
 
     def emit_direct(
         self,
@@ -117,15 +105,13 @@ class OutputCollector(Emitter):
 
     def ack(self, tuple: Tuple) -> None:
         """Say that a tuple is done: once, and only for a tuple that this task got."""
-        try:
-            done = tuple._origin.done
-            index = tuple._index
-            if done is self.port.done and done[index] == 0:
-                done[index] = 1
+        port = self.port
+        if tuple is port.given:
+            done, index = port.done, tuple._index
+            if done[index] == OPEN:
+                done[index] = ACKED
                 return
-        except (AttributeError, IndexError):
-            pass  # no tuple of ours: the port says what is wrong with it
-        self.port.mark("ack", ACKED, tuple)
+        port.mark("ack", ACKED, tuple)
 
     def fail(self, tuple: Tuple) -> None:
         """Say that a tuple cannot be processed: its message fails at the spout."""
@@ -144,20 +130,11 @@ class BasicCollector(Emitter):
     def emit(self, values: Sequence[Any], stream: str = "default") -> tuple[int, ...]:
         """Emit a tuple, anchored to the input; return its task ids."""
         port = self.port
-        outlet = port.plain.get(stream)
-        if outlet is None:
-            outlet = port.outlet(stream)
-        row: Any = tuple(values) if values.__class__ is list else values
-        if row.__class__ is not tuple or len(row) != outlet.size:
-            row = outlet.fit(row)
-        anchor = port.current
-        targets = outlet.route(row)
-        boxes = outlet.boxes
-        for task in targets:
-            box = boxes[task]
-            box.values.append(row)
-            box.anchors.append(anchor)
-        return targets
+        try:
+            put = port.puts[stream]
+        except KeyError:
+            put = port.outlet(stream).put
+        return put(values, port.current)
 
     def emit_direct(self, task: int, values: Sequence[Any], stream: str = "default") -> None:
         """Emit a tuple of a direct stream to one task, anchored to the input."""
@@ -245,11 +222,24 @@ class SpoutCollector(Emitter):
         self, values: Sequence[Any], msg_id: Hashable = None, stream: str = "default"
     ) -> tuple[int, ...]:
         """Emit a tuple; return the tasks that get it."""
-        outlet = self.port.plain.get(stream) or self.port.outlet(stream)
-        fitting = outlet.fit(values)
-        targets = outlet.route(fitting)
-        outlet.send(targets, fitting, self._track(msg_id, fitting, stream))
-        self._sent(msg_id)
+        port = self.port
+        try:
+            outlet = port.plain[stream]
+        except KeyError:
+            outlet = port.outlet(stream)
+        if msg_id is None or self._ack_at_once is not None:
+            targets = outlet.put(values, UNANCHORED)
+            self._sent(msg_id)
+            return targets
+        row = outlet.fit(values) if values.__class__ is not list else tuple(values)
+        messages = self.messages
+        try:
+            hash(msg_id)
+        except TypeError:
+            raise _no_id(msg_id) from None
+        targets = outlet.put(row, len(messages))
+        messages.append((msg_id, row, stream, None, self._clock()))
+        self.emitted += 1
         return targets
 
     def emit_direct(
@@ -261,24 +251,26 @@ class SpoutCollector(Emitter):
     ) -> None:
         """Emit a tuple of a direct stream to one task."""
         outlet, fitting = self.port.directed(task, values, stream)
-        outlet.send((task,), fitting, self._track(msg_id, fitting, stream, task))
-        self._sent(msg_id)
+        if msg_id is None or self._ack_at_once is not None:
+            outlet.send(task, fitting, UNANCHORED)
+            self._sent(msg_id)
+            return
+        try:
+            hash(msg_id)
+        except TypeError:
+            raise _no_id(msg_id) from None
+        outlet.send(task, fitting, len(self.messages))
+        self.messages.append((msg_id, fitting, stream, task, self._clock()))
+        self.emitted += 1
 
     def _sent(self, msg_id: Hashable) -> None:
+        """Count a tuple that is not tracked; what is not tracked is acked at once."""
         self.emitted += 1
         if msg_id is not None and self._ack_at_once is not None:
             self._ack_at_once(msg_id)
 
-    def _track(
-        self, msg_id: Hashable, values: tuple[Any, ...], stream: str, task: int | None = None
-    ) -> int:
-        if msg_id is None or self._ack_at_once is not None:
-            return UNANCHORED
-        try:
-            hash(msg_id)
-        except TypeError:
-            raise EmitError(
-                f"a message id must be hashable, which {shown(msg_id)} is not; a tuple would be"
-            ) from None
-        self.messages.append((msg_id, values, stream, task, self._clock()))
-        return len(self.messages) - 1
+
+def _no_id(msg_id: Any) -> EmitError:
+    return EmitError(
+        f"a message id must be hashable, which {shown(msg_id)} is not; a tuple would be"
+    )

@@ -17,7 +17,7 @@ import pyarrow as pa
 from waterspout._safe_repr import described, shown
 from waterspout._tuples import Fields
 from waterspout.errors import EmitError
-from waterspout.topology._grouping import Grouping, GroupingKind, Route
+from waterspout.topology._grouping import Grouping, GroupingKind, OneFieldRoute, Route
 
 __all__ = [
     "BatchRoute",
@@ -178,15 +178,37 @@ def _by_key(positions: Sequence[int], width: int, route: Route) -> BatchRoute:
 
     def by_key(batch: pa.RecordBatch) -> Sequence[tuple[int, Indices | None]]:
         codes, keys = _keys([batch.column(position) for position in positions])
-        blank: list[Any] = [None] * width
-        chosen = np.empty(len(keys), np.int64)
-        for number, key in enumerate(keys):
-            for position, value in zip(positions, key, strict=True):
-                blank[position] = value
-            (chosen[number],) = route(tuple(blank))
-        return _parted(chosen[codes])
+        chosen = _tasks_of(keys, positions, width, route)
+        return _parted(chosen[codes], np.unique(chosen))
 
     return by_key
+
+
+def _tasks_of(
+    keys: Sequence[tuple[Any, ...]], positions: Sequence[int], width: int, route: Route
+) -> Indices:
+    """Return the task of each key."""
+    if isinstance(route, OneFieldRoute):
+        return _tasks_of_values([value for (value,) in keys], route)
+    blank: list[Any] = [None] * width
+    chosen = np.empty(len(keys), np.int64)
+    for number, key in enumerate(keys):
+        for position, value in zip(positions, key, strict=True):
+            blank[position] = value
+        (chosen[number],) = route(tuple(blank))
+    return chosen
+
+
+def _tasks_of_values(values: Sequence[Any], route: OneFieldRoute) -> Indices:
+    """Return the task of each value; most of them were met before."""
+    try:
+        known: list[int | None] = list(map(route.known.get, values))
+    except TypeError:  # one of them is no key of a dict
+        known = [None] * len(values)
+    if None in known:
+        found = zip(known, values, strict=True)
+        known = [route.task_of(value) if task is None else task for task, value in found]
+    return np.array(known, np.int64)
 
 
 def _keys(columns: Sequence[pa.Array]) -> tuple[Indices, list[tuple[Any, ...]]]:
@@ -210,12 +232,11 @@ def _keys(columns: Sequence[pa.Array]) -> tuple[Indices, list[tuple[Any, ...]]]:
     return numbers, [tuple(value) for value in values]
 
 
-def _parted(tasks: Indices) -> Sequence[tuple[int, Indices | None]]:
-    """Return the rows of each task, in their order."""
-    found = np.unique(tasks)
-    if len(found) == 1:
-        return [(int(found[0]), None)]
-    return [(int(task), np.flatnonzero(tasks == task)) for task in found]
+def _parted(tasks: Indices, known: Indices) -> Sequence[tuple[int, Indices | None]]:
+    """Return the rows of each task, in their order; `known` are the tasks that there are."""
+    if len(known) == 1:
+        return [(int(known[0]), None)]
+    return [(int(task), np.flatnonzero(tasks == task)) for task in known]
 
 
 def _row_by_row(route: Route) -> BatchRoute:

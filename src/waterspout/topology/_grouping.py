@@ -12,6 +12,7 @@ import hashlib
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal
 from enum import Enum
@@ -26,8 +27,10 @@ from waterspout.topology._context import TopologyContext
 
 __all__ = [
     "CustomGrouping",
+    "DealtRoute",
     "Grouping",
     "GroupingKind",
+    "OneFieldRoute",
     "Route",
     "TaskChooser",
     "make_route",
@@ -162,7 +165,7 @@ def make_route(
     ordered = tuple(sorted(tasks))
     match grouping.kind:
         case GroupingKind.SHUFFLE | GroupingKind.LOCAL_OR_SHUFFLE:
-            return _dealt(ordered, turn)
+            return DealtRoute(ordered, turn)
         case GroupingKind.NONE:
             # Seeded: a task that is retried must send its tuples where it sent them before.
             choose = random.Random(turn).choice  # noqa: S311
@@ -183,10 +186,17 @@ def make_route(
     raise AssertionError(f"{grouping.kind} has no route: its emitter names the task")
 
 
-def _dealt(tasks: tuple[int, ...], turn: int) -> Route:
-    start = turn * len(tasks) >> 32
-    deal = cycle([(task,) for task in tasks[start:] + tasks[:start]]).__next__
-    return lambda values: deal()
+class DealtRoute:
+    """Deals tuples evenly, whatever their values. `deal` returns the next task."""
+
+    __slots__ = ("deal",)
+
+    def __init__(self, tasks: tuple[int, ...], turn: int) -> None:
+        start = turn * len(tasks) >> 32
+        self.deal = cycle(tasks[start:] + tasks[:start]).__next__
+
+    def __call__(self, values: tuple[Any, ...]) -> tuple[int, ...]:
+        return (self.deal(),)
 
 
 class _Remembered(dict[Any, tuple[int, ...]]):
@@ -203,26 +213,42 @@ class _Remembered(dict[Any, tuple[int, ...]]):
         return tasks
 
 
-# Tasks by hash, shared by all waves of a worker process: hashing a word anew in every wave
+# Tasks by value, shared by all waves of a worker process: hashing a word anew in every wave
 # would cost more than all the rest of its way.
-_by_position: dict[tuple[int, ...], _Remembered] = {}
+_by_value: dict[tuple[int, ...], dict[Any, int]] = {}
+
+
+class OneFieldRoute:
+    """Groups by one field. `known` has the tasks of values met before: an outlet looks there."""
+
+    __slots__ = ("_tasks", "known", "position")
+
+    def __init__(self, position: int, tasks: tuple[int, ...]) -> None:
+        self.position = position
+        self._tasks = tasks
+        self.known = _by_value.setdefault(tasks, {})
+
+    def __call__(self, values: tuple[Any, ...]) -> tuple[int, ...]:
+        value = values[self.position]
+        try:
+            return (self.known[value],)
+        except (KeyError, TypeError):
+            return (self.task_of(value),)
+
+    def task_of(self, value: Any) -> int:
+        """Return the task of a value, and remember it if it can be the key of a dict."""
+        task = self._tasks[stable_hash((value,)) % len(self._tasks)]
+        if len(self.known) >= _REMEMBERED_MAX:
+            self.known.clear()
+        with suppress(TypeError):  # a list: equal to others, but no key
+            self.known[value] = task
+        return task
 
 
 def _by_fields(names: Fields, fields: Fields, tasks: tuple[int, ...]) -> Route:
     positions = [fields.position(name) for name in names]
     if len(positions) == 1:
-        (position,) = positions
-        remembered = _by_position.setdefault(
-            tasks, _Remembered(lambda value: (tasks[stable_hash((value,)) % len(tasks)],))
-        )
-
-        def by_one(values: tuple[Any, ...]) -> tuple[int, ...]:
-            try:
-                return remembered[values[position]]
-            except TypeError:  # a list: equal to others, but not a key of a dict
-                return (tasks[stable_hash((values[position],)) % len(tasks)],)
-
-        return by_one
+        return OneFieldRoute(positions[0], tasks)
     known_by_all = _Remembered(lambda key: (tasks[stable_hash(key) % len(tasks)],))
 
     def by_all(values: tuple[Any, ...]) -> tuple[int, ...]:

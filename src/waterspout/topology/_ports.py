@@ -10,7 +10,6 @@ entry of `specials`, the ids of several anchors, or of one kept from an earlier 
 from __future__ import annotations
 
 import logging
-from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from typing import Any
 
@@ -20,9 +19,19 @@ from waterspout._safe_repr import described, shown
 from waterspout._tuples import Tuple
 from waterspout.errors import AckError, EmitError
 from waterspout.topology._column_batches import BatchRoute, ColumnBox, Indices, as_batch
-from waterspout.topology._grouping import Route
+from waterspout.topology._grouping import DealtRoute, OneFieldRoute, Route
 
-__all__ = ["ACKED", "FAILED", "OPEN", "UNANCHORED", "Box", "Outlet", "Port", "nobody"]
+__all__ = [
+    "ACKED",
+    "FAILED",
+    "NONE_GIVEN",
+    "OPEN",
+    "UNANCHORED",
+    "Box",
+    "Outlet",
+    "Port",
+    "nobody",
+]
 
 log = logging.getLogger(__name__)
 
@@ -35,11 +44,24 @@ OPEN, ACKED, FAILED = 0, 1, 2
 class Box:
     """Tuples of one stream from one task to another, as far as they were emitted."""
 
-    __slots__ = ("anchors", "values")
+    __slots__ = ("anchors", "is_bare", "targets", "values")
 
-    def __init__(self) -> None:
-        self.values: list[tuple[Any, ...]] = []
+    def __init__(self, task: int, *, is_bare: bool) -> None:
+        self.values: list[Any] = []
+        """Rows; where the stream has one field only, its values alone."""
         self.anchors: list[int] = []
+        self.is_bare = is_bare
+        self.targets = (task,)
+        """What `emit` returns of a tuple that goes here only."""
+
+    @property
+    def rows(self) -> list[tuple[Any, ...]]:
+        """The values of each tuple."""
+        return list(zip(self.values, strict=True)) if self.is_bare else self.values
+
+
+Put = Callable[[Sequence[Any], int], tuple[int, ...]]
+"""Takes the values of a tuple and the number of its anchor; returns the tasks that get it."""
 
 
 class Outlet:
@@ -54,6 +76,7 @@ class Outlet:
         "copies",
         "direct_tasks",
         "names",
+        "put",
         "route",
         "size",
         "stream",
@@ -75,15 +98,22 @@ class Outlet:
         self.route = route
         self.direct_tasks = direct_tasks
         """Who takes this stream by direct grouping; None: it is not a direct stream."""
-        self.boxes: defaultdict[int, Box] = defaultdict(Box)
+        self.boxes: dict[int, Box] = {}
+        """By task; the same dict as long as the outlet lives."""
         self.chunks: dict[int, list[ColumnBox]] = {}
         """What was emitted by column, by task."""
         self._spread = spread
         self._batched = 0
         self.copies = copies
         """To how many tasks each tuple goes; None: that differs, and calls are counted."""
-        if copies is None:
-            self.route, self._take_calls = _counting(route)
+        self.put: Put
+        """Puts a tuple into the boxes of the tasks that get it: the hot path of a topology."""
+        if copies is None and route is nobody:
+            self.put, self._take_calls = _counting_only(self)
+        elif copies is None:
+            self.put, self._take_calls = _counting(_putting(self))
+        else:
+            self.put = _putting(self)
 
     def take_counts(self) -> tuple[int, int]:
         """Return how many tuples were emitted and how many copies sent, before it is emptied.
@@ -124,13 +154,18 @@ class Outlet:
             del chunks[counts.get(task, 0) :]
         self.chunks = {task: chunks for task, chunks in self.chunks.items() if chunks}
 
-    def send(self, targets: Sequence[int], values: tuple[Any, ...], anchor: int) -> None:
-        """Put a tuple into the boxes of its targets."""
-        boxes = self.boxes
-        for task in targets:
-            box = boxes[task]
-            box.values.append(values)
-            box.anchors.append(anchor)
+    def box(self, task: int) -> Box:
+        """Return the box of a task, a new one if it has none."""
+        box = self.boxes.get(task)
+        if box is None:
+            box = self.boxes[task] = Box(task, is_bare=self.size == 1)
+        return box
+
+    def send(self, task: int, values: tuple[Any, ...], anchor: int) -> None:
+        """Put a tuple that fits into the box of one task, wherever others of its stream go."""
+        box = self.box(task)
+        box.values.append(values[0] if box.is_bare else values)
+        box.anchors.append(anchor)
 
     def fit(self, values: object) -> tuple[Any, ...]:
         """Return the values as a tuple of the right size, or raise what is wrong with them."""
@@ -155,22 +190,131 @@ def nobody(values: tuple[Any, ...]) -> tuple[int, ...]:
     return ()
 
 
-def _counting(route: Route) -> tuple[Route, Callable[[], int]]:
-    """Return a route that counts its calls, and what returns how many there were since the last.
+# Each of the following is called once for each tuple. A list or tuple of the right size is what
+# people emit; `fit` takes the rest, and says what is wrong with what cannot be taken.
 
-    In a variable of a closure, and without a second call where nobody takes the stream: it is the
-    hot path of a bolt at the end of a topology.
-    """
+
+def _putting(outlet: Outlet) -> Put:
+    """Return the way into an outlet's boxes that is the shortest for its grouping."""
+    if isinstance(outlet.route, DealtRoute):
+        return _dealt(outlet, outlet.route)
+    if isinstance(outlet.route, OneFieldRoute):
+        only = outlet.size == 1
+        return (_by_only_field if only else _by_one_field)(outlet, outlet.route)
+    return _by_route(outlet)
+
+
+def _dealt(outlet: Outlet, route: DealtRoute) -> Put:
+    deal, boxes, new_box = route.deal, outlet.boxes, outlet.box
+    size, fit, is_bare = outlet.size, outlet.fit, outlet.size == 1
+
+    def put(values: Sequence[Any], anchor: int) -> tuple[int, ...]:
+        kind = values.__class__
+        if (kind is not list and kind is not tuple) or len(values) != size:
+            values = fit(values)
+        task = deal()
+        try:
+            box = boxes[task]
+        except KeyError:
+            box = new_box(task)
+        box.values.append(values[0] if is_bare else tuple(values))
+        box.anchors.append(anchor)
+        return box.targets
+
+    return put
+
+
+def _by_route(outlet: Outlet) -> Put:
+    route, boxes, new_box = outlet.route, outlet.boxes, outlet.box
+    size, fit, is_bare = outlet.size, outlet.fit, outlet.size == 1
+
+    def put(values: Sequence[Any], anchor: int) -> tuple[int, ...]:
+        kind = values.__class__
+        if (kind is not list and kind is not tuple) or len(values) != size:
+            values = fit(values)
+        row = tuple(values)
+        targets = route(row)
+        for task in targets:
+            try:
+                box = boxes[task]
+            except KeyError:
+                box = new_box(task)
+            box.values.append(row[0] if is_bare else row)
+            box.anchors.append(anchor)
+        return targets
+
+    return put
+
+
+def _by_one_field(outlet: Outlet, route: OneFieldRoute) -> Put:
+    """Group by one of several fields."""
+    known, position, task_of = route.known, route.position, route.task_of
+    boxes, new_box, size, fit = outlet.boxes, outlet.box, outlet.size, outlet.fit
+
+    def put(values: Sequence[Any], anchor: int) -> tuple[int, ...]:
+        kind = values.__class__
+        if (kind is not list and kind is not tuple) or len(values) != size:
+            values = fit(values)
+        row = tuple(values)
+        try:
+            box = boxes[known[row[position]]]
+        except (KeyError, TypeError):
+            box = new_box(task_of(row[position]))
+        box.values.append(row)
+        box.anchors.append(anchor)
+        return box.targets
+
+    return put
+
+
+def _by_only_field(outlet: Outlet, route: OneFieldRoute) -> Put:
+    """Group by the only field there is: nobody needs a row of one value."""
+    known, task_of = route.known, route.task_of
+    boxes, new_box, fit = outlet.boxes, outlet.box, outlet.fit
+
+    def put(values: Sequence[Any], anchor: int) -> tuple[int, ...]:
+        kind = values.__class__
+        if (kind is not list and kind is not tuple) or len(values) != 1:
+            values = fit(values)
+        (value,) = values
+        try:
+            box = boxes[known[value]]
+        except (KeyError, TypeError):
+            box = new_box(task_of(value))
+        box.values.append(value)
+        box.anchors.append(anchor)
+        return box.targets
+
+    return put
+
+
+def _counting(put: Put) -> tuple[Put, Callable[[], int]]:
+    """Return a way that counts its calls, and what returns how many there were since the last."""
     calls = 0
 
-    def counted(values: tuple[Any, ...]) -> tuple[int, ...]:
+    def counted(values: Sequence[Any], anchor: int) -> tuple[int, ...]:
         nonlocal calls
-        targets = route(values)
+        targets = put(values, anchor)
         calls += 1
         return targets
 
-    def counted_only(values: tuple[Any, ...]) -> tuple[int, ...]:
+    def take() -> int:
         nonlocal calls
+        taken, calls = calls, 0
+        return taken
+
+    return counted, take
+
+
+def _counting_only(outlet: Outlet) -> tuple[Put, Callable[[], int]]:
+    """Return the same where nobody takes the stream: a bolt at the end of a topology."""
+    calls, size, fit = 0, outlet.size, outlet.fit
+
+    def counted(values: Sequence[Any], anchor: int) -> tuple[int, ...]:
+        nonlocal calls
+        kind = values.__class__
+        if (kind is not list and kind is not tuple) or len(values) != size:
+            fit(values)
         calls += 1
         return ()
 
@@ -179,13 +323,20 @@ def _counting(route: Route) -> tuple[Route, Callable[[], int]]:
         taken, calls = calls, 0
         return taken
 
-    return (counted_only if route is nobody else counted), take
+    return counted, take
+
+
+NONE_GIVEN: Any = object()
+"""The tuple at hand where there is none; None is what an emit without anchors is given."""
 
 
 class Port:
     """One task's way out, and the tuples that it has got."""
 
-    __slots__ = ("_report", "component", "current", "done", "outlets", "plain", "specials", "task")
+    __slots__ = (
+        *("_report", "component", "current", "done", "given", "outlets", "plain", "puts"),
+        *("specials", "task"),
+    )
 
     def __init__(
         self,
@@ -201,10 +352,14 @@ class Port:
         self.outlets = outlets
         self.plain = {name: each for name, each in outlets.items() if each.direct_tasks is None}
         """The outlets that are not direct, by stream."""
+        self.puts = {name: each.put for name, each in self.plain.items()}
+        """How a tuple gets into each of them."""
         self.done = done
         """What has become of the tuples of this wave, by index; shared with their `Origin`."""
         self.current = UNANCHORED
         """The anchor of a basic bolt's emits: the tuple at hand."""
+        self.given = NONE_GIVEN
+        """The tuple at hand: what most emits are anchored to, and most acks are for."""
         self.specials: list[tuple[int, ...]] = []
         self._report = report
 
@@ -239,7 +394,7 @@ class Port:
     def emit_direct(self, task: int, values: object, stream: str, anchor: int) -> None:
         """Put a tuple into the box of the one task that its emitter has named."""
         outlet, fitting = self.directed(task, values, stream)
-        outlet.send((task,), fitting, anchor)
+        outlet.send(task, fitting, anchor)
 
     def directed(self, task: int, values: object, stream: str) -> tuple[Outlet, tuple[Any, ...]]:
         """Return a direct stream's outlet and the values that fit it, if this task takes it."""

@@ -37,19 +37,16 @@ class BatchCollector(Emitter):
     def emit(self, values: Sequence[Any], stream: str = "default") -> tuple[int, ...]:
         """Emit a tuple `[attempt, ...]`; return the tasks that get it."""
         port = self.port
-        outlet = port.plain.get(stream)
-        if outlet is None:
+        try:
+            outlet = port.plain[stream]
+        except KeyError:
             outlet = port.outlet(stream)
-        row: Any = tuple(values) if values.__class__ is list else values
-        if row.__class__ is not tuple or len(row) != outlet.size:
-            row = outlet.fit(row)
-        if row[0] is not self._attempt and row[0] != self._attempt:
-            raise self._foreign(outlet, row)
+        if values.__class__ is not list or len(values) != outlet.size:
+            values = outlet.fit(values)
+        if values[0] is not self._attempt and values[0] != self._attempt:
+            raise self._foreign(outlet, tuple(values))
+        targets = outlet.put(values, UNANCHORED)
         self.count += 1
-        targets = outlet.route(row)
-        boxes = outlet.boxes
-        for task in targets:
-            boxes[task].values.append(row)
         return targets
 
     def emit_direct(self, task: int, values: Sequence[Any], stream: str = "default") -> None:
@@ -58,7 +55,7 @@ class BatchCollector(Emitter):
         if fitting[0] != self._attempt:
             raise self._foreign(outlet, fitting)
         self.count += 1
-        outlet.send((task,), fitting, UNANCHORED)
+        outlet.send(task, fitting, UNANCHORED)
 
     def _foreign(self, outlet: Outlet, values: tuple[Any, ...]) -> EmitError:
         return EmitError(

@@ -10,7 +10,7 @@ and the driver, which replays the batch.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -42,6 +42,7 @@ from waterspout.waves.frames import Frame, pack, unpack
 from waterspout.waves.intake import Intake
 from waterspout.waves.memory import TaskState
 from waterspout.waves.outlets import Anchors, seal
+from waterspout.waves.reuse import ALONE, references
 from waterspout.waves.shape import WaveShape, collapsed, spread
 from waterspout.waves.shards import (
     COUNTED,
@@ -360,7 +361,7 @@ class _PerAttempt(LifeCycle):
         def opened(spec: BoltStateSpec) -> Any:
             state = spec.factory.make_state(Config.from_dict(header.conf), index, spec.partitions)
             if hasattr(state, "enroll"):
-                state.enroll(header.writer)
+                state.enroll(header.writer, spec.name)
             begin_commit(state, header.attempt, header.resolved)
             return state
 
@@ -371,16 +372,18 @@ class _PerAttempt(LifeCycle):
         self, bolt: Any, frames: Sequence[Frame], collector: BatchCollector, counts: TaskCounts
     ) -> None:
         intake = Intake(frames)
-        basic = isinstance(bolt, BasicBolt)
-        execute = bolt.execute
+        port = collector.port
+        execute = _with(bolt.execute, collector) if isinstance(bolt, BasicBolt) else bolt.execute
         for frame in frames:
             origin = self._shard.origin(frame, intake)
             began = time.monotonic()
-            for index, values in enumerate(frame.rows):
-                if basic:
-                    execute(Tuple(values, origin, index), collector)
+            given = port.given = Tuple((), origin, 0)
+            for index, values in enumerate(frame.each()):
+                if references(given) == ALONE:
+                    given.values, given._index = values, index
                 else:
-                    execute(Tuple(values, origin, index))
+                    given = port.given = Tuple(values, origin, index)
+                execute(given)
             self._executed += len(frame)
             each = input_of(counts.inputs, origin.component, origin.stream)
             each.executed += len(frame)
@@ -398,6 +401,11 @@ class _PerAttempt(LifeCycle):
         self._counts.append(counts)
         behind = self._shard.send(counts.task, sealed.frames)
         assert not behind, "a batch has no way back"
+
+
+def _with(execute: Callable[..., None], collector: BatchCollector) -> Callable[[Tuple], None]:
+    """Return a basic bolt's way to be called, as it is for the others."""
+    return lambda given: execute(given, collector)
 
 
 def emit_partition(

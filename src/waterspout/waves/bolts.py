@@ -31,12 +31,13 @@ from waterspout.topology._collector import (
 from waterspout.topology._component import BasicBolt, Bolt
 from waterspout.topology._context import TopologyContext
 from waterspout.topology._pickling import culprit
-from waterspout.topology._ports import FAILED, Outlet, Port
+from waterspout.topology._ports import FAILED, NONE_GIVEN, Outlet, Port
 from waterspout.waves.columns import BatchCalls, run_batches
 from waterspout.waves.frames import Frame, pack, unpack
 from waterspout.waves.intake import Intake, Outcome
 from waterspout.waves.large import LARGE, Container, Edit, adopt, apply, reference, resolving
 from waterspout.waves.memory import StateStep, TaskState, Whole, steps_since
+from waterspout.waves.reuse import ALONE, references
 
 __all__ = ["BoltTask", "ErrorNote", "Errors", "Failure", "LiveTasks", "Worker"]
 
@@ -229,7 +230,7 @@ class BoltTask:
                 done = self._execute_batches(frame, origin, base, deadline)
             else:
                 execute = self._execute_basic if basic else self._execute
-                done = execute(frame.rows, origin, base, deadline)
+                done = execute(frame.each(), origin, base, _chunks(len(frame), deadline))
             took = time.monotonic() - began
             if basic or by_column:
                 intake.ack_rest(base, base + done)
@@ -240,6 +241,7 @@ class BoltTask:
                 left = [*rest, *frames[number + 1 :]]
                 intake.cut(base)
                 break
+        self.collector.port.given = NONE_GIVEN
         self.executed = base
         self._intakes.append(intake)
         return intake, left
@@ -268,13 +270,17 @@ class BoltTask:
         return outcome, failures, resets
 
     def _execute(
-        self, rows: list[tuple[Any, ...]], origin: Origin, base: int, deadline: float
+        self, rows: Iterator[tuple[Any, ...]], origin: Origin, base: int, chunks: _Chunks
     ) -> int:
-        execute = self.bolt._tuple_entry
+        execute, port = self.bolt._tuple_entry, self.collector.port
+        given = port.given = Tuple((), origin, base)
         done = 0
-        for done, stop in _chunks(len(rows), deadline):
-            for index, values in enumerate(islice(rows, done, stop), base + done):
-                given = Tuple(values, origin, index)
+        for done, stop in chunks:
+            for index, values in enumerate(islice(rows, stop - done), base + done):
+                if references(given) == ALONE:
+                    given.values, given._index = values, index
+                else:
+                    given = port.given = Tuple(values, origin, index)
                 try:
                     execute(given)
                 except (Exception, SystemExit) as error:
@@ -283,14 +289,18 @@ class BoltTask:
         return done
 
     def _execute_basic(
-        self, rows: list[tuple[Any, ...]], origin: Origin, base: int, deadline: float
+        self, rows: Iterator[tuple[Any, ...]], origin: Origin, base: int, chunks: _Chunks
     ) -> int:
         execute, collector = self.bolt.execute, self.collector
         port = collector.port
+        given = port.given = Tuple((), origin, base)
         done = 0
-        for done, stop in _chunks(len(rows), deadline):
-            for index, values in enumerate(islice(rows, done, stop), base + done):
-                given = Tuple(values, origin, index)
+        for done, stop in chunks:
+            for index, values in enumerate(islice(rows, stop - done), base + done):
+                if references(given) == ALONE:
+                    given.values, given._index = values, index
+                else:
+                    given = port.given = Tuple(values, origin, index)
                 port.current = index
                 try:
                     execute(given, collector)
@@ -374,6 +384,9 @@ class Worker:
     live: LiveTasks = field(default_factory=LiveTasks)
     token: str = ""
     tries_before: int = 0
+
+
+_Chunks = Iterator[tuple[int, int]]
 
 
 def _chunks(total: int, deadline: float) -> Iterator[tuple[int, int]]:

@@ -85,16 +85,16 @@ def _batches(
 
     They are one, unless a value among them cannot be in a column with the others. It fails alone.
     """
-    if not isinstance(frame.values, list):
+    if isinstance(frame.values, pa.RecordBatch):
         return [(frame.values.slice(start, stop - start), start)]
-    rows, names = frame.values[start:stop], list(origin.fields)
+    part = frame.cut(start, stop)
+    names = list(origin.fields)
     try:
-        columns: list[Any] = list(zip(*rows, strict=True)) if names else []
-        arrays = [pa.array(column) for column in columns]
+        arrays = [pa.array(column) for column in part.lists] if names else []
         return [(pa.RecordBatch.from_arrays(arrays, names=names), start)]
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         if stop - start == 1:
-            calls.fail(start, _no_column(rows[0], origin, error))
+            calls.fail(start, _no_column(part.rows[0], origin, error))
             return []
     middle = (start + stop + 1) // 2
     return [

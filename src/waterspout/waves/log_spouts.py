@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from waterspout.topology._graph import Topology
 from waterspout.topology._grouping import stable_hash
 from waterspout.waves.bolts import Failure
 from waterspout.waves.logs import LogRange, LogRead, OpenedLog
-from waterspout.waves.spouts import Message, SpoutTask, TaskSettings
+from waterspout.waves.spouts import Message, SpoutTask, TaskSettings, messages_of
 
 __all__ = ["LogTask"]
 
@@ -46,6 +47,9 @@ class _Partition:
     @property
     def committed(self) -> int:
         """The offset before which everything is done."""
+        if len(self.done) >= len(self.order) and self.done.issuperset(self.order):
+            self.done.difference_update(self.order)  # a whole wave, as a rule
+            self.order.clear()
         while self.order and self.order[0] in self.done:
             self.done.remove(self.order.popleft())
         first = [self.order[0]] if self.order else []
@@ -62,7 +66,7 @@ class _Partition:
         again = {offset for offset in self.retrying if start <= offset < stop}
         self.retrying -= again
         self.done |= again.difference(offsets)
-        self.order.extend([offset for offset in offsets if offset not in again])
+        self.order.extend([each for each in offsets if each not in again] if again else offsets)
 
 
 class LogTask(SpoutTask):
@@ -200,8 +204,9 @@ class LogTask(SpoutTask):
             state.opened(start, stop, numbers if self._tracked else [])
             self._reading -= len(numbers)
             if self._tracked:
-                messages = [Message((partition, n), None, "default", None, born) for n in numbers]
-                self._pending.update(zip(roots.tolist(), messages, strict=True))
+                ids = zip(repeat(partition), numbers)
+                fields = zip(ids, repeat(None), repeat("default"), repeat(None), repeat(born))
+                self._pending.update(zip(roots.tolist(), messages_of(fields), strict=True))
         # It was a guess, where offsets do not count messages.
         waiting = any(state.reading for state in self._partitions.values())
         self._reading = max(0, self._reading) if waiting else 0
@@ -266,6 +271,16 @@ class LogTask(SpoutTask):
                 self._partitions[partition] = _Partition(start)
             found.append((partition, self._partitions[partition]))
         return found
+
+    def acked(self, roots: Iterable[int]) -> int:
+        found = map(self._pending.pop, roots, repeat(None))
+        ids = [message[0] for message in found if message is not None]
+        if len(self._failing):
+            for each in ids:
+                self._failing.forget((self.task, each))
+        for partition, state in self._partitions.items():
+            state.done.update([offset for owner, offset in ids if owner == partition])
+        return len(ids)
 
     def _ack(self, message: Message) -> None:
         self._failing.forget((self.task, message.id))

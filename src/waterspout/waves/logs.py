@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from waterspout.acking.xor import Ids, draw, no_ids
+from waterspout.acking.xor import Ids, draw_roots, no_ids
 from waterspout.errors import EmitError
 from waterspout.topology._column_batches import Indices, as_indices
 from waterspout.topology._ports import UNANCHORED, Outlet
@@ -62,7 +62,7 @@ def read_log(
             offsets = _emit_each(spout.read(partition, start, end), outlet, tracked=read.tracked)
         else:
             offsets = _emit_batches(batches, outlet, tracked=read.tracked)
-        roots = draw(ids, len(offsets)) if read.tracked else no_ids()
+        roots = draw_roots(ids, len(offsets)) if read.tracked else no_ids()
         sealed = seal(read.task, outlets.values(), Anchors(roots), ids, born)
         opened.ranges.append((partition, start, end))
         opened.offsets.append(offsets)
@@ -81,9 +81,7 @@ def _emit_each(
 ) -> Indices:
     offsets: list[int] = []
     for offset, values in messages:
-        fitting = outlet.fit(values)
-        anchor = len(offsets) if tracked else UNANCHORED
-        outlet.send(outlet.route(fitting), fitting, anchor)
+        outlet.put(values, len(offsets) if tracked else UNANCHORED)
         offsets.append(offset)
     return np.array(offsets, np.int64)
 

@@ -22,7 +22,7 @@ from waterspout.topology._column_batches import BatchRoute, ColumnBox, Indices, 
 from waterspout.topology._graph import Topology
 from waterspout.topology._grouping import GroupingKind, Route, make_route, turn_of
 from waterspout.topology._ports import UNANCHORED, Outlet, nobody
-from waterspout.waves.frames import Frame, Unfit, anchored
+from waterspout.waves.frames import ColumnLists, Frame, Unfit, anchored
 
 __all__ = ["Anchors", "Sealed", "cannot_travel", "first_values", "make_outlets", "seal"]
 
@@ -129,7 +129,8 @@ def seal(
     for outlet in outlets:
         sealed.emitted[outlet.stream], sealed.transferred[outlet.stream] = outlet.take_counts()
         for target, box in outlet.boxes.items():
-            frame = Frame(source, outlet.stream, target, box.values, born=born)
+            values = ColumnLists([box.values]) if box.is_bare else box.values
+            frame = Frame(source, outlet.stream, target, values, born=born)
             _close(frame, np.array(box.anchors, np.int64), anchors, ids, sealed)
         for target, chunks in outlet.chunks.items():
             for batch, numbers in _joined(chunks):

@@ -7,10 +7,8 @@ shard reports: that is its `LifeCycle`.
 
 from __future__ import annotations
 
-import gc
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,6 +19,7 @@ from waterspout.topology._graph import SYSTEM
 from waterspout.topology._ports import Outlet
 from waterspout.waves.bolts import Worker
 from waterspout.waves.frames import Frame, pack, unpack
+from waterspout.waves.garbage import no_collection
 from waterspout.waves.intake import Intake
 from waterspout.waves.logs import LogRead
 from waterspout.waves.memory import TaskState
@@ -140,8 +139,7 @@ class Shard:
         """Run all tasks; return the rows for later stages and for the driver."""
         life = self._header.life_cycle(self, worker)
         try:
-            with _no_collection():
-                self._run_tasks(given, life)
+            self._run_tasks(given, life)
         except life.gives_up_on as error:
             yield from self._given_up(error)
             return
@@ -208,32 +206,17 @@ def run_stage(
 ) -> Iterator[Row]:
     """Run the shards of a stage whose rows these are; rows of others pass through."""
     inputs: dict[int, ShardInput] = {}
-    for row in rows:
-        if row.stage != stage:
-            yield row
-            continue
-        given: ShardInput = unpack(row.data)
-        yield from given.passengers
-        inputs.setdefault(row.shard, ShardInput()).add(given)
-    for number, given in inputs.items():
-        if not given.failed:
-            yield from Shard(shape, stage, number, header).run(given, worker)
-
-
-@contextmanager
-def _no_collection() -> Iterator[None]:
-    """Do not look for garbage in cycles meanwhile.
-
-    Millions of small objects live until a shard is done: looking through them again and again costs
-    a fifth of the time and finds nothing.
-    """
-    collecting = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if collecting:
-            gc.enable()
+    with no_collection():
+        for row in rows:
+            if row.stage != stage:
+                yield row
+                continue
+            given: ShardInput = unpack(row.data)
+            yield from given.passengers
+            inputs.setdefault(row.shard, ShardInput()).add(given)
+        for number, given in inputs.items():
+            if not given.failed:
+                yield from Shard(shape, stage, number, header).run(given, worker)
 
 
 def _in_order(frame: Frame) -> tuple[int, bool, int, str]:

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import repeat
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from waterspout._letters import DeadLetter, stored_form
 from waterspout._safe_repr import described, shown
-from waterspout.acking.xor import Ids, draw, no_ids
+from waterspout.acking.xor import Ids, draw_roots, no_ids
 from waterspout.errors import OutageError, SpoutCrash
 from waterspout.topology._collector import SpoutCollector
 from waterspout.topology._graph import Topology
@@ -27,7 +28,15 @@ from waterspout.waves.failures import Failing, FailureCounts, digest
 from waterspout.waves.frames import Frame, Unfit, unpack, weeded
 from waterspout.waves.outlets import Anchors, first_values, make_outlets, seal
 
-__all__ = ["Emission", "Message", "PulledSpout", "ReplayId", "SpoutTask", "TaskSettings"]
+__all__ = [
+    "Emission",
+    "Message",
+    "PulledSpout",
+    "ReplayId",
+    "SpoutTask",
+    "TaskSettings",
+    "messages_of",
+]
 
 # Most calls of next_tuple for one look at a spout: enough that looking costs nothing, few enough
 # that several spouts take turns.
@@ -44,6 +53,11 @@ class Message(NamedTuple):
     """The task it was sent to directly."""
     born: float = 0.0
     """When it was emitted; of one in a log, when the wave began that has read it."""
+
+
+def messages_of(fields: Iterable[Iterable[Any]]) -> Iterator[Message]:
+    """Return messages made of their fields: as `Message._make`, without a call for each."""
+    return map(tuple.__new__, repeat(Message), fields)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +117,8 @@ class SpoutTask(ABC):
         self._aside: list[Message] = []
         self._letters: set[int] = set()
         """The roots of dead letters that are on the way again."""
+        self._replays: list[int] = []
+        """Which of the messages to be handed out next are dead letters."""
         self.told = 0
         """How often the spout was told that a message failed."""
         self._turn = 0
@@ -134,16 +150,17 @@ class SpoutTask(ABC):
         """Send a dead letter through again; EmitError if it does not fit any more."""
         collector = self._collector
         port, task = collector.port, letter.task
+        anchor = len(collector.messages) if self._tracked else UNANCHORED
         if task is None:
             outlet = port.outlet(letter.stream)
             fitting = outlet.fit(letter.values or ())
-            targets = outlet.route(fitting)
+            outlet.put(fitting, anchor)
         else:
             outlet, fitting = port.directed(task, letter.values or (), letter.stream)
-            targets = (task,)
+            outlet.send(task, fitting, anchor)
         message = (ReplayId(letter), fitting, letter.stream, task, self._clock())
+        self._replays.append(len(collector.messages))
         collector.messages.append(message)
-        outlet.send(targets, fitting, len(collector.messages) - 1 if self._tracked else UNANCHORED)
         collector.emitted += 1
 
     def hand_out(self, ids: np.random.Generator, born: int = 0) -> Emission:
@@ -157,21 +174,23 @@ class SpoutTask(ABC):
         collector.port = self._port()
         suspects: list[int] = []
         if self._tracked:
-            begun = dict(zip(roots.tolist(), map(Message._make, messages), strict=True))
+            names = roots.tolist()
+            begun = dict(zip(names, messages_of(messages), strict=True))
             self._pending.update(begun)
-            self._letters.update(r for r, m in begun.items() if m.id.__class__ is ReplayId)
+            self._letters.update(names[number] for number in self._replays)
             if self._failing:
                 deadly = self._failing.is_deadly
                 suspects = [root for root, m in begun.items() if deadly((self.task, m.id))]
+        self._replays = []
         values = first_values(roots, sealed)
         fitting, unfit = weeded(sealed.frames)
         counts = (sealed.emitted, sealed.transferred)
         return Emission(fitting, roots, values, unfit, suspects, counts)
 
     def _new_roots(self, ids: np.random.Generator, count: int) -> Ids:
-        roots = draw(ids, count)
+        roots = draw_roots(ids, count)
         while not self._pending.keys().isdisjoint(roots.tolist()):
-            roots = draw(ids, count)
+            roots = draw_roots(ids, count)
         return roots
 
     def replayed(self, roots: Iterable[int]) -> list[DeadLetter]:
@@ -179,6 +198,8 @@ class SpoutTask(ABC):
 
         Apart from other messages: no spout has a say in it, even one that is down.
         """
+        if not self._letters:
+            return []
         messages = [self._pending.pop(root) for root in self._letters.intersection(roots)]
         self._letters.intersection_update(self._pending)
         for message in messages:
@@ -286,7 +307,10 @@ class SpoutTask(ABC):
         except SpoutCrash:
             raise  # of an ack within an emit, where nothing is tracked
         except (Exception, SystemExit) as error:
-            raise SpoutCrash(self.component, self.task, method, described(error)) from error
+            raise self._crash(method, error) from error
+
+    def _crash(self, method: str, error: BaseException) -> SpoutCrash:
+        return SpoutCrash(self.component, self.task, method, described(error))
 
     def outage(self) -> OutageError | None:
         """Return what the spout waits for by itself, where it does."""
@@ -335,25 +359,50 @@ class PulledSpout(SpoutTask):
         self._pending = {r: m for r, m in self._pending.items() if isinstance(m.id, ReplayId)}
         collector.messages.clear()
         collector.emitted = 0
+        self._replays = []
         collector.port = self._port()
         for letter in letters:
             self.replay(letter)
         self._spout = unpack(self._pickled)
         self.open()
 
-    def ask(self, room: int, is_over: Callable[[], bool]) -> bool:
+    def ask(self, room: int, until: float) -> bool:
         """Ask for up to `room` tuples, until the look is over; False if there were no more."""
-        full = self._collector.emitted + room
-        for _ in range(_CALLS_PER_LOOK):
-            before = self._collector.emitted
-            if before >= full or not self.has_room:
-                return True
-            self._call("next_tuple")
-            if self._collector.emitted == before:
-                return False
-            if is_over():
-                break
+        collector, clock, spout = self._collector, self._clock, self._spout
+        full = collector.emitted + room
+        most = None if self._max_pending is None else self._max_pending - len(self._pending)
+        try:
+            for _ in range(_CALLS_PER_LOOK):
+                before = collector.emitted
+                if before >= full or (most is not None and len(collector.messages) >= most):
+                    return True
+                spout.next_tuple()
+                if collector.emitted == before:
+                    return False
+                if clock() >= until:
+                    break
+        except SpoutCrash:
+            raise  # of an ack within an emit, where nothing is tracked
+        except (Exception, SystemExit) as error:
+            raise self._crash("next_tuple", error) from error
         return True
+
+    def acked(self, roots: Iterable[int]) -> int:
+        # As for any spout, but hardly anything is done for a message besides calling its spout.
+        told, task, pop, failing = 0, self.task, self._pending.pop, self._failing
+        some_failing = len(failing) > 0
+        try:
+            ack = self._spout.ack
+            for root in roots:
+                message = pop(root, None)
+                if message is not None:
+                    if some_failing:
+                        failing.forget((task, message[0]))
+                    ack(message[0])
+                    told += 1
+        except (Exception, SystemExit) as error:
+            raise self._crash("ack", error) from error
+        return told
 
     def failed(self, failure: Failure) -> DeadLetter | None:
         if not self._spout._is_final:

@@ -72,10 +72,7 @@ class WindowCollector:
     def emit(self, values: Sequence[Any], stream: str = "default") -> tuple[int, ...]:
         """Emit a tuple, anchored to all tuples of the window; return its task ids."""
         outlet = self._out.port.outlet(stream)
-        fitting = outlet.fit(values)
-        targets = outlet.route(fitting)
-        outlet.send(targets, fitting, self._anchored())
-        return targets
+        return outlet.put(outlet.fit(values), self._anchored())
 
     def emit_direct(self, task: int, values: Sequence[Any], stream: str = "default") -> None:
         """Emit a tuple of a direct stream to one task, anchored to all tuples of the window."""
