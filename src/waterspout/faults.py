@@ -98,7 +98,7 @@ GROWTH_POINTS = ("graph.before", "graph.after", "fill.before", "fill.after")
 
 POINTS = (*BATCH_POINTS, *ROWS_POINTS, *KAFKA_POINTS, *WAVE_POINTS, *GROWTH_POINTS)
 
-ACTIONS = ("kill", "raise", "fail", "stop", "hang")
+ACTIONS = ("kill", "raise", "fail", "stop", "hang", "note")
 
 Hook = Callable[[str, Mapping[str, object]], None]
 
@@ -115,6 +115,9 @@ class Fault:
     error), `fail` (FailedException), `hang` (wait until the file `<token>.go` appears, then make
     `<token>.woke` and go on). With a `token`, the fault fires once over all processes: the first
     to create that file, in which it leaves its process id. `nth` None: every time.
+
+    `note` does no harm: it adds a line to the file `token`, as JSON, with the point, what is known
+    of this passing of it, and the process. So whoever plans kills learns what can be killed.
     """
 
     point: str
@@ -128,9 +131,14 @@ class Fault:
             raise ConfigError(f"unknown kill point {self.point!r}; there are {', '.join(POINTS)}")
         if self.action not in ACTIONS:
             raise ConfigError(f"unknown action {self.action!r}; there are {', '.join(ACTIONS)}")
+        if self.action == "note" and self.token is None:
+            raise ConfigError("a note needs a token: the file that it is written to")
 
-    def fire(self) -> None:
-        """Do what the fault says, if its token is still free."""
+    def fire(self, context: Mapping[str, object] | None = None) -> None:
+        """Do what the fault says, if its token is still free; `context` is what a note tells."""
+        if self.action == "note":
+            _note(str(self.token), {**(context or {}), "point": self.point, "process": os.getpid()})
+            return
         if self.token is not None and not _take(self.token):
             return
         if self.action == "kill":
@@ -159,7 +167,7 @@ class FaultPlan:
                 continue
             self._passed[index] += 1
             if fault.nth is None or self._passed[index] == fault.nth:
-                fault.fire()
+                fault.fire(context)
 
     def to_json(self) -> str:
         """Return the plan as text for a child process."""
@@ -198,6 +206,11 @@ def _take(token: str) -> bool:
     except FileExistsError:
         return False
     return True
+
+
+def _note(path: str, passed: Mapping[str, object]) -> None:
+    with open(path, "a", opener=_private) as file:
+        file.write(json.dumps(passed, default=str) + "\n")  # at once: no two processes' lines mix
 
 
 def _private(path: str, flags: int) -> int:

@@ -62,6 +62,7 @@ ELSEWHERE = {
     "bench": "cli/test_bench.py",
     "demo": "cli/test_demo.py",
     "drpc": "cli/test_drpc.py",
+    "prove": "cli/test_prove.py",
     "run": "cli/test_run.py",
     "ui": "ui/test_page_server.py",
 }

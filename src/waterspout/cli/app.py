@@ -26,6 +26,7 @@ from waterspout.cli.doctor import doctor
 from waterspout.cli.drpc import drpc
 from waterspout.cli.failures import INTERRUPTED, exit_code, paragraph
 from waterspout.cli.init import init
+from waterspout.cli.prove import prove
 from waterspout.cli.run import run
 from waterspout.cli.running import activate, deactivate, kill, list_topologies, rebalance, show
 from waterspout.cli.screen import harmless
@@ -39,7 +40,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (demo, init, run, check, doctor, bench, drpc):
+for command in (demo, init, run, check, prove, doctor, bench, drpc):
     app.command()(command)
 app.command("list")(list_topologies)
 for asking in (ui, show, kill, activate, deactivate, rebalance):

@@ -125,16 +125,25 @@ class Throttle:
 
 
 def print_table(
-    columns: Sequence[str], rows: Sequence[Sequence[str]], right: Collection[str] = ()
+    columns: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    right: Collection[str] = (),
+    style_of: Callable[[str], str] = lambda _: "",
+    whole: Collection[str] = (),
 ) -> None:
-    """Print a table: folded to fit on a terminal, anywhere else a line for each row."""
+    """Print a table: folded to fit on a terminal, anywhere else a line for each row.
+
+    `style_of` gives the colour of a cell by its text, for a terminal; columns that are `whole` are
+    not folded.
+    """
     terminal = sys.stdout.isatty()
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for column in columns:
         justify: JustifyMethod = "right" if column in right else "left"
-        table.add_column(column, justify=justify, no_wrap=not terminal, overflow="fold")
+        no_wrap = not terminal or column in whole
+        table.add_column(column, justify=justify, no_wrap=no_wrap, overflow="fold")
     for row in rows:
-        table.add_row(*(Text(harmless(cell)) for cell in row))
+        table.add_row(*(Text(harmless(cell), style=style_of(cell)) for cell in row))
     console = Console(
         force_terminal=terminal, highlight=False, width=None if terminal else _UNLIMITED
     )

@@ -280,7 +280,6 @@ class BatchLoop(DrivenLoop):
         now = self._clock()
         match report:
             case Processed(attempt):
-                faults.point("processed", txid=attempt.txid)
                 if self._is_in_flight(attempt) and self._is_confirmed(attempt):
                     self._processed[attempt] = report
                     self._sizes.processed(report)
@@ -299,6 +298,7 @@ class BatchLoop(DrivenLoop):
         """Whether what was processed is what was planned; else the attempt has failed."""
         metadata = self.ledger.emitted[attempt.txid].metadata
         try:
+            faults.point("processed", txid=attempt.txid)
             for spout_id, planner in self._planners.items():
                 if not is_skipped(metadata, spout_id):
                     planner.confirm(metadata[spout_id])
