@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 from waterspout import Config
+from waterspout._schema import Schema
 from waterspout.errors import TopologyError
 from waterspout.spouts import DataFrameSpout, SpoutContext
 from waterspout.spouts._base import LookingPlanner
+from waterspout.spouts._reads import FilesRead
 from waterspout.spouts._sources import source_of
 from waterspout.spouts.files import FileSpout
 from waterspout.spouts.rate import RateSpout
@@ -223,3 +225,14 @@ def test_emitters_in_storms_form_cannot_be_sized():
     batch = taken(planner, target=1)
 
     assert planner.size_of(batch) is None
+
+
+@pytest.mark.parametrize(
+    ("size", "small", "tiny"),
+    [(1_000_000, True, True), (1_000_001, True, False), (32_000_000, True, False),
+     (32_000_001, False, False)],
+)  # fmt: skip
+def test_what_is_expected_of_files_follows_from_their_size(size, small, tiny):
+    read = FilesRead(Schema.parse("value string"), "text", ["/a"], size)
+
+    assert (read.is_small, read.is_tiny) == (small, tiny)

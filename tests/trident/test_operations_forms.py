@@ -44,6 +44,7 @@ from waterspout.trident import (
     reducer,
     updater,
 )
+from waterspout.trident.operations.adapters import PlainFlatMap, PlainFunction
 from waterspout.trident.operations.coercion import (
     as_aggregator,
     as_consumer,
@@ -547,3 +548,22 @@ def test_a_class_of_the_users_travels_with_its_answers():
     pickle.loads(pickling.dumps(Twice())).execute(row("a", 1), collector)
 
     assert collector.rows == [("aa",)]
+
+
+def _pairs(a, b):
+    for _ in range(a):
+        yield a + b
+
+
+@pytest.mark.parametrize(
+    "function",
+    [PlainFunction(lambda a, b: a * b), PlainFunction(_pairs), PlainFlatMap(lambda a, b: (a, b))],
+    ids=["one each", "yields", "returns several"],
+)
+def test_results_are_the_same_whether_or_not_it_is_asked_which_row_gave_them(function):
+    rows = [(2, 3), (0, 1), (4, 5)]
+
+    counts, results = function.call_with(rows)
+
+    assert function.results_of(rows) == results
+    assert sum(counts) == len(results)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -26,6 +27,7 @@ from waterspout.trident.plan.exchange import Exchange
 from waterspout.trident.plan.nodes import Node, Query, Sifted, Update, UpdateWith
 from waterspout.trident.plan.plan import Plan
 from waterspout.trident.plan.schedule import Derive, ReadSource
+from waterspout.trident.runtime.group_counts import counted_schema, run_counted
 from waterspout.trident.runtime.routing import PARTITION
 from waterspout.trident.runtime.rows import row_step, run_steps
 
@@ -83,11 +85,15 @@ class Compiler:
             before = step.chain[0].parents[0]
             parent = self._only_read(before, made[before])
             steps = [row_step(one, self._plan.kept[one]) for one in step.chain]
-            run = partial(run_steps, [one for one in steps if one is not None])
+            run: Any = partial(run_steps, [one for one in steps if one is not None])
+            out = self._plan.kept[node]
+            if step.counts is not None:
+                keys = step.counts.group or ()
+                run, out = partial(run_counted, run, keys), counted_schema(node.schema, keys)
             task = PartitionTask(self.building(attempt).setting(node), run, kill_point=True)
-            return parent.mapInArrow(task, self._plan.kept[node].ddl())
+            return parent.mapInArrow(task, out.ddl())
         parents = [made[parent] for parent in node.parents]
-        building = self.building(attempt, step.exchanges)
+        building = replace(self.building(attempt, step.exchanges), adds_up=step.adds_up)
         return self.behind(lowers.of(node)(node, parents, building), step.exchanges)
 
     def building(

@@ -88,30 +88,44 @@ def input_rows(reads: Mapping[str, Read], computed: Iterable[DataFrame]) -> Inpu
 
 
 def _counts(frame: DataFrame, *, only_files: bool) -> Iterator[tuple[str, int]]:
-    return _of_plan(frame._jdf.queryExecution().executedPlan(), only_files=only_files)
-
-
-def _of_plan(plan: Any, *, only_files: bool) -> Iterator[tuple[str, int]]:
     """Give the rows of each operator that reads a source, with its kind.
 
     Every question is a call into the JVM; files are at the leaves, which takes few of them.
     """
+    plan = frame._jdf.queryExecution().executedPlan()
+    return _of_leaves(plan) if only_files else _of_plan(plan)
+
+
+def _of_leaves(plan: Any) -> Iterator[tuple[str, int]]:
+    leaves = plan.collectLeaves()
+    for position in range(leaves.size()):
+        leaf = leaves.apply(position)
+        kind = leaf.getClass().getSimpleName()
+        if kind == _FILES:
+            yield kind, int(leaf.longMetric("numOutputRows").value())
+        elif (inside := _inside(leaf, kind)) is not None:
+            yield from _of_leaves(inside)
+
+
+def _of_plan(plan: Any) -> Iterator[tuple[str, int]]:
     kind = plan.getClass().getSimpleName()
-    if kind == "AdaptiveSparkPlanExec":
-        yield from _of_plan(plan.executedPlan(), only_files=only_files)
-    elif kind.endswith("QueryStageExec"):
-        yield from _of_plan(plan.plan(), only_files=only_files)
+    if (inside := _inside(plan, kind)) is not None:
+        yield from _of_plan(inside)
     elif kind == _FILES:
-        yield kind, int(plan.metrics().apply("numOutputRows").value())
+        yield kind, int(plan.longMetric("numOutputRows").value())
     elif kind == _EMITTED and _is_range(plan.child()):
-        yield kind, int(plan.metrics().apply("pythonNumRowsReceived").value())
+        yield kind, int(plan.longMetric("pythonNumRowsReceived").value())
     else:
-        children = plan.collectLeaves() if only_files else plan.children()
-        found = [children.apply(position) for position in range(children.size())]
-        # A leaf that is none of the above is its own leaf.
-        below = [each for each in found if not (only_files and each.equals(plan))]
-        for each in below:
-            yield from _of_plan(each, only_files=only_files)
+        children = plan.children()
+        for position in range(children.size()):
+            yield from _of_plan(children.apply(position))
+
+
+def _inside(plan: Any, kind: str) -> Any | None:
+    """Return the plan within one that looks like a leaf from outside."""
+    if kind == "AdaptiveSparkPlanExec":
+        return plan.executedPlan()
+    return plan.plan() if kind.endswith("QueryStageExec") else None
 
 
 def _is_range(plan: Any) -> bool:

@@ -29,7 +29,9 @@ def dry_compile(plan: Plan, conf: Config, runtime: SparkRuntime) -> None:
         if isinstance(step, Derive):
             for node in step.nodes:
                 alone = () if not step.chain else (node,)
-                made[node] = _built(replace(step, node=node, chain=alone), plan, compiler, made)
+                # Each node by itself: nothing is counted before the node that counts.
+                one = replace(step, node=node, chain=alone, counts=None, adds_up=False)
+                made[node] = _built(one, plan, compiler, made)
         elif step.node not in made:
             made[step.node] = compiler.from_table(arrow_schema(step.node.schema).empty_table())
 

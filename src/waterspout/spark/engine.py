@@ -74,6 +74,9 @@ class SparkEngine(PhaseEngine):
             staged_rows=left,
         )
 
+    def commits_without_jobs(self, work: Work) -> bool:
+        return self._steps.commits_here(work.results["batch"])
+
     def commit(self, claim: Claim, move_heads: Callable[[], None], work: Work) -> Committed:
         began = time.monotonic()
         move_heads()

@@ -18,7 +18,7 @@ from waterspout._fitting import widens
 from waterspout._schema import Schema
 from waterspout.errors import TopologyError
 from waterspout.spark.kafka_reads import read_values_again
-from waterspout.spark.native import native_columns
+from waterspout.spark.native import native_columns, summed_column
 from waterspout.spark.reads import from_table
 from waterspout.spark.records import read_again
 from waterspout.spark.spreading import everywhere, never_empty, repartitioned
@@ -56,6 +56,7 @@ from waterspout.trident.plan.nodes import (
 )
 from waterspout.trident.plan.plan import Plan
 from waterspout.trident.runtime.aggregate import combine_partials, partial_schema, run_aggregate
+from waterspout.trident.runtime.group_counts import COUNTED
 from waterspout.trident.runtime.joins import STREAM, packed_name, packed_schema, run_multi_reduce
 
 __all__ = ["Building", "Lowering", "asked_by_tasks", "lowers"]
@@ -91,6 +92,9 @@ class Building:
 
     patience_s: float | None = None
     """How long a reader waits for a batch that is being committed; None: it does not."""
+
+    adds_up: bool = False
+    """The groups of the count that is built come with their numbers: see `Derive`."""
 
     @property
     def exchange(self) -> Exchange | None:
@@ -230,7 +234,11 @@ def _aggregated(node: Aggregate, parents: Sequence[DataFrame], building: Buildin
     (parent,), exchange = parents, building.exchange
     if node.is_native:
         grouped = parent.groupBy(*node.group) if node.group is not None else parent
-        frame = grouped.agg(*building.once("columns", node, lambda: native_columns(node)))
+        if building.adds_up:
+            columns = building.once("sums", node, lambda: [summed_column(node, COUNTED)])
+        else:
+            columns = building.once("columns", node, lambda: native_columns(node))
+        frame = grouped.agg(*columns)
         given = [f for one in node.aggregations if is_expression(one.aggregator) for f in one.out]
         frame = _fitted(node, frame, Schema(tuple(given)), building) if given else frame
         if exchange is None or exchange.deal is not Deal.BY_STATE:

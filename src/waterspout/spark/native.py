@@ -18,7 +18,13 @@ from waterspout.trident.operations.collecting import EMPTY_TEXT, CollectSet, Cou
 from waterspout.trident.operations.native_forms import has_native_form
 from waterspout.trident.plan.nodes import Aggregate
 
-__all__ = ["native_aggregate", "native_aggregates", "native_columns", "native_finish"]
+__all__ = [
+    "native_aggregate",
+    "native_aggregates",
+    "native_columns",
+    "native_finish",
+    "summed_column",
+]
 
 
 def native_columns(node: Aggregate) -> list[Column]:
@@ -41,6 +47,12 @@ def native_columns(node: Aggregate) -> list[Column]:
         own = fields[len(columns) : len(columns) + len(values)]
         columns += [_of_type(v, str(kind), n) for v, (n, kind) in zip(values, own, strict=True)]
     return columns
+
+
+def summed_column(node: Aggregate, numbers: str) -> Column:
+    """Return the one aggregate of a node that counts, from numbers that are to be added up."""
+    name, kind = node.schema.fields[-1]
+    return _of_type(F.sum(F.col(numbers)), str(kind), name)
 
 
 def _of_type(value: Column, kind: str, name: str) -> Column:

@@ -6,6 +6,7 @@ import threading
 from abc import abstractmethod
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -67,6 +68,10 @@ class PhaseEngine(BatchEngine):
     @abstractmethod
     def commit(self, claim: Claim, move_heads: Callable[[], None], work: Work) -> Committed:
         """Run a commit phase; called on the one thread for commits."""
+
+    def commits_without_jobs(self, work: Work) -> bool:
+        """Whether Spark has nothing to do in a commit phase."""
+        return False
 
     def start_processing(self, attempt: TransactionAttempt, metadata: Metadata) -> None:
         work = Work()
@@ -137,9 +142,8 @@ class PhaseEngine(BatchEngine):
         phase: str,
         run: Callable[[], Processed | Committed],
     ) -> None:
-        tag, said = self._tag(attempt, phase), f"{self._name} {attempt} {phase}"
         try:
-            with about(attempt, topology=self._name), self._runtime.tagged(tag, said, phase):
+            with about(attempt, topology=self._name), self._tagged(attempt, work, phase):
                 event = run()
         except BaseException as error:
             if not work.cancelled:
@@ -147,6 +151,14 @@ class PhaseEngine(BatchEngine):
             return
         if not work.cancelled:
             self.report(event)
+
+    def _tagged(
+        self, attempt: TransactionAttempt, work: Work, phase: str
+    ) -> AbstractContextManager[None]:
+        if phase == "commit" and self.commits_without_jobs(work):
+            return nullcontext()  # there will be nothing to cancel, and each name is a call
+        said = f"{self._name} {attempt} {phase}"
+        return self._runtime.tagged(self._tag(attempt, phase), said, phase)
 
     def _end(self, attempt: TransactionAttempt, work: Work) -> None:
         work.staging.release(self._runtime)

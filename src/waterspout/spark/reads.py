@@ -33,10 +33,10 @@ from waterspout.transactional._attempt import TransactionAttempt
 from waterspout.trident.isolation.letters import ASIDE
 from waterspout.trident.operations.contracts import OperationContext
 
-__all__ = ["from_table", "read_frame"]
+__all__ = ["from_table", "read_frame", "tasks_to_read"]
 
 _TASK_BYTES = 32_000_000
-"""A task never reads more than this because of `_share_of_cores`."""
+"""A task never reads more than this because of `tasks_to_read`."""
 
 
 def read_frame(
@@ -115,7 +115,8 @@ def _files(
         return _nothing(runtime, told)
     position = [_position_in_file(read.format).alias(POSITION)] if with_position else []
     loaded = read_files(runtime.spark, read, conf, beside=position, address=address)
-    return _share_of_cores(runtime, conf, loaded, read)
+    tasks = tasks_to_read(runtime, conf, read)
+    return loaded if tasks is None else loaded.coalesce(tasks)
 
 
 def _position_in_file(form: str) -> Column:
@@ -125,18 +126,16 @@ def _position_in_file(form: str) -> Column:
     return F.concat_ws("#", path, F.col("_metadata.row_index")) if counted else path
 
 
-def _share_of_cores(
-    runtime: SparkRuntime, conf: Config, frame: DataFrame, read: FilesRead
-) -> DataFrame:
-    """Read a batch with as many tasks as are its share of the cores.
+def tasks_to_read(runtime: SparkRuntime, conf: Config, read: FilesRead) -> int | None:
+    """Return how many tasks read a batch of files, as its share of the cores; None: all.
 
     With several batches in flight the cores are busy anyway, and fewer tasks per batch
     combine more before the shuffle and cost less.
     """
     if conf.max_batches == 1 or (cores := runtime.cores) is None:
-        return frame
+        return None
     share = -(-cores // conf.max_batches)
-    return frame.coalesce(max(share, -(-read.size_bytes // _TASK_BYTES)))
+    return max(share, -(-read.size_bytes // _TASK_BYTES))
 
 
 def _emit(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import tempfile
+import threading
 import uuid
 import zipfile
 from collections.abc import Iterator
@@ -18,7 +19,7 @@ from pathlib import Path
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["SparkRuntime", "freed_if_it_fails", "is_connect"]
+__all__ = ["SHARED", "SparkRuntime", "freed_if_it_fails", "is_connect", "is_shared"]
 
 log = logging.getLogger(__name__)
 
@@ -30,6 +31,18 @@ _COMPARING = (
     "spark.sql.shuffle.orderIndependentChecksum.enabled",
     "spark.sql.shuffle.orderIndependentChecksum.enableFullRetryOnMismatch",
 )
+
+
+SHARED = "WATERSPOUT_SHARED_SPARK"
+"""In the environment of drivers whose Spark Connect server we have started (`spark/shared.py`)."""
+
+_here = threading.local()
+"""What Spark was told of the calling thread."""
+
+
+def is_shared() -> bool:
+    """Whether the server runs on this machine, with our Python and our packages."""
+    return bool(os.environ.get(SHARED))
 
 
 def is_connect(spark: SparkSession) -> bool:
@@ -70,6 +83,7 @@ class SparkRuntime:
         self.spark = spark
         self.is_connect = is_connect(spark)
         self._fair = self._is_fair()
+        self._local_cores: int | None = None
         self._ship()
         self.recomputes = self.retries_stages and not self._compares_what_it_recomputes()
         """Whether Spark may compute a lost part of a batch anew and not notice that it differs."""
@@ -93,8 +107,9 @@ class SparkRuntime:
         context = self.spark.sparkContext
         context.addJobTag(tag)
         context.setLocalProperty("spark.job.description", description)
-        if self._fair:
+        if self._fair and getattr(_here, "pool", None) != (context, pool):
             context.setLocalProperty("spark.scheduler.pool", pool)
+            _here.pool = context, pool  # it stays: a thread does mostly one kind of work
         try:
             yield
         finally:
@@ -124,8 +139,10 @@ class SparkRuntime:
             return None
         context = self.spark.sparkContext
         if (context.master or "").startswith("local"):
-            # The embedded session has more slots than cores, for tasks that only wait.
-            return min(os.cpu_count() or 1, context.defaultParallelism)
+            if self._local_cores is None:
+                # The embedded session has more slots than cores, for tasks that only wait.
+                self._local_cores = min(os.cpu_count() or 1, context.defaultParallelism)
+            return self._local_cores
         return int(context.defaultParallelism)
 
     @property
@@ -180,7 +197,7 @@ class SparkRuntime:
 
     def _ship(self) -> None:
         """Send this package, once, to executors that do not share our file system."""
-        if self.is_local:
+        if self.is_local or is_shared():
             return
         # Each batch of a foreachBatch query brings a session of its own to the same executors.
         everyone = self.spark if self.is_connect else self.spark.sparkContext

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -17,6 +17,7 @@ from waterspout._config import Config
 from waterspout._schema import Schema
 from waterspout.spark.compiler import Compiler
 from waterspout.spark.lowerings import asked_by_tasks
+from waterspout.spark.prepared import PreparedPlans
 from waterspout.spark.session import SparkRuntime
 from waterspout.spark.spreading import batches_by_partition
 from waterspout.spark.staging import Collected, Kept, Placement, Staging, chunks_of, keep
@@ -105,6 +106,7 @@ class StepRunner:
         self._plan = plan
         self._conf = conf
         self._compiler = Compiler(runtime, plan, conf)
+        self._plans = PreparedPlans(runtime, conf)
         self._shuffle_partitions = runtime.shuffle_partitions
         self._placements = {name: _placement(plan.states[name], conf) for name in plan.updates}
         self._schedules: dict[Facts, Schedule] = {}
@@ -127,18 +129,59 @@ class StepRunner:
         """Run the processing phase. `small`, `tiny`: so is what it reads, as far as is known."""
         collected = {n for n, p in self._placements.items() if p.collects(source_is_small=small)}
         batch.facts = Facts(frozenset(collected), requests, self._shuffle_partitions, tiny)
-        self._steps(self._schedule(batch.facts).processing, batch)
+        steps = self._schedule(batch.facts).processing
+        key = self._plans.key(batch.facts, steps, batch.reads)
+        if key is None:
+            self._steps(steps, batch)
+        else:
+            self._process_alike(key, steps, batch)
 
     def commit(self, batch: BatchRows, claim: Claim) -> dict[str, int]:
         """Run the commit phase; return how many rows went into each state."""
         batch.claim = claim
+        self._steps(self._commit_steps(batch), batch)
+        return {update.state: found.rows for update, found in batch.inputs.items()}
+
+    def commits_here(self, batch: BatchRows) -> bool:
+        """Whether the commit phase only writes, from the driver: Spark has nothing to do in it."""
+        return all(
+            isinstance(step, WriteState) and step.by is By.DRIVER and step.node in batch.inputs
+            for step in self._commit_steps(batch)
+        )
+
+    def _commit_steps(self, batch: BatchRows) -> Sequence[Step]:
         # Inputs that the commit phase computes go where the batches before say it is best.
         ready = {update.state for update in batch.inputs}
         collected = {n for n, p in self._placements.items() if p.collects(source_is_small=True)}
         chosen = (batch.facts.collected & ready) | (collected - ready)
         facts = Facts(frozenset(chosen), batch.facts.requests, self._shuffle_partitions)
-        self._steps(self._schedule(facts).commit, batch)
-        return {update.state: found.rows for update, found in batch.inputs.items()}
+        return self._schedule(facts).commit
+
+    def _process_alike(self, key: Hashable, steps: Sequence[Step], batch: BatchRows) -> None:
+        """Run the processing phase of a batch that differs from others only in its files."""
+        (read,), (*described, last) = batch.reads.values(), steps
+        filled = self._plans.filled(key, read)
+        if filled is None:
+            self._steps(described, batch)
+            frame = self._to_compute(last, batch)
+            filled = self._plans.learn(key, read, frame, lambda: self._over_nothing(steps, batch))
+        if filled is None:
+            self._run[type(last)](last, batch)
+            return
+        batch.rows[last.node] = filled.frame
+        if isinstance(last, CollectRows):
+            self._collected(last, filled.frame, filled.to_arrow(), batch)
+        else:
+            assert isinstance(last, KeepRows)
+            self._kept(last, filled.frame, batch)
+
+    def _over_nothing(self, steps: Sequence[Step], batch: BatchRows) -> DataFrame:
+        """Return what steps compute, from a source without rows."""
+        (source,), (*described, last) = batch.reads, steps
+        nothing = self._compiler.from_table(arrow_schema(source.schema).empty_table())
+        beside = BatchRows(batch.attempt, Staging([]), batch.reads, batch.facts, {source: nothing})
+        self._steps(described, beside)
+        return self._to_compute(last, beside)
 
     def close(self) -> None:
         """Close the driver's connections to the states."""
@@ -177,26 +220,41 @@ class StepRunner:
         batch.rows[step.node] = _passed_on(step.node, batch.rows[step.node.parents[0]])
         batch.moves[step.node] = step.exchanges
 
-    def _keep(self, step: KeepRows, batch: BatchRows) -> None:
+    def _to_compute(self, step: Step, batch: BatchRows) -> DataFrame:
+        """Return the frame that a step computes."""
         frame = self._frame(batch.rows[step.node])
+        update = step.update if isinstance(step, (CollectRows, KeepRows)) else None
+        if update is None or (isinstance(step, CollectRows) and self._goes_to_one(update)):
+            return frame
+        return self._compiler.with_partition(update, frame)
+
+    def _goes_to_one(self, update: Update) -> bool:
+        """Whether all rows go to one partition, so that the number need not be computed."""
+        return self._plan.states[update.state].partitions == 1 and not update.every_batch
+
+    def _keep(self, step: KeepRows, batch: BatchRows) -> None:
+        self._kept(step, self._to_compute(step, batch), batch)
+
+    def _kept(self, step: KeepRows, frame: DataFrame, batch: BatchRows) -> None:
         if step.update is None:
             mark = F.col(ASIDE).startswith(LETTER_MARK) if step.counts_aside else None
             batch.rows[step.node] = kept = keep(frame, batch.staging, mark=mark)
             if mark is not None and kept.marked == 0:
                 batch.clean.add(step.node)
             return
-        frame = self._compiler.with_partition(step.update, frame)
         by_state = [e.partitions for e in step.exchanges if e.deal is Deal.BY_STATE]
         found = keep(frame, batch.staging, partitions=by_state[0] if by_state else None)
         self._prepared(step.update, found, batch)
 
     def _collect(self, step: CollectRows, batch: BatchRows) -> None:
-        frame = self._frame(batch.rows[step.node])
-        alone = self._plan.states[step.update.state].partitions == 1 and not step.update.every_batch
-        if not alone:
-            frame = self._compiler.with_partition(step.update, frame)
-        table = frame.toArrow()
-        self._prepared(step.update, Collected(_in_one(table) if alone else table), batch)
+        frame = self._to_compute(step, batch)
+        self._collected(step, frame, frame.toArrow(), batch)
+
+    def _collected(
+        self, step: CollectRows, frame: DataFrame, table: pa.Table, batch: BatchRows
+    ) -> None:
+        found = Collected(_in_one(table) if self._goes_to_one(step.update) else table)
+        self._prepared(step.update, found, batch)
         batch.staging.computed.append(frame)
 
     def _prepared(self, update: Update, found: Collected | Kept, batch: BatchRows) -> None:

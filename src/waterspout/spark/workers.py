@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from waterspout._causes import one_line
 from waterspout.errors import OutsideError
-from waterspout.spark.session import SparkRuntime
+from waterspout.spark.session import SparkRuntime, is_shared
 
 __all__ = ["Workers", "ask_workers", "require_workers", "why_unfit"]
 
@@ -40,6 +40,8 @@ class Workers(NamedTuple):
 
 def require_workers(runtime: SparkRuntime) -> None:
     """See that the workers run a Python that can do this driver's work, or say what is wrong."""
+    if is_shared():
+        return
     if not runtime.is_local:
         ask_workers(runtime)
         return

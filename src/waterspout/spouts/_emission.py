@@ -80,7 +80,7 @@ class _Rows(BatchCollector):
     ) -> None:
         outlet = Outlet("default", ("tx", *schema.names), lambda _: _HERE)
         super().__init__(Port(spout_id, {"default": outlet}), attempt)
-        self._box = outlet.boxes[0]
+        self._box = outlet.box(0)
         self._schema = schema
         self._with_position = with_position
         self._chunks: list[pa.RecordBatch] = []
@@ -106,10 +106,11 @@ class _Rows(BatchCollector):
         yield from chunks
 
     def _pack(self) -> None:
-        rows = [values[1:] for values in self._box.values]
+        rows = [values[1:] for values in self._box.rows]
         if not rows:
             return
         self._box.values.clear()
+        self._box.anchors.clear()
         table = table_of_rows(self._schema, rows, where=f"spout {self.port.component!r}")
         if self._with_position:
             numbers = range(self._done, self._done + len(rows))

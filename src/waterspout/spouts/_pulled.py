@@ -109,12 +109,12 @@ class _Puller(PulledSpout):
         """Return what was emitted since the last time."""
         collector = self._collector
         messages, collector.messages, collector.emitted = collector.messages, [], 0
-        box = collector.port.outlets[DEFAULT_STREAM].boxes[0]
+        box = collector.port.outlets[DEFAULT_STREAM].box(0)
         collector.port = self._port()
         ids = [message[0] for message in messages]
         # An anchor is the index of the message that a row belongs to; below 0, of none.
         id_of_row = {row: ids[anchor] for row, anchor in enumerate(box.anchors) if anchor >= 0}
-        return _Batch(box.values, ids, id_of_row)
+        return _Batch(box.rows, ids, id_of_row)
 
     def tell(self, method: str, ids: Sequence[Any]) -> None:
         """Ack or fail messages."""
@@ -218,12 +218,8 @@ class _PulledPlanner(BatchPlanner):
     def _pull(self) -> None:
         """Ask until there are enough tuples, or a call gives none, or it has taken long enough."""
         until = time.monotonic() + _PULL_S
-
-        def is_over() -> bool:
-            return time.monotonic() >= until
-
-        while (room := self._wanted - self._task.emitted) > 0 and not is_over():
-            if not self._guarded(lambda n=room: self._task.ask(n, is_over)):  # type: ignore[misc]
+        while (room := self._wanted - self._task.emitted) > 0 and time.monotonic() < until:
+            if not self._guarded(lambda n=room: self._task.ask(n, until)):  # type: ignore[misc]
                 return
 
     def _up(self) -> None:

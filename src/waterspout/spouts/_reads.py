@@ -14,6 +14,7 @@ from waterspout.spouts._places import LOCAL, Place
 
 __all__ = [
     "POSITION",
+    "SMALL_BYTES",
     "TINY_BYTES",
     "TINY_ROWS",
     "EmitRead",
@@ -31,6 +32,7 @@ POSITION = "_position"
 
 TINY_ROWS = 10_000
 TINY_BYTES = 1_000_000
+SMALL_BYTES = 32_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +107,12 @@ class FilesRead:
 
     @property
     def is_small(self) -> bool:
-        """Whether it is safe to expect a small result."""
-        return self.size_bytes <= 16_000_000
+        """Whether it is safe to expect a small result.
+
+        Rows that are not expected to fit the driver are put down on the executors before they
+        are fetched: a seventh more work for the first batch of a backlog of 18 MB.
+        """
+        return self.size_bytes <= SMALL_BYTES
 
     @property
     def is_tiny(self) -> bool:

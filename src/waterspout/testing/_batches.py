@@ -35,7 +35,7 @@ T = TypeVar("T")
 _TRIES = 50
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Add(ValueUpdater[int]):
     """Add to what is stored, or to 0."""
 

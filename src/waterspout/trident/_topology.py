@@ -22,6 +22,7 @@ from waterspout.trident.drpc.rewriting import by_request
 from waterspout.trident.drpc.streams import drpc_source, refuse_mixed, split
 from waterspout.trident.isolation.rewriting import letters_location, with_letters
 from waterspout.trident.operations.accepted import ReduceOperation
+from waterspout.trident.operations.row_updaters import UpsertRows
 from waterspout.trident.plan.explain import explain_as
 from waterspout.trident.plan.nodes import Node, Source, Update
 from waterspout.trident.plan.partitions import root_of, why_in_one, widths
@@ -228,6 +229,21 @@ class TridentTopology(SaysInstead):
         name = self.next_state()
         self._states[name] = StateSpec(name, factory, 1, shape, static, finisher=finisher)
         return name
+
+    def given_states(self) -> dict[str, StateSpec]:
+        """Return the states as they were given, by name."""
+        return dict(self._states)
+
+    def replace_state(self, name: str, factory: StateFactory) -> None:
+        """Keep a state by another recipe, for the same fields.
+
+        A table of rows by key may be replaced by a map of them.
+        """
+        spec, update = self._states[name], self._update_of(name)
+        by = None if update is None else update.updating.operation
+        if spec.shape is Shape.ROWS and not factory.keeps_rows and isinstance(by, UpsertRows):
+            spec = replace(spec, shape=Shape.MAP, finisher=by)
+        self._states[name] = replace(spec, factory=factory)
 
     def state_spec(self, name: str) -> StateSpec:
         """Return a state of this topology."""

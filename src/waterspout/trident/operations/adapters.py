@@ -6,6 +6,7 @@ import copy
 import dataclasses
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain, starmap
 from typing import Any, ClassVar, Generic, TypeVar, overload
 
 from waterspout._schema import Schema
@@ -158,6 +159,15 @@ class _Plain(OfFunction):
             count(after - before)
             before = after
         return counts, results
+
+    def results_of(self, rows: Iterable[Sequence[Any]]) -> list[Any]:
+        """Return the results of many rows, where nobody asks which row gave how many."""
+        made: Iterable[Any] = starmap(self._function, rows)
+        if not (self._many or self._yields):
+            return list(made)
+        if not self._yields:
+            made = (one if one.__class__ is list else self._several(one) for one in made)
+        return list(chain.from_iterable(made))
 
     def _several(self, made: Any) -> Iterable[Any]:
         """Return what a function gave that returns many results."""

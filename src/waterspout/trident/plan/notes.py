@@ -49,6 +49,9 @@ class NodeNotes:
     carried: tuple[str, ...] | None
     """The fields that go on, if nobody reads the others."""
 
+    counted_by: Node | None = None
+    """The node in whose visit to a Python worker its groups are counted first, if they are."""
+
     in_one: str | None = None
     """Why the state that it updates has one partition, if it has to have one."""
 
@@ -79,6 +82,8 @@ class NodeNotes:
         if others:
             return f"{self.runs_in.value}, in one visit with {_numbers(others)}"
         node = self.node
+        if self.counted_by is not None:
+            return f"{self.runs_in.value}, counted first in the visit of {self.counted_by.number}"
         whole = isinstance(node, Aggregate) and node.combines and node.scope is Scope.BATCH
         if whole and self.runs_in is RunsIn.PYTHON and not all(e.behind for e in self.exchanges):
             return f"{self.runs_in.value}, before the shuffle and behind it"
@@ -102,7 +107,8 @@ def notes_of(plan: Plan, conf: Config) -> dict[Node, NodeNotes]:
 def _notes(plan: Plan, conf: Config, node: Node, steps: Schedule) -> NodeNotes:
     children = plan.children[node]
     late = any(plan.phases[child] is Phase.COMMIT for child in children)
-    visits = [step.chain for step in steps if isinstance(step, Derive) and node in step.chain]
+    derived = [step for step in steps if isinstance(step, Derive)]
+    visits = [step.chain for step in derived if node in step.chain]
     # What a state's tasks write is moved by the update; that is told with the costs.
     moves = [s.exchanges for s in steps if s.node is node and not isinstance(s, KeepRows)]
     runs_in = RunsIn.PYTHON if visits else _runs_in(plan, conf, node)
@@ -118,6 +124,7 @@ def _notes(plan: Plan, conf: Config, node: Node, steps: Schedule) -> NodeNotes:
         readers=() if len(children) < 2 or getattr(node, "hidden", False) else tuple(children),
         staged=late and plan.phases[node] is Phase.PROCESSING,
         carried=kept if fewer else None,
+        counted_by=next((step.node for step in derived if step.counts is node), None),
         in_one=_in_one(plan, node),
     )
 

@@ -7,11 +7,13 @@ happens: there is no second copy of these rules.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from waterspout._config import Config
+from waterspout._schema import WHOLE
 from waterspout.spouts._base import RunsIn
+from waterspout.trident.operations.aggregators import Count
 from waterspout.trident.plan.exchange import Deal, Exchange
 from waterspout.trident.plan.nodes import (
     Aggregate,
@@ -45,10 +47,15 @@ __all__ = [
     "SelectHere",
     "Step",
     "WriteState",
+    "counted_in_visit",
     "python_chains",
     "read_by_one_task",
     "schedule",
 ]
+
+
+_PLAIN_KEYS = frozenset(("string", "binary", "boolean", "date", *WHOLE))
+"""Types whose values Arrow and Spark tell apart in the same way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +114,15 @@ class Derive(Step):
 
     chain: tuple[Node, ...] = ()
     """Row operations in Python that share one visit, this one last; none: it runs alone."""
+
+    counts: Aggregate | None = None
+    """The count behind the chain: in the same visit each group is counted, as far as it is there.
+
+    What goes back to the JVM are groups with their numbers instead of rows.
+    """
+
+    adds_up: bool = False
+    """The groups of this count come with numbers, which only have to be added up."""
 
     @property
     def nodes(self) -> tuple[Node, ...]:
@@ -221,6 +237,20 @@ def read_by_one_task(plan: Plan, facts: Facts) -> set[Source]:
     }
 
 
+def counted_in_visit(plan: Plan, node: Node) -> Aggregate | None:
+    """Return the count that follows a chain of Python, if its groups can be counted in the visit.
+
+    Its groups must be told apart in Python as Spark does it: numbers with a point, which have two
+    zeros, and texts with a collation are left to Spark.
+    """
+    reader = plan.children[node][0] if len(plan.children[node]) == 1 else None
+    if not isinstance(reader, Aggregate) or not reader.group or not reader.is_native:
+        return None
+    counts = [type(one.aggregator) is Count for one in reader.aggregations] == [True]
+    plain = all(node.schema.type_of(key) in _PLAIN_KEYS for key in reader.group)
+    return reader if counts and plain else None
+
+
 def _behind(plan: Plan, node: Node) -> Iterator[Node]:
     """Yield all nodes of the processing phase that have rows of this one."""
     for child in plan.children[node]:
@@ -332,9 +362,13 @@ class _Scheduling:
             self._keep(node, f"computed once for {self._readers(node)}")
 
     def _derive(self, node: Node, aside: tuple[Node, ...] = ()) -> None:
-        chain = self.chains.get(node, ())
         exchanges = (*node.exchanges(self.layout), *self._behind(node))
-        self._add(Derive(node=node, exchanges=exchanges, chain=chain, only_aside=aside))
+        step = Derive(node=node, exchanges=exchanges, only_aside=aside)
+        if chain := self.chains.get(node, ()):
+            step = replace(step, chain=chain, counts=counted_in_visit(self.plan, node))
+        elif isinstance(node, Aggregate) and node.parents[0] in self.chains:
+            step = replace(step, adds_up=counted_in_visit(self.plan, node.parents[0]) is node)
+        self._add(step)
 
     def _behind(self, node: Node) -> tuple[Exchange, ...]:
         """Return how the rows of a group's first node come onto the partitions of the group."""

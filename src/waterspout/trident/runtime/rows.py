@@ -223,9 +223,17 @@ def _vectorised(
 def _called(
     step: RowStep, operation: Any, out: Schema, batch: pa.RecordBatch
 ) -> tuple[Sequence[int], pa.RecordBatch]:
-    """Call an operation for each row; return how many rows each gave, and all of these."""
+    """Call an operation for each row; return how many rows each gave, and all of these.
+
+    Not how many, where no field of the input goes on: nothing has to be repeated then.
+    """
     if isinstance(operation, (PlainFunction, PlainMap, PlainFlatMap)):
-        counts, results = operation.call_with(_bare_rows(batch, step.fields))
+        rows_in = _bare_rows(batch, step.fields)
+        counts: Sequence[int] = ()
+        if _carried(step, batch).num_columns:
+            counts, results = operation.call_with(rows_in)
+        else:
+            results = operation.results_of(rows_in)
         if len(out) != 1:
             return counts, rows_to_batch(results, out, step.title)
         ((name, kind),) = out
@@ -239,14 +247,14 @@ def _called(
         each = [list(operation.execute(row)) for row in tuples]
         rows = [row for made in each for row in made]
         return [len(made) for made in each], rows_to_batch(rows, out, step.title)
-    collector, counts = TridentCollector(), []
+    collector, gave = TridentCollector(), []
     execute, emitted, before = operation.execute, collector.rows, 0
     for row in tuples:
         execute(row, collector)
         after = len(emitted)
-        counts.append(after - before)
+        gave.append(after - before)
         before = after
-    return counts, rows_to_batch(emitted, out, step.title)
+    return gave, rows_to_batch(emitted, out, step.title)
 
 
 def _keep(operation: Filter, batch: pa.RecordBatch, fields: Sequence[str]) -> pa.Array:

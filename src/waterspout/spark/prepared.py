@@ -1,0 +1,279 @@
+"""Plans that are made for one batch and filled in with the files of those that follow.
+
+To describe a batch to Spark takes a call into the JVM for every step and every column, and Spark
+analyses the whole after each of them: of a small batch that is half of its time. But from batch
+to batch only the list of files differs. So the plan of the first one is kept as Spark has analysed
+it, and its one leaf, the files, is replaced. (Spark's own micro-batches do the same.) What is run
+is what `schedule` says, as ever.
+
+Only in a classic session, and only where nothing else can differ between batches; where anything
+is not as expected, batches are described one by one. No other module knows the classes of Spark's
+plans by which it is done.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+from waterspout import faults
+from waterspout._config import Config
+from waterspout.spark.reads import tasks_to_read
+from waterspout.spark.session import SparkRuntime
+from waterspout.spouts._reads import FilesRead, Read
+from waterspout.trident.plan.nodes import (
+    Aggregate,
+    Each,
+    Keep,
+    Mapped,
+    Node,
+    Project,
+    Repartition,
+    Route,
+    Source,
+)
+from waterspout.trident.plan.schedule import (
+    CollectRows,
+    Derive,
+    Facts,
+    KeepRows,
+    ReadSource,
+    Step,
+)
+
+__all__ = ["Filled", "PreparedPlans", "only_files_differ"]
+
+log = logging.getLogger(__name__)
+
+_ALIKE = (Each, Mapped, Keep, Project, Aggregate, Repartition)
+"""Kinds of nodes that become the same in every batch, if they run in the JVM."""
+
+_LISTED = "InMemoryFileIndex"
+"""The class of Spark that lists files which are given by name."""
+
+_BETWEEN = "\0"
+"""What no name of a file has in it."""
+
+
+def only_files_differ(steps: Sequence[Step]) -> bool:
+    """Whether batches with these steps may have one plan, if they read files.
+
+    The rows of one source are described, and computed once, at the end.
+    """
+    *described, last = steps
+    reads = [step for step in described if isinstance(step, ReadSource)]
+    if len(reads) != 1 or reads[0].node.hidden or any(step.only_aside for step in steps):
+        return False
+    derived = [step for step in described if step is not reads[0]]
+    return isinstance(last, (CollectRows, KeepRows)) and all(map(_is_alike, derived))
+
+
+def _is_alike(step: Step) -> bool:
+    # Functions in Python are told which batch it is only for the sake of kill points.
+    alone = isinstance(step, Derive) and not step.chain and _becomes_alike(step.node)
+    return alone or _in_python(step)
+
+
+def _in_python(step: Step) -> bool:
+    return isinstance(step, Derive) and bool(step.chain)
+
+
+def _becomes_alike(node: Node) -> bool:
+    by_batch = isinstance(node, Repartition) and node.route is Route.BATCH_GLOBAL
+    return isinstance(node, _ALIKE) and node.is_native and not by_batch
+
+
+@dataclass(slots=True)
+class _Template:
+    """An analysed plan with one leaf, and what another leaf for it is made of."""
+
+    plan: Any
+    leaf: Any
+    rest: tuple[Any, ...]
+    """What a leaf has beside its files: above all the ids of its columns, which the plan uses."""
+
+    relation: Any
+    format: tuple[Any, ...]
+    """How files are read: the schema, Spark's class for the format, its options."""
+
+    declared: Any
+    schema: pa.Schema | None = None
+    """Of the rows that it gives, once some have come."""
+
+
+@dataclass(frozen=True, slots=True)
+class Filled:
+    """The frame of one batch, made from the plan of another."""
+
+    frame: DataFrame
+    template: _Template
+
+    def to_arrow(self) -> pa.Table:
+        """Compute the rows and bring them into the driver."""
+        schema = self.template.schema
+        if schema is None:
+            table = self.frame.toArrow()
+            self.template.schema = table.schema
+            return table
+        # `toArrow` would ask for the schema once more, and for two settings.
+        batches = self.frame._collect_as_arrow()  # type: ignore[operator]
+        return pa.Table.from_batches(batches).cast(schema) if batches else schema.empty_table()
+
+
+class PreparedPlans:
+    """The prepared plans of a run. Several threads may use them at once."""
+
+    def __init__(self, runtime: SparkRuntime, conf: Config) -> None:
+        self._runtime = runtime
+        self._conf = conf
+        self._alike: dict[Facts, bool] = {}
+        self._templates: dict[Hashable, _Template | None] = {}
+
+    def key(
+        self, facts: Facts, steps: Sequence[Step], reads: Mapping[Source, Read]
+    ) -> Hashable | None:
+        """Return what batches have in common whose plans differ only in their files.
+
+        None: this one has a plan of its own.
+        """
+        if self._runtime.is_connect or len(reads) != 1:
+            return None
+        (read,) = reads.values()
+        if not isinstance(read, FilesRead) or not read.paths or read.too_long:
+            return None
+        if any(name.lower() == "basepath" for name in read.options):
+            return None  # of folders below it Spark makes columns
+        if facts not in self._alike:
+            self._alike[facts] = only_files_differ(steps)
+        if not self._alike[facts]:
+            return None
+        if faults.current_plan() is not None and any(_in_python(step) for step in steps):
+            return None
+        options = tuple(sorted(read.options.items()))
+        tasks = tasks_to_read(self._runtime, self._conf, read)
+        return facts, read.format, read.schema, options, read.malformed_are(self._conf), tasks
+
+    def filled(self, key: Hashable | None, read: Read) -> Filled | None:
+        """Return the frame of a batch from the plan of one before; None if there is none."""
+        template = None if key is None else self._templates.get(key)
+        if template is None or not isinstance(read, FilesRead):
+            return None
+        try:
+            return Filled(self._fill(template, read.paths), template)
+        except Exception:
+            # If it is the files, a plan of its own will fail as well, and say why.
+            log.debug("a prepared plan could not be filled in", exc_info=True)
+            return None
+
+    def learn(
+        self, key: Hashable | None, read: Read, frame: DataFrame, users: Callable[[], DataFrame]
+    ) -> Filled | None:
+        """Keep the plan of a batch for those to come; None if that cannot be.
+
+        `users`: what the frame does with the rows of its source, done with no rows.
+        """
+        if key is None or not isinstance(read, FilesRead):
+            return None
+        if key not in self._templates:
+            try:
+                self._templates[key] = self._template(frame, users)
+            except Exception:  # it is another Spark than we know
+                log.debug("plans like this one are not prepared", exc_info=True)
+                self._templates[key] = None
+        template = self._templates[key]
+        return None if template is None else Filled(frame, template)
+
+    def _template(self, frame: DataFrame, users: Callable[[], DataFrame]) -> _Template | None:
+        plan = frame._jdf.logicalPlan()
+        # Spark draws the seeds of random numbers when it analyses: they would be those of all
+        # batches. What reads the files may not be deterministic either, but draws nothing.
+        if not plan.deterministic() and not users()._jdf.logicalPlan().deterministic():
+            return None
+        leaves = plan.collectLeaves()
+        leaf = leaves.head()
+        if leaves.size() != 1 or _kind(leaf) != "LogicalRelation":
+            return None
+        relation, java = leaf.relation(), self._java
+        if _kind(relation) != "HadoopFsRelation" or _kind(relation.location()) != _LISTED:
+            return None
+        if not relation.partitionSchema().isEmpty():  # names of folders are columns, too
+            return None
+        declared = java.option.apply(relation.dataSchema())
+        return _Template(plan, leaf, _but_first(leaf), relation, _but_first(relation), declared)
+
+    def _fill(self, template: _Template, paths: Sequence[str]) -> DataFrame:
+        """Return the frame of a batch.
+
+        The files are listed by the class that lists those of `load`, which would beforehand look
+        for the format among all classes, twice, and for patterns in the names.
+        """
+        java, options = self._java, template.format[-1]
+        names = java.between_names.split(_BETWEEN.join(paths))  # in one call, however many
+        files = java.as_seq(java.as_paths(names))
+        listed = java.listed(
+            java.session, files, options, template.declared, java.no_cache, java.none, java.none
+        )
+        relation = template.relation.copy(listed, *template.format, java.session)
+        leaf = template.leaf.copy(relation, *template.rest)
+        plan = template.plan.transformDown(java.one_pair(template.leaf, leaf))
+        made: DataFrame = java.frame(java.of_rows(java.session, plan))
+        return made
+
+    @cached_property
+    def _java(self) -> _Java:
+        return _Java.of(self._runtime)
+
+
+@dataclass(frozen=True, slots=True)
+class _Java:
+    """What is called in the JVM, looked up once."""
+
+    session: Any
+    of_rows: Any
+    one_pair: Any
+    """A map of one pair, which is a partial function as well: what to replace, and by what."""
+
+    listed: Any
+    no_cache: Any
+    option: Any
+    none: Any
+    between_names: Any
+    as_paths: Any
+    as_seq: Any
+    frame: Callable[[Any], DataFrame]
+
+    @classmethod
+    def of(cls, runtime: SparkRuntime) -> _Java:
+        from pyspark.sql.classic.dataframe import DataFrame as ClassicFrame
+
+        spark: Any = runtime.spark
+        jvm = spark._jvm
+        sources = jvm.org.apache.spark.sql.execution.datasources
+        return cls(
+            session=spark._jsparkSession,
+            of_rows=jvm.org.apache.spark.sql.classic.Dataset.ofRows,
+            one_pair=getattr(jvm.scala.collection.immutable, "Map$Map1"),
+            listed=getattr(sources, _LISTED),
+            no_cache=getattr(getattr(sources, "NoopCache$"), "MODULE$"),
+            option=jvm.scala.Option,
+            none=jvm.scala.Option.empty(),
+            between_names=jvm.java.util.regex.Pattern.compile(_BETWEEN),
+            as_paths=jvm.org.apache.hadoop.util.StringUtils.stringToPath,
+            as_seq=jvm.scala.collection.immutable.ArraySeq.unsafeWrapArray,
+            frame=lambda found: ClassicFrame(found, spark),
+        )
+
+
+def _kind(found: Any) -> str:
+    return str(found.getClass().getSimpleName())
+
+
+def _but_first(found: Any) -> tuple[Any, ...]:
+    """Return what a class of Spark's is made of, but for the first of it."""
+    return tuple(found.productElement(place) for place in range(1, found.productArity()))
