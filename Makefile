@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv demo test test-fast test-cluster soak service mutants check format bench bench-words bench-forms bench-core bench-memory bench-transactional bench-windows bench-states bench-drpc bench-kafka kafka-storm java servers kafka kafka-broker browser screenshots check-java lock audit clean bench-pressure bench-files bench-scale docs docs-serve docs-tables
+.PHONY: help venv demo test test-fast test-cluster soak service mutants check format bench bench-words bench-forms bench-core bench-memory bench-transactional bench-windows bench-states bench-drpc bench-kafka kafka-storm java servers kafka kafka-broker browser screenshots check-java lock audit clean bench-pressure bench-files bench-scale bench-storm docs docs-serve docs-tables
 
 PYTHON ?= python3
 ARGS ?=
@@ -12,10 +12,11 @@ ARGS ?=
 export PYTHONDONTWRITEBYTECODE =
 
 # Tests run in two processes, each with servers and a Spark of its own, by file, the longest first
-# (tests/budget.py knows them); those without Spark in three, because they often wait.
+# (tests/budget.py knows them); those without Spark in three, because they often wait, and so do
+# those of a cluster.
 BY_FILE := --dist loadfile --no-loadscope-reorder
 PARALLEL ?= -n 2 $(BY_FILE)
-PARALLEL_FAST ?= -n 3 $(BY_FILE)
+PARALLEL_WAITING ?= -n 3 $(BY_FILE)
 # Soak waits even more: for servers to come back, for leases to run out.
 PARALLEL_SOAK ?= -n 4 $(BY_FILE)
 PARALLEL_SPARK_SOAK ?= -n 3 $(BY_FILE)
@@ -60,17 +61,17 @@ demo: check-java $(STAMP) ## Count words, kill -9 in the middle of a commit, res
 	@.venv/bin/waterspout demo $(ARGS)
 
 test: check-java $(STAMP) ## Run the tests, fast ones first, then those on Spark (ARGS='-k name')
-	@$(PYTEST) -m 'not spark and not soak and not cluster' $(PARALLEL_FAST) $(ARGS); fast=$$?; \
+	@$(PYTEST) -m 'not spark and not soak and not cluster' $(PARALLEL_WAITING) $(ARGS); fast=$$?; \
 	case $$fast in 0|$(NONE_OK)) ;; *) exit $$fast ;; esac; \
 	$(PY) -m tests.spark.jvm; \
 	$(PYTEST) -m 'spark and not soak' $(PARALLEL) $(ARGS) $(SPARK_FILES); spark=$$?; \
 	case $$spark in $(NONE_OK)) exit $$fast ;; *) exit $$spark ;; esac
 
 test-fast: $(STAMP) ## Run the tests that need no Spark
-	@$(PYTEST) -m 'not spark and not soak and not cluster' $(PARALLEL_FAST) $(ARGS)
+	@$(PYTEST) -m 'not spark and not soak and not cluster' $(PARALLEL_WAITING) $(ARGS)
 
 test-cluster: check-java $(STAMP) ## Run one suite on every kind of Spark, and break a cluster, ten minutes at most
-	@$(PYTEST) -m cluster -n 2 $(BY_FILE) $(ARGS) tests/cluster
+	@$(PYTEST) -m cluster $(PARALLEL_WAITING) $(ARGS) tests/cluster
 
 soak: export WATERSPOUT_TEST_PROFILE = soak
 soak: check-java $(STAMP) ## Run the long random tests, forty minutes at most
@@ -138,6 +139,9 @@ bench-scale: check-java $(STAMP) ## Measure how a batch's cost grows with partit
 
 bench-states: $(STAMP) ## Measure the states against the bare clients of their stores (ARGS=...)
 	@$(PY) -m benchmarks.states $(ARGS)
+
+bench-storm: check-java $(STAMP) ## Measure beside Apache Storm itself, in turns (STORM=folder with Storm's side, ARGS=...)
+	@$(PY) -m benchmarks.storm --storm '$(STORM)' $(ARGS)
 
 bench-files: $(STAMP) ## Measure looks for new files among many that were read (ARGS=...)
 	@$(PY) -m benchmarks.files $(ARGS)

@@ -39,7 +39,8 @@ class Total:
 class Spans:
     """Times calls; a call within another is taken off the other."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._clock = clock
         self.totals: dict[str, Total] = defaultdict(Total)
         self._lock = threading.Lock()
         self._here = threading.local()
@@ -60,11 +61,11 @@ class Spans:
         """Time what is done here."""
         stack: list[float] = self._here.__dict__.setdefault("inner", [])
         stack.append(0.0)
-        began = time.perf_counter()
+        began = self._clock()
         try:
             yield
         finally:
-            took = time.perf_counter() - began
+            took = self._clock() - began
             inner = stack.pop()
             if stack:
                 stack[-1] += took

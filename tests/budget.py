@@ -42,6 +42,7 @@ BUDGETS_S: dict[str, float] = {
     "tests/spark/test_transactional_schedules.py": 40,
     "tests/spark/test_whole_topology.py": 40,
     "tests/cli/test_demo.py": 35,
+    "tests/cli/test_prove.py": 45,
     "tests/cli/test_run.py": 35,
     "tests/spark/operations/test_on_error.py": 35,
     "tests/spark/test_transactional_examples.py": 35,
@@ -51,6 +52,7 @@ BUDGETS_S: dict[str, float] = {
     "tests/spark/operations/test_each.py": 30,
     "tests/spark/operations/test_join.py": 30,
     "tests/spark/operations/test_windows.py": 30,
+    "tests/spark/test_prepared.py": 30,
     "tests/spark/test_spouts.py": 30,
     "tests/spark/test_three_forms.py": 30,
     "tests/spark/test_transactional.py": 30,
@@ -179,10 +181,18 @@ class Budget:
 
 
 class ByServer(LoadFileScheduling):
-    """Files go to processes whole, and all those to one that need a server slow to start."""
+    """Files go to processes whole, and all those to one that need a server slow to start.
+
+    Two files are too long for that: in one each kind of Spark is a share, in the other each test.
+    """
 
     def _split_scope(self, nodeid: str) -> str:
-        name = nodeid.partition("::")[0]
+        name, _, test = nodeid.partition("::")
+        if name == "tests/cluster/test_everywhere.py":
+            engine = test.partition("[")[2].partition("-")[0]
+            return f"{name}[{engine}"
+        if name == "tests/cluster/test_faults.py":
+            return nodeid
         return next((server for server in SLOW_SERVERS if server in name), name)
 
 

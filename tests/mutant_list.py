@@ -38,6 +38,69 @@ KAFKA_ROWS = "tests/state/test_kafka_rows.py"
 
 MUTANTS = (
     Mutant(
+        "prove: a fault that did not fire counts as survived",
+        "proving/verdicts.py",
+        "        if not self.was_reached:\n",
+        "        if False:\n",
+        ("tests/proving/test_verdicts.py",),
+    ),
+    Mutant(
+        "prove: a promised state may differ",
+        "proving/verdicts.py",
+        "        return self.exact > 0 and not self.differ and not self.unfinished\n",
+        "        return self.exact > 0 and not self.unfinished\n",
+        ("tests/proving/test_verdicts.py",),
+    ),
+    Mutant(
+        "prove: a row that is there twice is there",
+        "proving/comparing.py",
+        "    return Counter(tuple(map(_rounded, row)) for row in rows)\n",
+        "    return dict.fromkeys((tuple(map(_rounded, row)) for row in rows), 1)\n",
+        ("tests/proving/test_comparing.py",),
+    ),
+    Mutant(
+        "prove: a key that is missing is no difference",
+        "proving/comparing.py",
+        "        for key in got.keys() | expected.keys()\n",
+        "        for key in got.keys()\n",
+        ("tests/proving/test_comparing.py",),
+    ),
+    Mutant(
+        "prove: whatever the state, what stands in for it is opaque",
+        "proving/stand_ins.py",
+        "                kind=factory.kind,\n",
+        "",
+        ("tests/proving/test_subject.py",),
+    ),
+    Mutant(
+        "prove: a driver that is to be killed twice is killed once",
+        "proving/trials.py",
+        "        count = 2 if self.how is How.TWICE else 1\n",
+        "        count = 1\n",
+        ("tests/proving/test_trials.py",),
+    ),
+    Mutant(
+        "prove: a spout that acknowledges is read",
+        "proving/sources.py",
+        "        if acknowledges and not trusted:\n",
+        "        if False:\n",
+        ("tests/proving/test_subject.py",),
+    ),
+    Mutant(
+        "prove: an attempt cannot be made to fail when it was processed",
+        "coordination/loop.py",
+        '            faults.point("processed", txid=attempt.txid)\n',
+        "",
+        ("tests/proving/test_points.py",),
+    ),
+    Mutant(
+        "prove: a broken promise ends with 0",
+        "cli/prove.py",
+        "    if not proof.holds:\n",
+        "    if False:\n",
+        ("tests/cli/test_prove.py",),
+    ),
+    Mutant(
         "drpc: a call that failed is taken for misuse of the command",
         "cli/failures.py",
         "RunFailedError | DRPCExecutionException",
@@ -666,7 +729,7 @@ MUTANTS = (
     Mutant(
         "waves: a look at a spout is so many calls, however long they take",
         "waves/spouts.py",
-        "            if is_over():\n                break\n",
+        "                if clock() >= until:\n                    break\n",
         "",
         ("tests/coordination/test_spout_tasks.py",),
     ),
@@ -917,7 +980,7 @@ MUTANTS = (
     Mutant(
         "fence of PostgreSQL: the head may move during a write",
         "state/postgres/_map.py",
-        "check_stamp(found, stamp, state=self._name)",
+        "check_stamp(at, stamp, state=self._name)",
         "pass",
         ("tests/contracts/test_postgres.py", "tests/state/test_postgres.py"),
     ),
@@ -929,15 +992,92 @@ MUTANTS = (
         ("tests/contracts/test_redis.py", "tests/state/test_redis.py"),
     ),
     Mutant(
+        "fence of Redis: the header is looked at and not watched",
+        "state/redis/_watched.py",
+        'command(["WATCH", self._key])',
+        'command(["EXISTS", self._key])',
+        ("tests/state/test_redis_watched.py",),
+    ),
+    Mutant(
+        "fence of Redis: a watched write goes under any header",
+        "state/redis/_watched.py",
+        "if seen[:2] != self._wanted:",
+        "if False:",
+        ("tests/state/test_redis_watched.py", "tests/state/test_redis.py"),
+    ),
+    Mutant(
+        "fence of Redis: a later chunk that is watched goes under another header than the first",
+        "state/redis/_watched.py",
+        "if self._fields(session) != seen:",
+        "if self._fields(session) is None:",
+        ("tests/state/test_redis_watched.py",),
+    ),
+    Mutant(
+        "fence of Redis: a watched write that was not done counts as done",
+        "state/redis/_client.py",
+        "return done is not None",
+        "return True",
+        ("tests/state/test_redis_watched.py",),
+    ),
+    Mutant(
+        "outside of batches: a watched write of Redis does not hear of an amendment",
+        "state/redis/_scripts.py",
+        "redis.call('HINCRBY', KEYS[1], 'amended', 1)",
+        "",
+        ("tests/state/test_redis_watched.py",),
+    ),
+    Mutant(
+        "by column: what a lost attempt has left is combined into",
+        "state/redis/_combining.py",
+        "lost[i] |= resolved[int(batches[i])] != attempt[i].as_py()",
+        "pass",
+        ("tests/state/test_redis_columns.py",),
+    ),
+    Mutant(
+        "by column: what another attempt at the batch has left is combined into",
+        "state/redis/_combining.py",
+        "own = batches == stamp.txid",
+        "own = batches == -1",
+        ("tests/state/test_redis_columns.py",),
+    ),
+    Mutant(
+        "by column: what a lost attempt has left is updated",
+        "state/_batched.py",
+        "max(columns.txids) >= at or not batch.resolved.keys().isdisjoint(columns.txids)",
+        "max(columns.txids) >= at",
+        ("tests/contracts/test_redis.py",),
+    ),
+    Mutant(
+        "by column: what another attempt at the batch has left is updated",
+        "state/_batched.py",
+        "max(columns.txids) >= at or not batch.resolved.keys().isdisjoint(columns.txids)",
+        "not batch.resolved.keys().isdisjoint(columns.txids)",
+        ("tests/contracts/test_redis.py",),
+    ),
+    Mutant(
+        "by column: half of two damaged records is taken for one",
+        "state/redis/_combining.py",
+        'and joined.count(b"]\\n[") == parted',
+        "",
+        ("tests/state/test_redis_columns.py",),
+    ),
+    Mutant(
+        "sqlite: a key is cut off at a NUL",
+        "state/sqlite/_map.py",
+        'any(marks) or "\\0" in "".join(words)',
+        "any(marks)",
+        ("tests/state/test_sqlite.py",),
+    ),
+    Mutant(
         "slots of Redis: nobody looks where the others are before the master is moved",
-        "state/redis/_state.py",
+        "state/redis/_map.py",
         "        if found[0].head == expected:\n            self._refuse_unfit(found, new)\n",
         "",
         ("tests/state/test_redis_slots.py",),
     ),
     Mutant(
         "slots of Redis: a claim does not note what was before it",
-        "state/redis/_state.py",
+        "state/redis/_map.py",
         "fields += [BEFORE, text]",
         "pass",
         ("tests/state/test_redis_slots.py",),
@@ -1244,7 +1384,7 @@ MUTANTS = (
     Mutant(
         "bolt states: a task writes without saying who it is",
         "transactional/_runtime.py",
-        "                state.enroll(header.writer)\n",
+        "                state.enroll(header.writer, spec.name)\n",
         "                pass\n",
         (
             "tests/transactional/test_states.py",
@@ -1416,7 +1556,7 @@ MUTANTS = (
     ),
     Mutant(
         "risks: a Redis that evicts keys is exact",
-        "state/redis/_state.py",
+        "state/redis/_map.py",
         'if policy.startswith("allkeys-") or (self._expires and policy != "noeviction"):',
         "if False:",
         ("tests/state/test_redis.py",),
@@ -1522,8 +1662,9 @@ MUTANTS = (
     Mutant(
         "states: a value beyond its type is stored",
         "state/_batched.py",
-        "self._refuse_misfits(keys, [entry.value for entry in changed])",
-        "pass",
+        "        self._refuse_misfits(keys, values)\n"
+        '        self._pass_point("write.before", batch.attempt)\n        self._put(',
+        '        self._pass_point("write.before", batch.attempt)\n        self._put(',
         ("tests/contracts/test_backing_map.py",),
     ),
     Mutant(
@@ -2090,8 +2231,8 @@ MUTANTS = (
     Mutant(
         "logs: a phase on its thread does not know its batch",
         "spark/phases.py",
-        "with about(attempt, topology=self._name), self._runtime",
-        "with about(topology=self._name), self._runtime",
+        "with about(attempt, topology=self._name), self._tagged",
+        "with about(topology=self._name), self._tagged",
         ("tests/metrics/test_json_logs.py",),
     ),
     Mutant(
@@ -2355,6 +2496,85 @@ MUTANTS = (
         "            self._lost.set_visibility(True)",
         "            pass",
         ("tests/ui/test_topology_page.py",),
+    ),
+    Mutant(
+        "waves: a tuple that a bolt has kept is used again",
+        "waves/bolts.py",
+        "                if references(given) == ALONE:\n"
+        "                    given.values, given._index = values, index\n"
+        "                else:\n"
+        "                    given = port.given = Tuple(values, origin, index)\n"
+        "                try:\n",
+        "                given.values, given._index = values, index\n                try:\n",
+        ("tests/waves/test_reuse.py",),
+    ),
+    Mutant(
+        "waves: a tuple that a basic bolt has kept is used again",
+        "waves/bolts.py",
+        "                if references(given) == ALONE:\n"
+        "                    given.values, given._index = values, index\n"
+        "                else:\n"
+        "                    given = port.given = Tuple(values, origin, index)\n"
+        "                port.current = index\n",
+        "                given.values, given._index = values, index\n"
+        "                port.current = index\n",
+        ("tests/waves/test_reuse.py",),
+    ),
+    Mutant(
+        "transactional: a tuple that a batch bolt has kept is used again",
+        "transactional/_runtime.py",
+        "                if references(given) == ALONE:\n",
+        "                if True:\n",
+        ("tests/waves/test_reuse.py",),
+    ),
+    Mutant(
+        "waves: texts are sent as one, whatever is in them",
+        "waves/frames.py",
+        "    return text if text.count(_BETWEEN) == len(values) - 1 else values\n",
+        "    return text\n",
+        ("tests/waves/test_frames.py",),
+    ),
+    Mutant(
+        "waves: texts of a kind of their own become plain ones on their way",
+        "waves/frames.py",
+        "_as_text(values) if kinds == _TEXT else values",
+        "_as_text(values) if all(issubclass(k, str) for k in kinds) else values",
+        ("tests/waves/test_frames.py",),
+    ),
+    Mutant(
+        "waves: values in columns are not looked at before they have to travel",
+        "waves/frames.py",
+        "        return all(map(_PLAIN.issuperset, frame.values.kinds))\n",
+        "        return True\n",
+        ("tests/waves/test_frames.py",),
+    ),
+    Mutant(
+        "emit: what is emitted to nobody need not fit its stream",
+        "topology/_ports.py",
+        "            fit(values)\n        calls += 1\n",
+        "            pass\n        calls += 1\n",
+        ("tests/topology/test_outlets.py",),
+    ),
+    Mutant(
+        "emit: a list that is changed later changes a tuple that was emitted",
+        "topology/_ports.py",
+        "        box.values.append(values[0] if is_bare else tuple(values))\n",
+        "        box.values.append(values[0] if is_bare else values)\n",
+        ("tests/topology/test_outlets.py",),
+    ),
+    Mutant(
+        "ack: a tuple can be acked twice while it is at hand",
+        "topology/_collector.py",
+        "            if done[index] == OPEN:\n",
+        "            if True:\n",
+        ("tests/topology/test_collectors.py",),
+    ),
+    Mutant(
+        "logs: what is done behind a gap counts as done",
+        "waves/log_spouts.py",
+        "        if len(self.done) >= len(self.order) and self.done.issuperset(self.order):\n",
+        "        if self.done:\n",
+        ("tests/coordination/test_log_tasks.py",),
     ),
     Mutant(
         "columns: a row is anchored to the batch before",
@@ -2703,6 +2923,76 @@ MUTANTS = (
         ("tests/spouts/test_late_files.py",),
     ),
     Mutant(
+        "prepared: random numbers are those of the first batch",
+        "spark/prepared.py",
+        "if not plan.deterministic() and not users()._jdf.logicalPlan().deterministic():",
+        "if False:",
+        ("tests/spark/test_prepared.py",),
+    ),
+    Mutant(
+        "prepared: nothing that reads records is prepared",
+        "spark/prepared.py",
+        "if not plan.deterministic() and not users()._jdf.logicalPlan().deterministic():",
+        "if not plan.deterministic():",
+        ("tests/spark/test_prepared.py",),
+    ),
+    Mutant(
+        "prepared: functions in Python have the kill points of the first batch",
+        "spark/prepared.py",
+        "if faults.current_plan() is not None and any(_in_python(step) for step in steps):",
+        "if False:",
+        ("tests/spark/test_prepared.py",),
+    ),
+    Mutant(
+        "prepared: a plan is kept that hangs on the number of the batch",
+        "spark/prepared.py",
+        "and node.is_native and not by_batch",
+        "and node.is_native",
+        ("tests/spark/test_prepared.py",),
+    ),
+    Mutant(
+        "prepared: whatever goes wrong with a plan ends the batch",
+        "spark/prepared.py",
+        "        except Exception:\n            # If it is the files",
+        "        except ValueError:\n            # If it is the files",
+        ("tests/spark/test_prepared.py",),
+    ),
+    Mutant(
+        "phases: the jobs of a commit by tasks cannot be cancelled",
+        "spark/steps.py",
+        "isinstance(step, WriteState) and step.by is By.DRIVER",
+        "isinstance(step, WriteState)",
+        ("tests/spark/test_prepared.py",),
+    ),
+    Mutant(
+        "plan: groups of numbers with a point are told apart as Arrow does it",
+        "trident/plan/schedule.py",
+        "    return reader if counts and plain else None\n",
+        "    return reader if counts else None\n",
+        ("tests/trident/test_group_counts.py",),
+    ),
+    Mutant(
+        "plan: rows that somebody else reads are counted away",
+        "trident/plan/schedule.py",
+        "reader = plan.children[node][0] if len(plan.children[node]) == 1 else None",
+        "reader = plan.children[node][0] if plan.children[node] else None",
+        ("tests/trident/test_group_counts.py",),
+    ),
+    Mutant(
+        "group counts: what was passed on is passed on again",
+        "trident/runtime/group_counts.py",
+        "            held.clear()\n",
+        "            pass\n",
+        ("tests/trident/test_group_counts.py",),
+    ),
+    Mutant(
+        "group counts: Spark counts the groups and not their rows",
+        "spark/native.py",
+        "return _of_type(F.sum(F.col(numbers)), str(kind), name)",
+        "return _of_type(F.count(F.col(numbers)), str(kind), name)",
+        ("tests/spark/test_prepared.py",),
+    ),
+    Mutant(
         "plan: one task reads a tiny batch though tasks write its state",
         "trident/plan/schedule.py",
         "not facts.tiny or any(_written_by_tasks(plan, u, facts) for u in plan.updates.values())",
@@ -2757,6 +3047,20 @@ MUTANTS = (
         "        first = context.known.get(context.since)\n",
         "        first = None\n",
         KAFKA_PLAN,
+    ),
+    Mutant(
+        "kafka: an answer without an offset is taken for one by the spouts",
+        "spouts/_kafka_cluster.py",
+        "            offset = offset_in(future.result(0), least)\n",
+        "            offset = int(future.result(0).offset)\n",
+        KAFKA_PLAN,
+    ),
+    Mutant(
+        "kafka out: an answer without an offset is the end of a topic",
+        "state/kafka/_heads.py",
+        "                if len(ends) == len(found):\n                    return ends\n",
+        "                return {number: end or 0 for number, end in found.items()}\n",
+        (f"{KAFKA_ROWS}::test_a_broker_that_answers_without_an_offset_hides_no_note",),
     ),
     Mutant(
         "kafka: a new partition begins with what comes next",
@@ -3257,8 +3561,8 @@ MUTANTS = (
     Mutant(
         "kafka out: a leader that is there no more is asked for ever",
         "state/kafka/_heads.py",
-        "                self._admin = self._servers.admin(self._errors)\n                # Once",
-        "                # Once",
+        "            self._admin = self._servers.admin(self._errors)\n            # Once",
+        "            # Once",
         (f"{KAFKA_ROWS}::test_a_broker_killed_in_mid_commit_loses_and_doubles_nothing",),
     ),
     Mutant(

@@ -34,7 +34,7 @@ ORDER = (
     "coordination",
     *("events", "spark"),
     "_run",
-    *("sinks", "drpc", "metrics", "serving", "ui", "cli"),
+    *("sinks", "drpc", "metrics", "serving", "ui", "proving", "cli"),
     "testing",
 )
 # What travels to Spark's workers is pickled by the copy of cloudpickle that they have.
@@ -69,6 +69,7 @@ NOT_IN_THE_TREE = {
     "Refusal": "serving answers its caller with it",
     "SimulatedCrash": "testing: in place of the driver's death",
     "Unanswered": "the ZooKeeper store looks whether the write was carried out",
+    "_HeaderChanged": "a Redis state looks again and writes again",
     "_LostError": "the memcached client connects again and asks for the rest",
     "_Outrun": "PostgresMap runs its statement again",
     "_Unmade": "PostgresMap makes its table",

@@ -156,7 +156,7 @@ SURFACE = {
 
 # No module of these is for users, whatever its name is.
 INTERNAL_PACKAGES = (
-    *("acking", "cli", "coordination", "spark", "waves"),
+    *("acking", "cli", "coordination", "proving", "spark", "waves"),
     *("testing/conformance", "topology/windowing"),
     *("trident/isolation", "trident/operations", "trident/plan", "trident/runtime"),
     *("trident/deduplication", "trident/drpc", "trident/windowing"),

@@ -39,7 +39,7 @@ WANTED = {
 }  # fmt: skip
 
 CHILD = [sys.executable, "-m", "tests.cluster.everywhere"]
-ONCE = ["executors", "connect", "connect executors"]
+ONCE = ["executors", "connect", "connect executors", "connect cluster"]
 """Where an example is not run again: the others have shown that nothing is counted twice."""
 ENGINES = ["embedded", "executors", "cluster", "connect", "connect executors", "connect cluster"]
 

@@ -180,7 +180,7 @@ def test_the_loop_passes_every_kill_point_of_the_protocol(factory, recorder):
 def test_nobody_else_in_the_library_takes_a_step_of_the_protocol():
     step = re.compile(r'point\(\s*"(commit|head|mark|settle)\.|\bstate\.(claim|settle|enroll)\(')
     # Tasks open states of their own, and enroll these; Redis opens one to repair its record.
-    may = {"coordination/commit_protocol.py", "trident/runtime/states.py", "state/redis/_state.py"}
+    may = {"coordination/commit_protocol.py", "trident/runtime/states.py", "state/redis/_map.py"}
     may |= {"transactional/_runtime.py"}
     root = Path(waterspout.__file__).parent
 

@@ -574,9 +574,13 @@ def test_a_damaged_journal_of_a_killed_writer_never_makes_a_third_ledger(golden,
     cut = {after(journal[:length]) for length in range(0, len(journal), 307)}
     flips = {after(flipped(journal, at, dice.randrange(8))) for at in range(0, len(journal), 197)}
 
+    # SQLite goes back no further than to the first page whose checksum is wrong: none at all here.
+    sector, page = (int.from_bytes(journal[at : at + 4]) for at in (20, 24))
+    of_first_page = sector + 4 + page
+
     assert after(journal) == "the ledger"
+    assert after(flipped(journal, of_first_page, 0)) == "DamagedStoreError"
     assert cut | flips <= {"DamagedStoreError", "the ledger", "the one being saved"}
-    assert {"DamagedStoreError", "the ledger"} <= flips
 
 
 @needs_strace

@@ -169,18 +169,19 @@ def test_a_second_driver_is_refused_while_the_first_one_runs(tmp_path):
 @pytest.mark.soak
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("seed", [1])
-def test_random_kills_of_the_driver_over_and_over_stay_exact(tmp_path, seed):
-    rng = random.Random(seed)
+def test_random_kills_of_the_driver_over_and_over_stay_exact(tmp_path, connect_server, seed):
+    rng, remote = random.Random(seed), connect_server.url
     write_sentences(tmp_path, files=40, seed=seed)
 
     for _ in range(6):
         txid = committed(tmp_path) + rng.randrange(1, 4)
         point = rng.choice(DRIVER_POINTS)
         fault = {"point": point, "action": "kill", "nth": rng.randrange(1, 3)}
-        assert run_child(tmp_path, [{**fault, "where": {"txid": txid}}]) in (0, -signal.SIGKILL)
+        ended = run_child(tmp_path, [{**fault, "where": {"txid": txid}}], remote)
+        assert ended in (0, -signal.SIGKILL)
         with sqlite3.connect(tmp_path / "counts.db") as db:
             assert db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
 
-    assert run_child(tmp_path) == 0
+    assert run_child(tmp_path) == 0  # on a Spark of its own
     assert committed(tmp_path) == 40
     assert_exact(tmp_path)
