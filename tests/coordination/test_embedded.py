@@ -415,8 +415,9 @@ def test_a_record_with_a_right_checksum_over_nonsense_is_damaged(store, stored, 
 
 def test_what_a_damaged_store_says_does_not_quote_the_data(store, stored):
     content = stored.read_bytes()
-    at = content.index(b"/data/incoming")
-    stored.write_bytes(flipped(content, at, 7))
+    # The ledger has it, and so has what is remembered of the last batch, in whichever order.
+    assert b"/data/incoming" in content
+    stored.write_bytes(content.replace(b"/data/incoming", b"\xafdata/incoming"))
 
     assert len(refused(store, DamagedStoreError)) < 400
 
