@@ -3,7 +3,8 @@
 FOLDER has the program `run`, which builds topologies for Storm's local mode and prints a line of
 JSON for each workload that it is given: name, tuples_per_s, exact. It is copied to build/storm
 first, since it builds in its own folder. Java, Maven and redis-server are needed. A sentence and
-its eight words are nine tuples on either side. A result that is not exact ends the run.
+its eight words are nine tuples on either side. A result of Storm's that is not exact (a message
+that was never acked) is told and left out; one of ours ends the run.
 """
 
 from __future__ import annotations
@@ -137,7 +138,12 @@ def storm_rates(storm: Path, workloads: Sequence[str]) -> Rates:
         command = [sys.executable, "run", *workloads, "--out", str(out)]
         done = subprocess.run(command, cwd=storm, capture_output=True, text=True, check=False)
         lines = [json.loads(line) for line in out.read_text().splitlines()] if out.exists() else []
-    if done.returncode or not lines or not all(line.get("exact") for line in lines):
+    exact = [line for line in lines if line.get("exact")]
+    for line in lines:
+        if line not in exact:
+            print(f"left out, not exact: {line['name']} of Storm, {line.get('tuples_per_s')} tuples/s")
+    lines = exact
+    if not lines:
         raise SystemExit(
             f"{workloads} on Storm failed:\n{done.stdout[-2000:]}{done.stderr[-3000:]}"
         )

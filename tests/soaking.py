@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Iterable
 from typing import Any
 
@@ -28,3 +30,12 @@ def repeated(number: int, in_soak: int) -> pytest.MarkDecorator:
     """Give a test `count`: how many random schedules it tries, each time and in soak."""
     cases = [pytest.param(number, id="some"), soaked(in_soak, id="many")]
     return pytest.mark.parametrize("count", cases)
+
+
+def seeds_of_today(count: int) -> range:
+    """Return seeds for soak that are others each day, so that a few in each run come to many.
+
+    Seeds of another day: WATERSPOUT_SOAK_SEED=19876 (days since 1970).
+    """
+    day = int(os.environ.get("WATERSPOUT_SOAK_SEED") or time.time() // 86_400)
+    return range(day * 100_000, day * 100_000 + count)

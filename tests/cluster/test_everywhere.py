@@ -19,6 +19,7 @@ from tests.cluster.faulty import SUMS
 from tests.drpc.reach import EXPECTED
 from tests.drpc.test_examples import WORDS
 from tests.services.spark import ConnectServer, StandaloneCluster
+from tests.spark.jvm import executor_settings, submit_args
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
 
@@ -54,6 +55,7 @@ def found(request, tmp_path_factory):
             child = subprocess.Popen(
                 [*CHILD, str(folder), engine, "1" if request.param in ONCE else "2"],
                 cwd=ROOT,
+                env={**os.environ, "PYSPARK_SUBMIT_ARGS": submit_args(executor_settings())},
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
@@ -83,7 +85,7 @@ def address_of(engine: str, stack: ExitStack) -> str:
             master = EXECUTORS
         case ["connect", "cluster"]:
             master = stack.enter_context(StandaloneCluster()).url
-    return f"remote={stack.enter_context(ConnectServer(master)).url}"
+    return f"remote={stack.enter_context(ConnectServer(master, **executor_settings())).url}"
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -16,6 +16,7 @@ import pytest
 from tests.cluster.faulty import LARGE, SUMS, sums_below
 from tests.services.servers import await_condition
 from tests.services.spark import EXECUTOR, StandaloneCluster, Worker
+from tests.spark.jvm import executor_settings, submit_args
 from waterspout.faults import ENVIRONMENT_VARIABLE, Fault, FaultPlan
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
@@ -40,12 +41,16 @@ class Driver:
 
     def __init__(self, folder, master, faults=(), settings=None, spark=None):
         self.folder = folder
-        given = {"spark.driver.host": "127.0.0.1", "spark.executor.memory": "512m", **(spark or {})}
-        words = [word for k, v in given.items() for word in ("--conf", f"{k}={v}")]
+        given = {
+            "spark.driver.host": "127.0.0.1",
+            "spark.executor.memory": "512m",
+            **executor_settings(),
+            **(spark or {}),
+        }
         env = {
             **os.environ,
             "SPARK_LOCAL_IP": "127.0.0.1",
-            "PYSPARK_SUBMIT_ARGS": " ".join([*words, "pyspark-shell"]),
+            "PYSPARK_SUBMIT_ARGS": submit_args(given),
             ENVIRONMENT_VARIABLE: FaultPlan(list(faults)).to_json(),
         }
         options = [f"{name}={value}" for name, value in (settings or {}).items()]
@@ -246,7 +251,9 @@ def test_executors_with_a_python_that_lacks_packages_are_refused(cluster, tmp_pa
     bare = tmp_path / "bare"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(bare)], check=True)
     monkeypatch.setenv("PYSPARK_PYTHON", str(bare / "bin" / "python"))
-    with Driver(tmp_path, cluster.url) as driver:
+    with Driver(
+        tmp_path, cluster.url, spark={"spark.python.daemon.module": "pyspark.daemon"}
+    ) as driver:
         assert driver.ends() == 1
 
         assert "the workers of this Spark cannot run Python for us" in driver.said()

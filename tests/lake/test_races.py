@@ -10,7 +10,7 @@ from tests.lake.race_child import race
 from tests.soaking import repeated
 
 
-@repeated(6, 200)
+@repeated(6, 110)
 @pytest.mark.timeout(1800)
 def test_of_two_drivers_that_meet_one_writes_and_no_lost_row_stays(tmp_path, count):
     # Spawned: what a Delta table has running does not survive a fork.

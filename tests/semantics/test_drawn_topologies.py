@@ -42,7 +42,7 @@ def _quiet():
 
 
 @pytest.mark.timeout(1800)
-@repeated(80, in_soak=5000)
+@repeated(80, in_soak=3000)
 def test_nothing_is_wrong(count):
     totals: Counter[str] = Counter()
 
@@ -52,7 +52,7 @@ def test_nothing_is_wrong(count):
 
 
 @pytest.mark.timeout(1800)
-@repeated(40, in_soak=2000)
+@repeated(40, in_soak=1200)
 def test_nothing_is_wrong_with_rows(count):
     totals: Counter[str] = Counter()
 

@@ -1,4 +1,4 @@
-"""The other half of what `test_drawn_topologies.py` tries: a second process may take it."""
+"""Other topologies each day than those of `test_drawn_topologies.py`, in a process of their own."""
 
 from __future__ import annotations
 
@@ -6,14 +6,17 @@ import logging
 
 import pytest
 
+from tests.semantics.drawn_cases import draw_rows
 from tests.semantics.drawn_runs import first_wrong
+from tests.soaking import seeds_of_today
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(1800)
-def test_nothing_is_wrong_in_five_thousand_more():
+def test_nothing_is_wrong_in_three_thousand_of_today():
     logging.disable(logging.CRITICAL)
     try:
-        assert first_wrong(range(5000, 10_000)) == ""
+        assert first_wrong(seeds_of_today(3000)) == ""
+        assert first_wrong(seeds_of_today(300), drawn=draw_rows) == ""
     finally:
         logging.disable(logging.NOTSET)

@@ -147,7 +147,7 @@ class World:
 
 
 @pytest.mark.parametrize("kind", [StateKind.OPAQUE, StateKind.TRANSACTIONAL])
-@repeated(5, 80)
+@repeated(5, 50)
 def test_every_answer_is_a_value_of_committed_batches(kind, count):
     # A schedule is one long draw: to shrink it takes minutes, and makes it no clearer.
     @settings(max_examples=count, deadline=None, database=None, phases=[Phase.generate])

@@ -55,7 +55,7 @@ def test_they_are_exact_too_where_a_store_compares_key_by_key(spout, state):
     assert wrong_schedules(20, spout=spout, state=state, map_class=LateMap) == []
 
 
-@repeated(10, in_soak=100)
+@repeated(10, in_soak=60)
 @pytest.mark.parametrize("below", [UnreliableMap, LateMap])
 @pytest.mark.parametrize(("spout", "state"), YES)
 def test_they_are_exact_with_a_cache_in_front(spout, state, below, count):
@@ -76,7 +76,7 @@ def test_other_pairs_are_found_wrong(spout, state):
 @pytest.mark.parametrize(("spout", "state"), YES)
 def test_exactly_once_pairs_are_exact_under_very_many_schedules(spout, state, map_class):
     kinds = {"spout": spout, "state": state, "map_class": map_class}
-    assert wrong_schedules(400, first=20, **kinds) == []
+    assert wrong_schedules(250, first=20, **kinds) == []
 
 
 def test_faults_really_fire():

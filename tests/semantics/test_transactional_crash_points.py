@@ -105,5 +105,5 @@ def test_a_second_crash_during_the_recovery_changes_nothing_either(committer):
     run(dice, committer)
 
     for first in range(len(dice.passed)):
-        for second in range(first + 1 + first % 4, first + 30, 4):
+        for second in range(first + 1 + first % 7, first + 30, 7):
             assert (first, second, run(Step(first, second), committer).wrong) == (first, second, [])

@@ -63,7 +63,7 @@ def test_state_equals_the_recount_under_every_schedule(opaque, shape):
 @pytest.mark.timeout(1200)
 @KINDS
 def test_state_equals_the_recount_under_very_many_schedules(opaque):
-    assert wrong_schedules(1_500, first=12, opaque=opaque) == []
+    assert wrong_schedules(900, first=12, opaque=opaque) == []
 
 
 WITH_STATES = pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_states_of_committers_equal_the_recount_under_every_schedule(opaque, com
 @pytest.mark.timeout(1800)
 @WITH_STATES
 def test_states_of_committers_equal_the_recount_under_very_many_schedules(opaque, committer):
-    assert wrong_schedules(150, first=6, opaque=opaque, committer=committer) == []
+    assert wrong_schedules(90, first=6, opaque=opaque, committer=committer) == []
 
 
 def test_a_transactional_state_of_a_committer_over_an_opaque_spout_is_found_wrong():

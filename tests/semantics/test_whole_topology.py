@@ -83,7 +83,7 @@ def test_a_crash_at_every_point_loses_and_doubles_nothing(spout, state, step):
         assert states.found() == recount(batches), f"crash at {n} ({hook.seen[n - 1]})"
 
 
-@repeated(25, in_soak=300)
+@repeated(25, in_soak=200)
 def test_batches_that_differ_between_attempts_are_counted_as_they_committed(count):
     rng = random.Random(3)
     for _ in range(count):

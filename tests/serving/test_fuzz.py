@@ -35,7 +35,7 @@ def asgi(tmp_path_factory):
 
 
 @pytest.mark.timeout(900)
-@repeated(1, in_soak=420)
+@repeated(1, in_soak=200)
 def test_no_request_by_the_schema_is_answered_with_a_500(asgi, count):
     schema = schemathesis.openapi.from_asgi("/openapi.json", asgi, headers={"host": "localhost"})
     seen: Counter[int] = Counter()

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shlex
 import shutil
 import sys
 import tempfile
+from collections.abc import Mapping
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -44,6 +46,18 @@ def set_environment(archiving: str = "") -> None:
     shared = archiving or f"-XX:SharedArchiveFile={archive()}"
     os.environ["SPARK_SUBMIT_OPTS"] = f"-XX:+UseSerialGC {shared} -Xlog:disable"
     os.environ["PYSPARK_SUBMIT_ARGS"] = f"--conf spark.python.daemon.module={DAEMON} pyspark-shell"
+
+
+def executor_settings() -> dict[str, str]:
+    """Return settings with which executors of their own are as cheap as a local Spark is here."""
+    options = f"-XX:+UseSerialGC {COMPILER} -XX:SharedArchiveFile={archive()} -Xlog:disable"
+    return {"spark.python.daemon.module": DAEMON, "spark.executor.extraJavaOptions": options}
+
+
+def submit_args(settings: Mapping[str, str]) -> str:
+    """Return settings as PySpark takes them from PYSPARK_SUBMIT_ARGS."""
+    words = [word for k, v in settings.items() for word in ("--conf", f"{k}={v}")]
+    return shlex.join([*words, "pyspark-shell"])
 
 
 def write_archive() -> None:

@@ -119,10 +119,10 @@ def run_schedules(seeds, spark, home, tmp_path):
 
 @pytest.mark.soak  # in each run: crash points in process, workers and drivers killed on Spark
 @pytest.mark.timeout(1800)
-def test_40_random_schedules_leave_what_a_recount_gives(spark, home, tmp_path):
-    wrong, struck, killed, outages = run_schedules(range(40), spark, home, tmp_path)
+def test_26_random_schedules_leave_what_a_recount_gives(spark, home, tmp_path):
+    wrong, struck, killed, outages = run_schedules(range(26), spark, home, tmp_path)
 
     assert wrong == []
-    assert struck >= 40
-    assert killed >= 8
-    assert outages >= 40
+    assert struck >= 26
+    assert killed >= 5
+    assert outages >= 26

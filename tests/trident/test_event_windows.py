@@ -173,7 +173,7 @@ def drawn_window(rng, fold):
     )
 
 
-@repeated(10, in_soak=300)
+@repeated(10, in_soak=200)
 @pytest.mark.parametrize("name", list(AGGREGATES))
 def test_drawn_batches_give_the_windows_of_the_oracle(name, count):
     for seed in range(count):
