@@ -17,7 +17,9 @@ from tests.transactional.components import (
     total,
 )
 from waterspout import Config, submit
+from waterspout.errors import FailedException
 from waterspout.metrics import RunStats, stats_of
+from waterspout.spark import batch_bolts
 from waterspout.spark.submit import start
 from waterspout.transactional import MemoryTransactionalSpout, TransactionalTopologyBuilder
 
@@ -95,6 +97,70 @@ def test_phases_of_a_b_c_d_are_as_described(spark, tmp_path, collapse):
     assert notes(log)[-1] == [
         "finish", "d", "1:0", ["s>a>b>c", "s>a>c", "t>a>b>c", "t>a>c"],
     ]  # fmt: skip
+
+
+@pytest.fixture
+def checkpoints(spark, monkeypatch):
+    """The number of frames that were kept on the executors, as the length of a list."""
+    made, real = [], type(spark.range(1)).localCheckpoint
+
+    def noted(frame, *args, **kwargs):
+        made.append(frame)
+        return real(frame, *args, **kwargs)
+
+    monkeypatch.setattr(type(spark.range(1)), "localCheckpoint", noted)
+    return made
+
+
+@pytest.mark.parametrize(("limit", "kept"), [(0, 4), (1_000_000, 1)], ids=["there", "here"])
+@pytest.mark.parametrize("collapse", [0, 2_000], ids=["spread", "collapsed"])
+def test_half_done_bolts_wait_for_their_commit(
+    spark, tmp_path, monkeypatch, checkpoints, limit, kept, collapse
+):
+    """Two committers behind each other: what is left are half-done bolts of two stages."""
+    monkeypatch.setattr(batch_bolts, "_COLLECTED_BYTES", limit)
+    log = tmp_path / "log"
+    spout = MemoryTransactionalSpout([[[c] for c in "stuv"], [[c] for c in "STUV"]], "path", 1)
+    builder = TransactionalTopologyBuilder("half-done", "spout", spout, 2)
+    builder.set_committer_bolt("b", RecordingCommitter(log), 2).shuffle_grouping("spout")
+    builder.set_bolt("d", RecordingCommitter(log)).global_grouping("b")
+
+    config = Config(wave_collapse_tuples=collapse, max_spout_pending=1)
+    finish(submit(builder.build_topology(), spark, config))
+
+    ends = [
+        (attempt, paths)
+        for what, name, attempt, paths in notes(log)
+        if (what, name) == ("finish", "d")
+    ]
+    assert ends == [
+        (f"{n}:0", [f"{a}>b", f"{b}>b"])
+        for n, (a, b) in enumerate(zip("STUV", "stuv", strict=True), 1)
+    ]
+    assert len(checkpoints) == kept
+
+
+def test_what_cannot_be_collected_is_replayed_and_kept_on_the_executors(
+    spark, tmp_path, monkeypatch, checkpoints
+):
+    class TooLarge:
+        def toArrow(self):
+            raise FailedException("more than the driver takes")
+
+    real, tried = batch_bolts.BatchBoltEngine._collected, []
+
+    def once_too_large(self, frame):
+        tried.append(frame)
+        return real(self, TooLarge() if len(tried) == 1 else frame)
+
+    monkeypatch.setattr(batch_bolts.BatchBoltEngine, "_collected", once_too_large)
+    config = Config(max_spout_pending=1, retry_backoff_millis=10)
+
+    run = finish(submit(global_count(tmp_path / "total.db"), spark, config))
+
+    assert history(tmp_path / "total.db") == [(1, 9), (2, 16), (3, 19)]
+    assert [entry["attempt"] for entry in run.recent_progress] == [0, 1, 0]
+    assert (len(checkpoints), len(tried)) == (2, 2)  # batches 1 and 2; batches 2, in vain, and 3
 
 
 def test_a_restart_goes_on_at_the_next_txid(spark, tmp_path):

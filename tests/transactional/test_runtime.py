@@ -25,7 +25,7 @@ from waterspout.transactional import _runtime as runtime
 from waterspout.waves.bolts import Worker
 from waterspout.waves.frames import Frame, pack
 from waterspout.waves.shape import collapsed, spread
-from waterspout.waves.shards import COUNTED, ShardInput, run_stage
+from waterspout.waves.shards import BUSY, COUNTED, ShardInput, run_stage
 
 SHAPES = pytest.mark.parametrize("collapse", [0, 2000], ids=["spread", "collapsed"])
 
@@ -450,13 +450,38 @@ def shard_rows(order, staged_by=None):
 def test_a_task_that_is_run_again_sends_the_same_however_its_input_comes():
     one, other = shard_rows([1, 2, 3]), shard_rows([3, 1, 2])
 
-    def sent(rows):  # but for what was counted: that has times in it, and goes to nobody's input
-        return [row for row in rows if row.stage != COUNTED]
+    def sent(rows):  # but for what has times in it, and goes to nobody's input
+        return [row for row in rows if row.stage not in (COUNTED, BUSY)]
 
     assert sent(one) == sent(other)
     (mine,), (theirs,) = runtime.counted(one), runtime.counted(other)
     assert (mine.emitted, mine.transferred) == (theirs.emitted, theirs.transferred)
     assert mine.executed == theirs.executed == 12
+
+
+@pytest.mark.parametrize(
+    ("collapse", "learned", "stages"),
+    [
+        (2_000, [], 2),
+        (2_000, [(2_000, None)], 1),
+        (2_000, [(2_001, None)], 2),
+        (2_000, [(100_000, 0.05)], 1),
+        (2_000, [(100_000, 0.5)], 2),
+        (2_000, [(100_000, 0.5), (100_000, 0.05)], 2),
+        (2_000, [(100_000, 0.5), *[(100_000, 0.05)] * 9], 1),
+        (0, [(10, 0.001)], 2),
+    ],
+)
+def test_a_batch_is_one_task_if_its_bolts_have_little_to_do(collapse, learned, stages):
+    builder = numbers(1, 1, parallelism=2)
+    builder.set_bolt("b", NotedCommitter()).global_grouping("spout")
+    phases = runtime.Phases(builder.build_topology(), Config(wave_collapse_tuples=collapse), 2)
+
+    for tuples, busy_s in learned:
+        phases.processed(tuples, busy_s)
+
+    attempt, metadata = TransactionAttempt(1, 0), {"spout": []}
+    assert len(phases.processing(attempt, metadata).shape.stages) == stages
 
 
 def test_a_collapsed_batch_is_one_shard():

@@ -1,7 +1,8 @@
 """Transactional topologies on Spark: a job for the processing phase, a job for the commit phase.
 
-What a processing phase leaves, half-done bolts, is locally checkpointed on the executors: it has
-no lineage, so that a lost block fails the attempt instead of silently emitting the batch again.
+What a processing phase leaves, half-done bolts, comes to the driver where it is little. Else it is
+locally checkpointed on the executors: it has no lineage, so that a lost block fails the attempt
+instead of silently emitting the batch again.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from waterspout.transactional._ledger import Metadata
 from waterspout.transactional._runtime import (
     PhasePlan,
     Phases,
+    busy_s,
     commit_stages,
     counted,
     executed,
@@ -36,9 +38,12 @@ from waterspout.transactional._runtime import (
 )
 from waterspout.waves.bolts import Worker
 from waterspout.waves.shape import check_widths
-from waterspout.waves.shards import COUNTED, DRIVER, FAILED, Row
+from waterspout.waves.shards import BUSY, COUNTED, DRIVER, FAILED, Row
 
 __all__ = ["BatchBoltEngine"]
+
+# Half-done bolts come to the driver if those of the batch before had at most so many bytes.
+_COLLECTED_BYTES = 1_000_000
 
 
 class BatchBoltEngine(PhaseEngine):
@@ -58,6 +63,8 @@ class BatchBoltEngine(PhaseEngine):
         self._phases = Phases(topology, conf, self.workers)
         self._stages = Stages("attempt", "commit", "metadata", "resolved", "writer")
         self._in_driver = commits_in_driver(topology, conf)
+        self._left_bytes: int | None = None
+        """What the last processing phase has left for its commit; None: nobody knows."""
 
     @property
     def workers(self) -> int:
@@ -85,15 +92,17 @@ class BatchBoltEngine(PhaseEngine):
         rows = first_rows(phase.shape, phase.header.spout_id, taken)
         frame = self._runtime.spark.createDataFrame(table_of(rows))
         frame = self._through(frame, phase, phase.shape.stages[0].shards)
-        if not commit_stages(phase.shape, phase.header.late):
-            # Nothing is left for the commit phase, so that all of it can come here.
-            rows = list(rows_of(frame.toArrow().to_batches()))
+        if self._comes_here(phase):
+            rows = self._collected(frame)
             return self._processed(attempt, work, phase, None, rows, began)
         observed = Observation()
+        is_left = F.col("stage") >= 0
         counted = frame.observe(
             observed,
             F.count(F.when(F.col("stage") == FAILED, True)).alias("failed"),
             F.sum(F.when(F.col("stage") == DRIVER, F.col("count"))).alias("executed"),
+            F.sum(F.when(F.col("stage") == BUSY, F.col("count"))).alias("busy"),
+            F.sum(F.when(is_left, F.length("data"))).alias("left"),
         )
         kept = counted.localCheckpoint(eager=True)
         work.staging.frames.append(kept)
@@ -101,8 +110,27 @@ class BatchBoltEngine(PhaseEngine):
         # Spark Connect does not observe a checkpoint; looking at its blocks is quick.
         unseen = "failed" not in seen
         rows = _rows_for_driver(kept) if unseen or seen["failed"] else []
-        count = None if unseen else int(seen["executed"] or 0)
-        return self._processed(attempt, work, phase, kept, rows, began, count)
+        if unseen:
+            return self._processed(attempt, work, phase, kept, rows, began)
+        self._left_bytes = int(seen["left"] or 0)
+        rows += [Row(DRIVER, 0, int(seen["executed"] or 0), b"")]
+        rows += [Row(BUSY, 0, int(seen["busy"] or 0), b"")]
+        return self._processed(attempt, work, phase, kept, rows, began)
+
+    def _comes_here(self, phase: PhasePlan) -> bool:
+        """Whether what a processing phase leaves is collected, and not kept on the executors."""
+        if not commit_stages(phase.shape, phase.header.late):
+            return True
+        return self._left_bytes is not None and self._left_bytes <= _COLLECTED_BYTES
+
+    def _collected(self, frame: DataFrame) -> list[Row]:
+        try:
+            rows = list(rows_of(frame.toArrow().to_batches()))
+        except BaseException:
+            self._left_bytes = None  # it may have been too much: the next attempt is kept there
+            raise
+        self._left_bytes = sum(len(row.data) for row in rows if row.stage >= 0)
+        return rows
 
     def _processed(
         self,
@@ -112,16 +140,19 @@ class BatchBoltEngine(PhaseEngine):
         kept: DataFrame | None,
         rows: list[Row],
         began: float,
-        count: int | None = None,
     ) -> Processed:
         """Remember what a processing phase has left, where it has not failed."""
         raise_failed(rows)
-        count = executed(rows) if count is None else count
-        self._phases.processed(count)
+        count = executed(rows)
+        self._phases.processed(count, busy_s(rows))
         work.results["staged"] = (kept, phase)
         work.results["rows"] = rows
         took = time.monotonic() - began
         return Processed(attempt, processing_s=took, executed_tuples=count)
+
+    def commits_without_jobs(self, work: Work) -> bool:
+        kept, _ = work.results["staged"]
+        return kept is None and self._in_driver
 
     def commit(self, claim: Claim, move_heads: Callable[[], None], work: Work) -> Committed:
         """Let committers finish, and what is behind them: in tasks, or here.
@@ -130,17 +161,11 @@ class BatchBoltEngine(PhaseEngine):
         """
         began = time.monotonic()
         move_heads()
-        staged, processing = work.results["staged"]
+        kept, processing = work.results["staged"]
+        before: list[Row] = work.results["rows"] if kept is None else []
         phase = self._phases.commit(processing, claim.resolved, claim.writer)
-        rows: list[Row] = []
-        if phase.stages:
-            frame = staged.where((F.col("stage") >= 0) | (F.col("stage") == COUNTED))
-            if not self._in_driver:
-                frame = self._through(frame, phase, phase.shape.stages[-1].shards)
-            rows = list(rows_of(frame.toArrow().to_batches()))
-            if self._in_driver:
-                rows = run_here(phase, rows, Worker())
-            raise_failed(rows)
+        rows = self._finished(phase, kept, before) if phase.stages else []
+        raise_failed(rows)
         note_written(self._topology, rows, claim)
         for state in self._topology.states:
             self.report(Wrote(claim.attempt, state))
@@ -149,8 +174,25 @@ class BatchBoltEngine(PhaseEngine):
             claim.attempt,
             commit_s=took,
             committed_tuples=executed(rows),
-            counts=counted(rows or work.results["rows"]),
+            counts=counted([*before, *rows]),
         )
+
+    def _finished(self, phase: PhasePlan, kept: DataFrame | None, before: list[Row]) -> list[Row]:
+        """Lead what a processing phase has left, there or here, through the commit phase."""
+        if kept is None:
+            # One row for each shard that has something to finish; each gets a task of its own.
+            left = [row for row in before if row.stage >= 0]
+            if self._in_driver:
+                return run_here(phase, left, Worker())
+            left.sort(key=lambda row: (row.stage, row.shard))
+            frame, partitions = self._runtime.spark.createDataFrame(table_of(left)), len(left)
+        else:
+            frame = kept.where((F.col("stage") >= 0) | (F.col("stage") == COUNTED))
+            partitions = phase.shape.stages[-1].shards
+            if self._in_driver:
+                return run_here(phase, rows_of(frame.toArrow().to_batches()), Worker())
+        frame = self._through(frame, phase, partitions)
+        return list(rows_of(frame.toArrow().to_batches()))
 
     def _through(self, frame: DataFrame, phase: PhasePlan, partitions: int) -> DataFrame:
         """Lead rows through the stages of a phase; at first they are in so many partitions."""

@@ -45,6 +45,7 @@ from waterspout.waves.outlets import Anchors, seal
 from waterspout.waves.reuse import ALONE, references
 from waterspout.waves.shape import WaveShape, collapsed, spread
 from waterspout.waves.shards import (
+    BUSY,
     COUNTED,
     DRIVER,
     FAILED,
@@ -60,6 +61,7 @@ __all__ = [
     "BatchHeader",
     "PhasePlan",
     "Phases",
+    "busy_s",
     "commit_stages",
     "counted",
     "emit_partition",
@@ -71,6 +73,9 @@ __all__ = [
 ]
 
 _NO_IDS = generator((0,))  # no tuple of a batch is anchored: none is drawn
+
+# A batch whose bolts work less than this is done sooner by one task than by several with a shuffle.
+_COLLAPSE_S = 0.12
 
 
 @dataclass(frozen=True)
@@ -124,6 +129,7 @@ class Phases:
         self._collapsed, self._spread = collapsed(outline), spread(outline, workers, widths)
         self._collapse_tuples = conf.wave_collapse_tuples
         self._largest: int | None = None
+        self._longest_s: float | None = None
         self._conf = conf.to_dict()
         self._components = {
             spec.id: require_picklable(spec.component, f"component {spec.id!r}")
@@ -135,8 +141,7 @@ class Phases:
         self._varying = topology.varying if topology.states else frozenset()
 
     def processing(self, attempt: TransactionAttempt, metadata: Mapping[str, Any]) -> PhasePlan:
-        small = self._largest is not None and self._largest <= self._collapse_tuples
-        shape = self._collapsed if small else self._spread
+        shape = self._collapsed if self._is_small else self._spread
         skipped = is_skipped(metadata, self._spout_id)
         header = BatchHeader(
             conf=self._conf,
@@ -152,9 +157,20 @@ class Phases:
         )
         return PhasePlan(shape, header, range(len(shape.stages)))
 
-    def processed(self, tuples: int) -> None:
-        """Learn from a processing phase how large batches are now."""
+    @property
+    def _is_small(self) -> bool:
+        if self._largest is None or self._collapse_tuples == 0:
+            return False
+        is_short = self._longest_s is not None and self._longest_s <= _COLLAPSE_S
+        return is_short or self._largest <= self._collapse_tuples
+
+    def processed(self, tuples: int, busy_s: float | None = None) -> None:
+        """Learn from a processing phase how large batches are now, and how long they take.
+
+        `busy_s` is how long all shards have worked, one after the other; None: that is not known.
+        """
         self._largest = max(tuples, (self._largest or 0) * 3 // 4)
+        self._longest_s = None if busy_s is None else max(busy_s, (self._longest_s or 0) * 3 / 4)
 
     def commit(self, processing: PhasePlan, resolved: Mapping[int, int], writer: Any) -> PhasePlan:
         """Return the commit phase that follows on a processing phase, in the same shape."""
@@ -197,6 +213,11 @@ def executed(rows: Iterable[Row]) -> int:
     return sum(row.count for row in rows if row.stage == DRIVER)
 
 
+def busy_s(rows: Iterable[Row]) -> float:
+    """Return how long the shards of a processing phase have worked, added up."""
+    return sum(row.count for row in rows if row.stage == BUSY) / 1e6
+
+
 def written(rows: Iterable[Row]) -> Iterator[tuple[str, Any]]:
     """Return what the states of a phase's bolts tell of what was written to them, by name."""
     for row in rows:
@@ -221,6 +242,7 @@ class _PerAttempt(LifeCycle):
     """A bolt is new for each task and attempt; between the phases it may be pickled."""
 
     def __init__(self, shard: Shard, header: BatchHeader, tries_before: int) -> None:
+        self._began = time.monotonic()
         self._shard, self._header = shard, header
         self._tries_before = tries_before
         attempt = header.attempt
@@ -258,6 +280,8 @@ class _PerAttempt(LifeCycle):
         told = [counts for counts in self._counts if not counts.is_empty]
         if told:
             yield Row(COUNTED, 0, 0, pack(told))
+        if not header.commit:
+            yield Row(BUSY, 0, int((time.monotonic() - self._began) * 1e6), b"")
 
     def _visits(self) -> Iterator[Row]:
         """Return this shard's share of the rows by which later shards run though nothing comes."""

@@ -27,6 +27,7 @@ from waterspout.waves.outlets import make_outlets
 from waterspout.waves.shape import WaveShape
 
 __all__ = [
+    "BUSY",
     "COUNTED",
     "DRIVER",
     "FAILED",
@@ -48,6 +49,9 @@ FAILED = -2
 COUNTED = -3
 """The stage of what a batch's tasks have counted: it goes with the batch until it is committed."""
 
+BUSY = -4
+"""The stage of a row whose count is how long a shard of a batch has worked, in microseconds."""
+
 
 @dataclass(frozen=True, slots=True)
 class Row:
@@ -56,7 +60,7 @@ class Row:
     stage: int
     shard: int
     count: int
-    """The tuples in it; in a row for the driver, the tuples that the shard has executed."""
+    """The tuples in it; in a row for the driver, those that the shard has executed, or a time."""
 
     data: bytes
 
