@@ -71,6 +71,7 @@ test-fast: $(STAMP) ## Run the tests that need no Spark
 	@$(PYTEST) -m 'not spark and not soak and not cluster' $(PARALLEL_WAITING) $(ARGS)
 
 test-cluster: check-java $(STAMP) ## Run one suite on every kind of Spark, and break a cluster, ten minutes at most
+	@$(PY) -m tests.spark.jvm
 	@$(PYTEST) -m cluster $(PARALLEL_WAITING) $(ARGS) tests/cluster
 
 soak: export WATERSPOUT_TEST_PROFILE = soak
