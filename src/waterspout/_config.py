@@ -196,7 +196,8 @@ class Config(SaysInstead):
     wave_collapse_tuples: int = _option(
         2_000,
         _COUNT,
-        "Waves up to this size run in a single task, without a shuffle.",
+        "Waves up to this size run in a single task, without a shuffle, and so do transactional "
+        "batches; these also if their bolts have little to do. 0: none does.",
         unit="tuples",
     )
     backpressure_high: float = _option(
