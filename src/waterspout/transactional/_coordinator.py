@@ -25,7 +25,9 @@ from waterspout.errors import (
     DataLossError,
     DeadLettersFullError,
     FailedException,
+    ForeignStoreError,
     MalformedRowError,
+    NewerFormatError,
     OutageError,
     TooManyBadRowsError,
 )
@@ -82,7 +84,11 @@ class Stop:
 
 Action = Emit | BeginCommit | Mark | Cancel | Stop
 
-_FINAL = (DataLossError, DeadLettersFullError, MalformedRowError, TooManyBadRowsError)
+# To try again would not help: what is lost stays lost, and another's store stays another's.
+_FINAL = (
+    *(DataLossError, DeadLettersFullError, MalformedRowError, TooManyBadRowsError),
+    *(ForeignStoreError, NewerFormatError),
+)
 _BACKOFF = Backoff(0.1)
 
 
