@@ -141,7 +141,8 @@ def storm_rates(storm: Path, workloads: Sequence[str]) -> Rates:
     exact = [line for line in lines if line.get("exact")]
     for line in lines:
         if line not in exact:
-            print(f"left out, not exact: {line['name']} of Storm, {line.get('tuples_per_s')} tuples/s")
+            rate = line.get("tuples_per_s")
+            print(f"left out, not exact: {line['name']} of Storm, {rate} tuples/s")
     lines = exact
     if not lines:
         raise SystemExit(

@@ -1403,13 +1403,6 @@ MUTANTS = (
         ("tests/spark/test_transactional.py",),
     ),
     Mutant(
-        "coordinator: another's store is tried again and again",
-        "transactional/_coordinator.py",
-        "    *(ForeignStoreError, NewerFormatError),\n",
-        "",
-        ("tests/transactional/test_coordinator.py",),
-    ),
-    Mutant(
         "batch bolts: one task, however long it takes",
         "transactional/_runtime.py",
         "self._longest_s <= _COLLAPSE_S",

@@ -239,6 +239,11 @@ class Runner:
                 self._chapter()  # who struck at the very end is met by the next driver
         except WaterspoutError as error:
             outcome.stopped = error
+        except RuntimeError as error:
+            # A state was refused until the tries were used up, and the last one failed otherwise.
+            if not world.case.shares_a_store or str(error) != "processing":
+                raise
+            outcome.stopped = ForeignStoreError("two states in one store")
         finally:
             faults.install(None)
             self._drop_driver()

@@ -7,12 +7,7 @@ from dataclasses import replace
 import pytest
 
 from waterspout._backoff import Backoff
-from waterspout.errors import (
-    DataLossError,
-    FailedException,
-    ForeignStoreError,
-    NewerFormatError,
-)
+from waterspout.errors import FailedException
 from waterspout.transactional._attempt import TransactionAttempt
 from waterspout.transactional._coordinator import (
     BatchPhase,
@@ -494,15 +489,6 @@ def test_a_crash_of_a_later_batch_that_stops_the_run_cancels_the_earlier_ones_to
     actions = coordinator.failed(a(2), last, 2.0)
 
     assert actions == [Cancel(a(1)), Cancel(a(2)), Stop(last)]
-
-
-@pytest.mark.parametrize(
-    "last", [DataLossError("gone"), ForeignStoreError("theirs"), NewerFormatError("it", 2, 1)]
-)
-def test_what_trying_again_cannot_help_stops_the_run_at_once(last):
-    coordinator = started(max_batches=1, max_retries=9)
-
-    assert coordinator.failed(a(1), last, 1.0) == [Cancel(a(1)), Stop(last)]
 
 
 def test_a_commit_starts_the_count_of_crashes_over():

@@ -25,9 +25,7 @@ from waterspout.errors import (
     DataLossError,
     DeadLettersFullError,
     FailedException,
-    ForeignStoreError,
     MalformedRowError,
-    NewerFormatError,
     OutageError,
     TooManyBadRowsError,
 )
@@ -84,11 +82,7 @@ class Stop:
 
 Action = Emit | BeginCommit | Mark | Cancel | Stop
 
-# To try again would not help: what is lost stays lost, and another's store stays another's.
-_FINAL = (
-    *(DataLossError, DeadLettersFullError, MalformedRowError, TooManyBadRowsError),
-    *(ForeignStoreError, NewerFormatError),
-)
+_FINAL = (DataLossError, DeadLettersFullError, MalformedRowError, TooManyBadRowsError)
 _BACKOFF = Backoff(0.1)
 
 
