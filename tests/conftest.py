@@ -37,7 +37,7 @@ if os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > 6 << 30:
 # Whatever else the machine is doing: a slow example is not a wrong one.
 SLOW_IS_FINE = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
 settings.register_profile("test", max_examples=20, **SLOW_IS_FINE)
-settings.register_profile("soak", max_examples=70, **SLOW_IS_FINE)
+settings.register_profile("soak", max_examples=50, **SLOW_IS_FINE)
 settings.load_profile(os.environ.get("WATERSPOUT_TEST_PROFILE", "test"))
 
 

@@ -128,7 +128,7 @@ def test_crashes_with_the_keys_in_a_file_that_undoes_lost_attempts(within_ms, tm
         assert world.found == world.expected, f"crash at point {n}"
 
 
-@repeated(7, in_soak=80)
+@repeated(7, in_soak=50)
 @pytest.mark.parametrize("map_class", [UnreliableMap, soaked(LateMap)])
 def test_no_schedule_of_failures_loses_or_doubles_a_row(within_ms, map_class, count):
     fired = 0

@@ -136,7 +136,7 @@ def test_crashes_with_the_windows_in_a_file_that_undoes_lost_attempts(window, tm
         assert world.found == world.expected, f"crash at point {n}"
 
 
-@repeated(5, in_soak=60)
+@repeated(5, in_soak=40)
 @pytest.mark.parametrize("map_class", [UnreliableMap, LateMap])
 @pytest.mark.parametrize("name", list(WINDOWS))
 def test_no_schedule_of_failures_loses_or_doubles_a_result(name, map_class, count):

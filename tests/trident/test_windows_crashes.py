@@ -274,7 +274,7 @@ def _let_zombies_write(old: list[InProcessEngine], dice: Dice) -> None:
             engine.step(dice.random.randrange)
 
 
-@repeated(6, in_soak=40)
+@repeated(6, in_soak=25)
 @pytest.mark.parametrize("map_class", [UnreliableMap, LateMap])
 @pytest.mark.parametrize("name", list(WINDOWS))
 def test_no_schedule_of_failures_loses_or_doubles_a_result(name, map_class, count):
