@@ -13,7 +13,7 @@ from tests.spark.backend_stores import Store
 from tests.trident.support import wait_for
 from waterspout import Config, Run, submit
 from waterspout._schema import Schema
-from waterspout.errors import RunFailedError
+from waterspout.errors import OutageError, RunFailedError
 from waterspout.faults import Fault, FaultPlan, InjectedError
 from waterspout.spouts._base import BatchPlanner, BatchSpout, SpoutContext, SpoutKind
 from waterspout.spouts._reads import RangeRead, Read
@@ -218,7 +218,7 @@ class Storm(FaultPlan):
         """Run to the end, through all of it; return the batches as they were reported."""
         progress: list[int] = []
         for left in reversed(range(self.crashes + 1)):
-            run = submit(tally.topology, spark, config)
+            run = _submitted(tally, spark, config)
             try:
                 self._restart_servers(run, timeout)
                 run.process_all_available(timeout=timeout)
@@ -250,6 +250,17 @@ class Storm(FaultPlan):
         wait_for(lambda: running_tasks(spark) == 0)
         assert [token.name for token in self.tokens if not token.exists()] == []
         assert self._calls == {}
+
+
+def _submitted(tally: Tally, spark: Any, config: Config) -> Run:
+    """Start a run; again if its store was cut off just then, as whoever looks after it would."""
+    for left in reversed(range(10)):
+        try:
+            return submit(tally.topology, spark, config)
+        except OutageError:
+            if not left:
+                raise
+    raise AssertionError
 
 
 @contextmanager
