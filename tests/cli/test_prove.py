@@ -107,6 +107,7 @@ def two_files(place):
 
 @pytest.mark.spark
 @pytest.mark.timeout(600)
+@pytest.mark.soak  # in each run: a state that lies is found out
 def test_an_opaque_count_is_proved_and_a_plain_one_beside_it_is_seen_to_differ(two_files):
     before = listing(two_files)
 
