@@ -25,7 +25,7 @@ from waterspout.state.sqlite import SQLiteState
 from waterspout.trident import Columns, Count, Sum, TridentTopology
 
 KEYS = 7
-LIMIT = 3_000
+LIMIT = 2_200
 LARGE = 60_000
 """So many that a batch of a third of them is shuffled."""
 

@@ -12,6 +12,7 @@ from typing import ClassVar, Self
 import psutil
 
 from tests.services.servers import HOST, MissingServer, Server, await_condition, is_dead
+from tests.spark.jvm import cheap_options
 
 ROOT = Path(__file__).parents[2]
 MEMORY = "1g"
@@ -41,8 +42,9 @@ class SparkServer(Server):
             "SPARK_WORKER_DIR": str(self.folder / "work"),
             "PYSPARK_PYTHON": self.python,
             "PYTHONPATH": os.pathsep.join(map(str, self.modules)),
-            # Settings for the driver's JVM: archives and compilers do not fit every process.
-            "SPARK_SUBMIT_OPTS": "",
+            # Masters and workers, and Spark Connect: the same classes as in a driver's JVM.
+            "SPARK_DAEMON_JAVA_OPTS": cheap_options(),
+            "SPARK_SUBMIT_OPTS": cheap_options(),
             "PYSPARK_SUBMIT_ARGS": "",
         }
         before = {name: os.environ.get(name) for name in given}

@@ -43,15 +43,22 @@ def set_environment(archiving: str = "") -> None:
     paths = [*filter(None, [os.environ.get("PYTHONPATH")]), str(ROOT / "src"), str(ROOT)]
     os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(":".join(paths).split(os.pathsep)))
     os.environ.setdefault("JDK_JAVA_OPTIONS", COMPILER)
-    shared = archiving or f"-XX:SharedArchiveFile={archive()}"
-    os.environ["SPARK_SUBMIT_OPTS"] = f"-XX:+UseSerialGC {shared} -Xlog:disable"
+    os.environ["SPARK_SUBMIT_OPTS"] = cheap_options(archiving)
     os.environ["PYSPARK_SUBMIT_ARGS"] = f"--conf spark.python.daemon.module={DAEMON} pyspark-shell"
+
+
+def cheap_options(archiving: str = "") -> str:
+    """Return the options of a JVM that begins with the classes of the archive, or writes it."""
+    shared = archiving or f"-XX:SharedArchiveFile={archive()}"
+    return f"-XX:+UseSerialGC {shared} -Xlog:disable"
 
 
 def executor_settings() -> dict[str, str]:
     """Return settings with which executors of their own are as cheap as a local Spark is here."""
-    options = f"-XX:+UseSerialGC {COMPILER} -XX:SharedArchiveFile={archive()} -Xlog:disable"
-    return {"spark.python.daemon.module": DAEMON, "spark.executor.extraJavaOptions": options}
+    return {
+        "spark.python.daemon.module": DAEMON,
+        "spark.executor.extraJavaOptions": f"{COMPILER} {cheap_options()}",
+    }
 
 
 def submit_args(settings: Mapping[str, str]) -> str:
