@@ -123,7 +123,8 @@ def test_half_done_bolts_wait_for_their_commit(
     spout = MemoryTransactionalSpout([[[c] for c in "stuv"], [[c] for c in "STUV"]], "path", 1)
     builder = TransactionalTopologyBuilder("half-done", "spout", spout, 2)
     builder.set_committer_bolt("b", RecordingCommitter(log), 2).shuffle_grouping("spout")
-    builder.set_bolt("d", RecordingCommitter(log)).global_grouping("b")
+    last = builder.set_bolt("d", RecordingCommitter(log))
+    last.global_grouping("b").global_grouping("spout")
 
     config = Config(wave_collapse_tuples=collapse, max_spout_pending=1)
     finish(submit(builder.build_topology(), spark, config))
@@ -134,7 +135,7 @@ def test_half_done_bolts_wait_for_their_commit(
         if (what, name) == ("finish", "d")
     ]
     assert ends == [
-        (f"{n}:0", [f"{a}>b", f"{b}>b"])
+        (f"{n}:0", [a, f"{a}>b", b, f"{b}>b"])
         for n, (a, b) in enumerate(zip("STUV", "stuv", strict=True), 1)
     ]
     assert len(checkpoints) == kept
