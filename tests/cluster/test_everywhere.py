@@ -41,8 +41,8 @@ WANTED = {
 
 CHILD = [sys.executable, "-m", "tests.cluster.everywhere"]
 ENGINES = ["embedded", "executors", "cluster", "connect", "connect executors", "connect cluster"]
-TWICE = ["embedded"]
-"""Where an example is run again: it shows that nothing is counted twice, wherever it runs."""
+TWICE = ["embedded", "cluster"]
+"""Where an example is run again, to see that nothing is counted twice there."""
 
 
 @pytest.fixture(scope="module", params=ENGINES)

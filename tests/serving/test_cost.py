@@ -13,7 +13,7 @@ from tests.serving.served import serving
 
 # What a page asks for once a second, whichever view is open, and more.
 ASKED = ("topology", "snapshot", "stats?window=600", "batches?limit=100", "pressure", "errors")
-SECONDS, WINDOWS = 7, 3
+SECONDS = 20
 
 
 def spent() -> dict[int, float]:
@@ -38,20 +38,16 @@ def test_a_page_costs_less_than_two_percent_of_a_core(tmp_path, record_property)
             for t in threading.enumerate()
             if t.name.startswith(("waterspout-server", "AnyIO"))
         }
-        shares = []
-        for _ in range(WINDOWS):
-            before, began = spent(), time.monotonic()
-            for second in range(1, SECONDS + 1):
-                for path in ASKED:
-                    assert client.get(f"/api/v1/{path}").status_code == 200
-                threading.Event().wait(max(0.0, began + second - time.monotonic()))
-            took = time.monotonic() - began
-            after = spent()
-            # Threads that came meanwhile are the server's own.
-            ours = [t for t in after if t in serving_threads or t not in others]
-            shares.append(sum(after[t] - before.get(t, 0.0) for t in ours) / took)
-        # The least: processor time grows too where neighbours take caches and half of a core.
-        share = min(shares)
+        before, began = spent(), time.monotonic()
+        for second in range(1, SECONDS + 1):
+            for path in ASKED:
+                assert client.get(f"/api/v1/{path}").status_code == 200
+            threading.Event().wait(max(0.0, began + second - time.monotonic()))
+        took = time.monotonic() - began
+        after = spent()
+        # Threads that came meanwhile are the server's own.
+        ours = [t for t in after if t in serving_threads or t not in others]
+        share = sum(after[t] - before.get(t, 0.0) for t in ours) / took
 
     record_property("share_of_a_core", share)
     print(f"one page, {len(ASKED)} questions a second: {share:.2%} of a core")
