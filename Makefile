@@ -12,11 +12,12 @@ ARGS ?=
 export PYTHONDONTWRITEBYTECODE =
 
 # Tests run in two processes, each with servers and a Spark of its own, by file, the longest first
-# (tests/budget.py knows them); those without Spark in three, because they often wait, and so do
-# those of a cluster.
+# (tests/budget.py knows them); those without Spark in four, because they often wait; those of a
+# cluster, which have several JVMs each, in three.
 BY_FILE := --dist loadfile --no-loadscope-reorder
 PARALLEL ?= -n 2 $(BY_FILE)
-PARALLEL_WAITING ?= -n 3 $(BY_FILE)
+PARALLEL_WAITING ?= -n 4 $(BY_FILE)
+PARALLEL_CLUSTER ?= -n 3 $(BY_FILE)
 # Soak waits even more: for servers to come back, for leases to run out.
 PARALLEL_SOAK ?= -n 4 $(BY_FILE)
 PARALLEL_SPARK_SOAK ?= -n 3 $(BY_FILE)
@@ -72,7 +73,7 @@ test-fast: $(STAMP) ## Run the tests that need no Spark
 
 test-cluster: check-java $(STAMP) ## Run one suite on every kind of Spark, and break a cluster, ten minutes at most
 	@$(PY) -m tests.spark.jvm
-	@$(PYTEST) -m cluster $(PARALLEL_WAITING) $(ARGS) tests/cluster
+	@$(PYTEST) -m cluster $(PARALLEL_CLUSTER) $(ARGS) tests/cluster
 
 soak: export WATERSPOUT_TEST_PROFILE = soak
 soak: check-java $(STAMP) ## Run the long random tests, forty minutes at most

@@ -1,4 +1,4 @@
-"""A word count that is served, to be killed: `python hunted_child.py FOLDER`.
+"""A word count that is served, to be killed: `python -m tests.drpc.hunted_child FOLDER`.
 
 Counts FOLDER/in, a file a batch, and writes the address of its server to FOLDER/url.
 """
@@ -9,8 +9,8 @@ import os
 import sys
 from pathlib import Path
 
+from tests.spark.killing import session
 from waterspout import Config, submit
-from waterspout.spark.starting import embedded_session
 from waterspout.spouts.files import FileSpout
 from waterspout.state.sqlite import SQLiteState
 from waterspout.trident import Count, MapGet, Split, TridentTopology
@@ -29,7 +29,7 @@ def main(folder: Path) -> None:
     config = Config(
         home=str(folder / "home"), serve="127.0.0.1:0", lease_secs=2, max_spout_pending=2
     )
-    run = submit(topology, embedded_session(folder / "spark.log"), config)
+    run = submit(topology, session(folder / "spark.log"), config)
     (folder / "url.new").write_text(str(run.server_url))
     os.replace(folder / "url.new", folder / "url")
     run.await_termination()

@@ -18,13 +18,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.spark.killing import REMOTE, ROOT
 from waterspout.coordination.embedded import EmbeddedStore
 from waterspout.drpc import DRPCClient, DRPCExecutionException
 from waterspout.faults import ENVIRONMENT_VARIABLE
 
 pytestmark = [pytest.mark.spark, pytest.mark.soak, pytest.mark.timeout(1500)]
 
-CHILD = Path(__file__).with_name("hunted_child.py")
+CHILD = "tests.drpc.hunted_child"
 FILES = 400
 READS = 10_000
 READERS = 8
@@ -34,7 +35,7 @@ KILLS = ("write.after", "mark.before", "mark.after", "head.after", "settle.befor
 REPLAY = {"point": "write.after", "action": "raise", "nth": 3}
 
 
-def test_no_reader_ever_sees_a_value_of_a_batch_that_has_not_committed(tmp_path):
+def test_no_reader_ever_sees_a_value_of_a_batch_that_has_not_committed(tmp_path, connect_server):
     """After k files a word has come k * k times: a value of anything else is no square.
 
     A file is a batch. So the k of an answer is at most the batches that had committed just after
@@ -46,10 +47,10 @@ def test_no_reader_ever_sees_a_value_of_a_batch_that_has_not_committed(tmp_path)
     hunt = Hunt(tmp_path)
     for number, point in enumerate(KILLS):
         kill = {"point": point, "action": "kill", "nth": 6 + number}
-        with driver(tmp_path, [REPLAY, kill]) as (child, url):
+        with driver(tmp_path, [REPLAY, kill], connect_server.url) as (child, url):
             hunt.read(url, until=lambda child=child: child.poll() is not None)
             assert child.wait(60) == -9, f"not killed at {point}: see {tmp_path}/child.log"
-    with driver(tmp_path, [REPLAY]) as (child, url):
+    with driver(tmp_path, [REPLAY], connect_server.url) as (child, url):
         hunt.read(url, until=lambda: hunt.reads >= READS)
 
     assert hunt.wrong == []
@@ -100,13 +101,13 @@ class Hunt:
 
 
 @contextmanager
-def driver(folder: Path, faults: list[dict]):
+def driver(folder: Path, faults: list[dict], remote: str):
     """Start a driver; yield its process and the address of its server, and end it."""
     (folder / "url").unlink(missing_ok=True)
-    env = {**os.environ, ENVIRONMENT_VARIABLE: json.dumps(faults)}
+    env = {**os.environ, ENVIRONMENT_VARIABLE: json.dumps(faults), REMOTE: remote}
     with open(folder / "child.log", "ab") as log:
         child = subprocess.Popen(
-            [sys.executable, str(CHILD), str(folder)], env=env, stdout=log, stderr=log
+            [sys.executable, "-m", CHILD, str(folder)], cwd=ROOT, env=env, stdout=log, stderr=log
         )
         try:
             deadline = time.monotonic() + 240

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from tests.spark.core_components import Log
+from tests.spark.killing import session
 from waterspout import Config, TopologyBuilder, submit
 from waterspout.spouts.lines import LinesSpout
 from waterspout.spouts.rabbitmq import RabbitMQSpout
@@ -29,7 +30,7 @@ def main() -> None:
         wave_max_tuples=1000,
         lease_secs=2,
     )
-    run = submit(builder.create_topology("killed"), None, config)
+    run = submit(builder.create_topology("killed"), session(folder / "spark.log"), config)
     (folder / "running").touch()
     run.process_all_available(timeout=200)
     run.stop()

@@ -7,6 +7,7 @@ import sys
 import time
 from pathlib import Path
 
+from tests.spark.killing import session
 from waterspout import Config, submit
 from waterspout.spouts.kafka import OpaqueKafkaSpout, TransactionalKafkaSpout
 from waterspout.state.kafka import KafkaState
@@ -54,7 +55,7 @@ def main() -> None:
     folder = Path(sys.argv[1])
     settings = json.loads((folder / "settings.json").read_text())
     config = Config(max_spout_pending=2, lease_secs=2, outage_secs=300)
-    run = submit(topology_of(settings), None, config)
+    run = submit(topology_of(settings), session(folder / "spark.log"), config)
     told = (folder / "events").open("a", buffering=1)
     run.subscribe(lambda event: told.write(f"{type(event).__name__} {event}\n"))
     (folder / "running").touch()

@@ -1,4 +1,4 @@
-"""A topology over Delta tables and Parquet files: `lake_child.py FOLDER`.
+"""A topology over Delta tables and Parquet files: `python -m tests.spark.lake_child FOLDER`.
 
 Numbers go to FOLDER/appended, FOLDER/merged and FOLDER/files until there are none left. Kill points
 come in the environment.
@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 
 from tests.spark.backend_support import Numbers
+from tests.spark.killing import session
 from waterspout import Config, submit
-from waterspout.spark.starting import embedded_session
 from waterspout.state.delta import DeltaState
 from waterspout.state.parquet import ParquetState
 from waterspout.trident import AppendRows, TridentTopology, UpsertRows, expr
@@ -35,7 +35,7 @@ def lake_topology(folder: Path) -> TridentTopology:
 
 def main(folder: Path) -> None:
     config = Config(home=str(folder / "home"), state_partitions=3, idle_poll_millis=20)
-    spark = embedded_session(folder / "spark.log")
+    spark = session(folder / "spark.log")
     run = submit(lake_topology(folder), spark, config)
     run.process_all_available(timeout=120)
     run.stop()

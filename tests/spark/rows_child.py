@@ -1,6 +1,7 @@
-"""A topology that writes rows: `rows_child.py FOLDER`. Kill points come in the environment.
+"""A topology that writes rows: `python -m tests.spark.rows_child FOLDER`.
 
 Numbers go to FOLDER/rows.db and, with receipts, to FOLDER/rows, until there are none left.
+Kill points come in the environment.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ from pyspark.sql import functions as F
 
 from tests.rows.stores import FolderState
 from tests.spark.backend_support import Numbers
+from tests.spark.killing import session
 from waterspout import Config, submit
-from waterspout.spark.starting import embedded_session
 from waterspout.state.sqlite import SQLiteState
 from waterspout.trident import AppendRows, TridentTopology, UpsertRows, expr
 
@@ -52,7 +53,7 @@ def main(folder: Path) -> None:
     published = FolderState(folder=str(folder / "rows"))
     topology = rows_topology(Numbers(1_200, (500, 600), (200, 300)), appended, published=published)
     config = Config(home=str(folder / "home"), state_partitions=3, idle_poll_millis=20)
-    spark = embedded_session(folder / "spark.log")
+    spark = session(folder / "spark.log")
     run = submit(topology, spark, config)
     run.process_all_available(timeout=120)
     run.stop()

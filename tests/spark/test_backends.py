@@ -43,7 +43,7 @@ STORES = [
 # How many numbers, and how many keys. Cassandra compares and sets row by row, in four rounds
 # between the replicas each: it has fewer of them.
 SIZES = dict.fromkeys((*ON_SERVERS, *IN_FILES), (40_000, 2_000)) | {"cassandra": (4_000, 200)}
-SOAKED = dict.fromkeys(SIZES, (300_000, 30_000)) | {"cassandra": (10_000, 1_000)}
+SOAKED = dict.fromkeys(SIZES, (100_000, 10_000)) | {"cassandra": (6_000, 600)}
 
 QUICK = Config(
     max_spout_pending=3,

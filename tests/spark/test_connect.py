@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
+# In each run of CI: the whole of tests/cluster, over Connect to every kind of Spark.
+pytestmark = [pytest.mark.spark, pytest.mark.soak, pytest.mark.timeout(240)]
 
 ROOT = Path(__file__).parents[2]
 

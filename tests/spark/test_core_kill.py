@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.spark.core_components import logged
+from tests.spark.killing import REMOTE
 from waterspout.coordination.dead_letters import DeadLetters
 from waterspout.coordination.embedded import EmbeddedStore
 from waterspout.faults import ENVIRONMENT_VARIABLE
@@ -23,13 +24,15 @@ ROOT = Path(__file__).parents[2]
 
 # When a letter is stored but its message not acked; and when positions are about to be stored,
 # long after a wave was over and its messages acked.
+KILL = {"action": "kill"}
 KILLS = [("letters.after", 1), ("positions.before", 1)]
 
 
-def start(what, source, folder, faults=(), **more):
+def start(what, source, folder, remote, faults=(), **more):
     env = {
         **os.environ,
         ENVIRONMENT_VARIABLE: json.dumps(list(faults)),
+        REMOTE: remote,
         **more,
     }
     with open(folder / "child.out", "ab") as log:
@@ -49,7 +52,8 @@ def committed(folder):
 
 
 @pytest.mark.soak
-def test_a_killed_driver_goes_on_from_the_acked_prefix(tmp_path):
+def test_a_killed_driver_goes_on_from_the_acked_prefix(tmp_path, connect_server):
+    remote = connect_server.url
     source = tmp_path / "in"
     source.mkdir()
     for part in range(2):
@@ -60,9 +64,9 @@ def test_a_killed_driver_goes_on_from_the_acked_prefix(tmp_path):
     expected.add("1-poison")
 
     for point, nth in KILLS:
-        child = start("lines", source, tmp_path, [{"point": point, "action": "kill", "nth": nth}])
+        child = start("lines", source, tmp_path, remote, [{**KILL, "point": point, "nth": nth}])
         assert child.wait(timeout=120) == -signal.SIGKILL, output(tmp_path)
-    child = start("lines", source, tmp_path)
+    child = start("lines", source, tmp_path, remote)
 
     assert child.wait(timeout=120) == 0, output(tmp_path)
     found = logged(tmp_path)
@@ -76,7 +80,7 @@ def test_a_killed_driver_goes_on_from_the_acked_prefix(tmp_path):
     assert committed(tmp_path) == sum(path.stat().st_size for path in source.iterdir())
 
 
-def rabbit(rabbitmq, folder, messages, kills, pending):
+def rabbit(rabbitmq, remote, folder, messages, kills, pending):
     import pika
 
     with rabbitmq.channel() as channel:
@@ -86,12 +90,12 @@ def rabbit(rabbitmq, folder, messages, kills, pending):
             properties = pika.BasicProperties(message_id=str(n))
             channel.basic_publish("", "numbers", str(n).encode(), properties)
     for kill in range(kills):
-        child = start("rabbit", rabbitmq.url, folder, PENDING=str(pending))
+        child = start("rabbit", rabbitmq.url, folder, remote, PENDING=str(pending))
         goal = messages * (kill + 1) // (kills + 1)
         wait_until(lambda g=goal: sum(logged(folder).values()) >= g, child, folder)
         child.send_signal(signal.SIGKILL)
         child.wait()
-    child = start("rabbit", rabbitmq.url, folder, PENDING=str(pending))
+    child = start("rabbit", rabbitmq.url, folder, remote, PENDING=str(pending))
     assert child.wait(timeout=300) == 0, output(folder)
     return rabbitmq.waiting("numbers"), kills * pending
 
@@ -104,8 +108,8 @@ def wait_until(holds, child, folder, timeout_s=200):
         time.sleep(0.05)
 
 
-def check_rabbit(rabbitmq, folder, messages, kills, pending):
-    left, in_flight = rabbit(rabbitmq, folder, messages, kills, pending)
+def check_rabbit(rabbitmq, remote, folder, messages, kills, pending):
+    left, in_flight = rabbit(rabbitmq, remote, folder, messages, kills, pending)
 
     found = logged(folder)
     failed = len(list(folder.glob("failed-*")))
@@ -121,16 +125,12 @@ def check_rabbit(rabbitmq, folder, messages, kills, pending):
 
 @pytest.mark.services
 @pytest.mark.soak
-def test_rabbitmq_messages_survive_a_killed_driver(rabbitmq, tmp_path):
-    check_rabbit(rabbitmq, tmp_path, messages=5_000, kills=1, pending=1_000)
-
-
-@pytest.mark.services
-@pytest.mark.soak
 def test_rabbitmq_twenty_thousand_messages_two_kills_one_in_a_hundred_failing(
-    rabbitmq, tmp_path, capsys
+    rabbitmq, connect_server, tmp_path, capsys
 ):
-    duplicates, failed = check_rabbit(rabbitmq, tmp_path, messages=20_000, kills=2, pending=5_000)
+    duplicates, failed = check_rabbit(
+        rabbitmq, connect_server.url, tmp_path, messages=20_000, kills=2, pending=5_000
+    )
 
     with capsys.disabled():
         print(f"\n20,000 messages, 2 kills, {failed} failed once, {duplicates} processed twice")

@@ -24,6 +24,7 @@ from tests.services.fixtures import provided
 from tests.services.kafka import KafkaCluster
 from tests.services.servers import await_condition, die_with_parent
 from tests.spark.kafka_child import KEYS, state_of
+from tests.spark.killing import REMOTE
 from waterspout.state._batched import BatchedMap
 
 MESSAGES = int(os.environ.get("WATERSPOUT_KAFKA_MESSAGES", "60000"))
@@ -44,6 +45,12 @@ pytestmark = [
 def cluster():
     with provided("kafka", lambda: KafkaCluster(brokers=3)) as found:
         yield found
+
+
+@pytest.fixture
+def remote(request):
+    """Where drivers have their Spark: each its own in the long storm, else all on one server."""
+    return "" if IS_FULL else request.getfixturevalue("connect_server").url
 
 
 class Sender:
@@ -82,8 +89,9 @@ class Sender:
 class Driver:
     """The process that counts; killed and started again."""
 
-    def __init__(self, folder):
+    def __init__(self, folder, remote):
         self.folder = folder
+        self.remote = remote
         self.starts = 0
         self.process = None
 
@@ -94,7 +102,10 @@ class Driver:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "tests.spark.kafka_child", str(self.folder)],
                 stdout=log, stderr=log, preexec_fn=die_with_parent,
-                env={**os.environ, "WATERSPOUT_HOME": str(self.folder / "home")},
+                env={
+                    **os.environ, REMOTE: self.remote,
+                    "WATERSPOUT_HOME": str(self.folder / "home"),
+                },
             )  # fmt: skip
 
     def said(self):
@@ -183,7 +194,7 @@ def storm(cluster, driver, sender, dice, *, waits):
     return done
 
 
-def run_storm(cluster, tmp_path, kind, store, address):
+def run_storm(cluster, remote, tmp_path, kind, store, address):
     dice = random.Random(SEED)
     topics = [
         cluster.fresh_topic(6, retention_bytes=-1),
@@ -194,7 +205,7 @@ def run_storm(cluster, tmp_path, kind, store, address):
         "address": address, "size": max(2_000, MESSAGES // 40),
     }  # fmt: skip
     (tmp_path / "settings.json").write_text(json.dumps(settings))
-    driver = Driver(tmp_path)
+    driver = Driver(tmp_path, remote)
     driver.start()
     try:
         sender = Sender(cluster, topics, MESSAGES)
@@ -213,38 +224,40 @@ def run_storm(cluster, tmp_path, kind, store, address):
     return driver
 
 
-def test_kafka_to_postgres_is_exact_with_an_opaque_spout(cluster, postgres_server, tmp_path):
+def test_kafka_to_postgres_is_exact_with_an_opaque_spout(
+    cluster, remote, postgres_server, tmp_path
+):
     dsn = postgres_server.fresh_database()
 
-    run_storm(cluster, tmp_path, "opaque", "postgres", dsn)
+    run_storm(cluster, remote, tmp_path, "opaque", "postgres", dsn)
 
     assert in_postgres(dsn) == expected(MESSAGES)
 
 
-def test_kafka_to_redis_is_exact_with_an_opaque_spout(cluster, redis_server, tmp_path):
+def test_kafka_to_redis_is_exact_with_an_opaque_spout(cluster, remote, redis_server, tmp_path):
     redis.Redis.from_url(redis_server.url).flushall()
 
-    run_storm(cluster, tmp_path, "opaque", "redis", redis_server.url)
+    run_storm(cluster, remote, tmp_path, "opaque", "redis", redis_server.url)
 
     assert in_redis(redis_server.url) == expected(MESSAGES)
 
 
 def test_kafka_to_postgres_waits_and_is_exact_with_a_transactional_spout(
-    cluster, postgres_server, tmp_path
+    cluster, remote, postgres_server, tmp_path
 ):
     dsn = postgres_server.fresh_database()
 
-    driver = run_storm(cluster, tmp_path, "transactional", "postgres", dsn)
+    driver = run_storm(cluster, remote, tmp_path, "transactional", "postgres", dsn)
 
     assert in_postgres(dsn) == expected(MESSAGES)
     assert driver.waited_for("kafka")
 
 
 @pytest.mark.parametrize("kind", ["opaque", "transactional"])
-def test_messages_are_copied_to_a_topic_once(cluster, tmp_path, kind):
+def test_messages_are_copied_to_a_topic_once(cluster, remote, tmp_path, kind):
     target = f"copies-{kind}"
 
-    run_storm(cluster, tmp_path, kind, "kafka", target)
+    run_storm(cluster, remote, tmp_path, kind, "kafka", target)
 
     copies = bytearray(MESSAGES)
     for message in cluster.messages(target):

@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import json
-import os
 import signal
-import subprocess
-import sys
 from collections import Counter
-from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
 from pyarrow import dataset
 
 from tests.soaking import soaked
+from tests.spark.killing import run_child, said
 from tests.spark.lake_child import KEYS, LIMIT, lake_topology
 from waterspout import Config, faults, submit
-from waterspout.faults import ENVIRONMENT_VARIABLE, Fault, FaultPlan
+from waterspout.faults import Fault, FaultPlan
 from waterspout.state.parquet import committed_dataset
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
 
-CHILD = Path(__file__).with_name("lake_child.py")
+CHILD = "tests.spark.lake_child"
 QUICK = Config(max_spout_pending=2, retry_backoff_millis=5, idle_poll_millis=20, state_partitions=2)
 ALL = {(n, n % KEYS): 1 for n in range(LIMIT)}
 LAST = {(max(range(k, LIMIT, KEYS)), k): 1 for k in range(KEYS)}
@@ -71,27 +67,13 @@ def test_each_row_is_there_once_whoever_writes_and_dies(spark, tmp_path, where):
     assert by_spark.select("value").distinct().count() == by_spark.count() == LIMIT
 
 
-def run_child(folder, faults_=()):
-    env = {**os.environ, ENVIRONMENT_VARIABLE: json.dumps(list(faults_))}
-    if not faults_:
-        env.pop(ENVIRONMENT_VARIABLE)
-    with open(folder / "child.log", "ab") as log:
-        return subprocess.run(
-            [sys.executable, str(CHILD), str(folder)],
-            env=env,
-            stdout=log,
-            stderr=log,
-            timeout=150,
-            check=False,
-        ).returncode
-
-
-@pytest.mark.soak  # two JVMs for each; in process each point is tried each time
+@pytest.mark.soak  # two drivers for each; in process each point is tried each time
 @pytest.mark.parametrize("point", ["head.after", "write.after", "publish.before", "publish.after"])
-def test_a_driver_that_is_killed_leaves_no_row_twice(tmp_path, point):
-    code = run_child(tmp_path, [{"point": point, "action": "kill", "where": {"txid": 2}}])
+def test_a_driver_that_is_killed_leaves_no_row_twice(tmp_path, connect_server, point):
+    remote = connect_server.url
+    kill = {"point": point, "action": "kill", "where": {"txid": 2}}
 
-    assert code == -signal.SIGKILL
+    assert run_child(CHILD, tmp_path, [kill], remote) == -signal.SIGKILL, said(tmp_path)
     assert all(many == 1 for rows in found(tmp_path) for many in rows.values())
-    assert run_child(tmp_path) == 0
+    assert run_child(CHILD, tmp_path, remote=remote) == 0, said(tmp_path)
     assert found(tmp_path) == (ALL, LAST, ALL, ALL)

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import json
-import os
 import signal
 import sqlite3
-import subprocess
-import sys
 from contextlib import closing
-from pathlib import Path
 
 import psycopg
 import pytest
@@ -17,9 +12,10 @@ import pytest
 from tests.rows.stores import FolderState, PinnedState
 from tests.soaking import soaked
 from tests.spark.backend_support import Numbers
+from tests.spark.killing import run_child, said
 from tests.spark.rows_child import query, rows_topology
 from waterspout import Config, faults, submit
-from waterspout.faults import ENVIRONMENT_VARIABLE, Fault, FaultPlan
+from waterspout.faults import Fault, FaultPlan
 from waterspout.sinks import exactly_once
 from waterspout.state.postgres import PostgresState
 from waterspout.state.sqlite import SQLiteState
@@ -27,7 +23,7 @@ from waterspout.trident import Count
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
 
-CHILD = Path(__file__).with_name("rows_child.py")
+CHILD = "tests.spark.rows_child"
 LIMIT, KEYS = 1_200, 7
 QUICK = Config(max_spout_pending=2, retry_backoff_millis=5, idle_poll_millis=20, state_partitions=2)
 LAST = {k: max(range(k, LIMIT, KEYS)) for k in range(KEYS)}
@@ -107,28 +103,21 @@ def test_the_driver_writes_the_same(spark, tmp_path, where):
     assert sorted(pinned.seen) == [(n, n % KEYS) for n in range(LIMIT)]
 
 
-def run_child(folder, faults_=()):
-    env = {**os.environ, ENVIRONMENT_VARIABLE: json.dumps(list(faults_))}
-    if not faults_:
-        env.pop(ENVIRONMENT_VARIABLE)
-    with open(folder / "child.log", "ab") as log:
-        return subprocess.run(
-            [sys.executable, str(CHILD), str(folder)], env=env, stdout=log, stderr=log, timeout=150
-        ).returncode
-
-
-@pytest.mark.soak  # two JVMs; in process each point is tried each time
+@pytest.mark.soak  # two drivers; in process each point is tried each time
 @pytest.mark.parametrize("point", ["write.after", "publish.after"])
-def test_a_driver_that_is_killed_between_partitions_leaves_no_row_twice(tmp_path, point):
+def test_a_driver_that_is_killed_between_partitions_leaves_no_row_twice(
+    tmp_path, connect_server, point
+):
+    remote = connect_server.url
     where = {"txid": 2, "partition": 1} if point == "write.after" else {"txid": 2}
 
-    code = run_child(tmp_path, [{"point": point, "action": "kill", "where": where}])
+    kill = {"point": point, "action": "kill", "where": where}
 
-    assert code == -signal.SIGKILL
+    assert run_child(CHILD, tmp_path, [kill], remote) == -signal.SIGKILL, said(tmp_path)
     published = FolderState(folder=str(tmp_path / "rows"))
     for found in (appended_in(tmp_path), sorted(published.seen)):
         assert len(set(found)) == len(found), "no row is seen twice, whatever has happened"
-    assert run_child(tmp_path) == 0
+    assert run_child(CHILD, tmp_path, remote=remote) == 0, said(tmp_path)
     assert appended_in(tmp_path) == [(n, n % KEYS) for n in range(LIMIT)]
     assert sorted(published.seen) == [(n, n % KEYS) for n in range(LIMIT)]
 

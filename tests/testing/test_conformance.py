@@ -61,7 +61,8 @@ def is_caught(suite, *names):
 
 @pytest.fixture(autouse=True)
 def _no_shrinking(monkeypatch):
-    """Let a property fail at once: how small its example could be is of no interest here."""
+    """Let a test fail at once: nobody reads its difference, or needs a smaller example of it."""
+    monkeypatch.delenv("CI", raising=False)  # where it is set, pytest draws every difference whole
     quick = [Phase.explicit, Phase.generate]
     for name in dir(StateConformance):
         test = getattr(StateConformance, name)
