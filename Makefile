@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv demo test test-fast test-cluster soak service mutants check format bench bench-words bench-forms bench-core bench-memory bench-transactional bench-windows bench-states bench-drpc bench-kafka kafka-storm java servers kafka kafka-broker browser screenshots check-java lock audit clean bench-pressure bench-files bench-scale bench-storm docs docs-serve docs-tables
+.PHONY: help venv demo test test-fast test-cluster tutorial soak service mutants check format bench bench-words bench-forms bench-core bench-memory bench-transactional bench-windows bench-states bench-drpc bench-kafka kafka-storm java servers kafka kafka-broker browser screenshots check-java lock audit clean bench-pressure bench-files bench-scale bench-storm docs docs-serve docs-tables
 
 PYTHON ?= python3
 ARGS ?=
@@ -62,18 +62,21 @@ demo: check-java $(STAMP) ## Count words, kill -9 in the middle of a commit, res
 	@.venv/bin/waterspout demo $(ARGS)
 
 test: check-java $(STAMP) ## Run the tests, fast ones first, then those on Spark (ARGS='-k name')
-	@$(PYTEST) -m 'not spark and not soak and not cluster' $(PARALLEL_WAITING) $(ARGS); fast=$$?; \
+	@$(PYTEST) -m 'not spark and not soak and not cluster and not tutorial' $(PARALLEL_WAITING) $(ARGS); fast=$$?; \
 	case $$fast in 0|$(NONE_OK)) ;; *) exit $$fast ;; esac; \
 	$(PY) -m tests.spark.jvm; \
 	$(PYTEST) -m 'spark and not soak' $(PARALLEL) $(ARGS) $(SPARK_FILES); spark=$$?; \
 	case $$spark in $(NONE_OK)) exit $$fast ;; *) exit $$spark ;; esac
 
 test-fast: $(STAMP) ## Run the tests that need no Spark
-	@$(PYTEST) -m 'not spark and not soak and not cluster' $(PARALLEL_WAITING) $(ARGS)
+	@$(PYTEST) -m 'not spark and not soak and not cluster and not tutorial' $(PARALLEL_WAITING) $(ARGS)
 
 test-cluster: check-java $(STAMP) ## Run one suite on every kind of Spark, and break a cluster, ten minutes at most
 	@$(PY) -m tests.spark.jvm
 	@$(PYTEST) -m cluster $(PARALLEL_CLUSTER) $(ARGS) tests/cluster
+
+tutorial: check-java $(STAMP) ## Type the commands of the tutorial and compare what they print
+	@$(PYTEST) -m tutorial tests/docs/test_console.py $(ARGS)
 
 soak: export WATERSPOUT_TEST_PROFILE = soak
 soak: check-java $(STAMP) ## Run the long random tests, forty minutes at most

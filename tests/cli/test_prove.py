@@ -150,8 +150,8 @@ def test_a_state_that_lies_is_found_out_and_what_shows_it_is_kept(place):
 @pytest.mark.soak
 @pytest.mark.spark
 @pytest.mark.timeout(1500)
-def test_every_point_of_every_batch_is_survived_by_whatever_promises_it(two_files):
-    code, out, err = proved(two_files, BOTH, "--every", "--json")
+def test_every_point_of_a_batch_is_survived_by_whatever_promises_it(place):
+    code, out, err = proved(place, BOTH, "--every", "--json")
 
     assert (code, err) == (0, ""), out + err
     told = json.loads(out)

@@ -12,8 +12,7 @@ PAGES = ("count", "kill", "explain", "windows", "join", "ask", "kafka", "cluster
 MASTER = "spark://127.0.0.1:7077"
 
 
-@pytest.mark.soak
-@pytest.mark.spark
+@pytest.mark.tutorial
 @pytest.mark.timeout(1800)
 def test_the_commands_of_the_tutorial_print_what_its_pages_say(tmp_path, kafka):
     shell = Shell(tmp_path / "copy")

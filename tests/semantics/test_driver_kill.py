@@ -173,7 +173,7 @@ def test_random_kills_of_the_driver_over_and_over_stay_exact(tmp_path, connect_s
     rng, remote = random.Random(seed), connect_server.url
     write_sentences(tmp_path, files=40, seed=seed)
 
-    for _ in range(6):
+    for _ in range(4):
         txid = committed(tmp_path) + rng.randrange(1, 4)
         point = rng.choice(DRIVER_POINTS)
         fault = {"point": point, "action": "kill", "nth": rng.randrange(1, 3)}

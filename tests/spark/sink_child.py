@@ -1,4 +1,4 @@
-"""A streaming query with `exactly_once`: `sink_child.py FOLDER [classic|connect]`.
+"""A streaming query with `exactly_once`: `python -m tests.spark.sink_child FOLDER`.
 
 Counts the words of FOLDER/in into FOLDER/counts.db, one file per batch, until there is nothing
 more. Kill points come in the environment.
@@ -6,15 +6,13 @@ more. Kill points come in the environment.
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 
-from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from tests.spark.killing import session
 from waterspout.sinks import exactly_once
-from waterspout.spark.starting import embedded_session
 from waterspout.state.sqlite import SQLiteState
 from waterspout.trident import Count, Max, Sum
 
@@ -41,12 +39,8 @@ def sink_of(folder: Path):
     ).also(SQLiteState.transactional(path, table="total"), count=Count())
 
 
-def main(folder: Path, mode: str) -> None:
-    if mode == "connect":
-        os.environ["PYSPARK_PYTHON"] = sys.executable
-        spark = SparkSession.builder.remote("local[2]").getOrCreate()
-    else:
-        spark = embedded_session(folder / "spark.log")
+def main(folder: Path) -> None:
+    spark = session(folder / "spark.log")
     running = query(spark, folder, sink_of(folder))
     running.processAllAvailable()
     running.stop()
@@ -54,4 +48,4 @@ def main(folder: Path, mode: str) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2] if len(sys.argv) > 2 else "classic")
+    main(Path(sys.argv[1]))

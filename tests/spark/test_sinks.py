@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import json
-import os
 import random
 import shutil
 import signal
 import sqlite3
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
@@ -17,11 +13,12 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 from tests.soaking import soaked
+from tests.spark.killing import run_child, said
 from tests.spark.sink_child import query, sink_of
 from waterspout import Config, faults, submit
 from waterspout._schema import Schema
 from waterspout.errors import SourceError
-from waterspout.faults import ENVIRONMENT_VARIABLE, Fault, FaultPlan, InjectedError
+from waterspout.faults import Fault, FaultPlan, InjectedError
 from waterspout.sinks import adopt, exactly_once
 from waterspout.spouts.files import FileSpout
 from waterspout.state.postgres import PostgresState
@@ -31,7 +28,7 @@ from waterspout.trident import Columns, Count, Max, Split, Sum, TridentTopology,
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
-CHILD = Path(__file__).with_name("sink_child.py")
+CHILD = "tests.spark.sink_child"
 WORDS = [f"{'x' * (i % 5)}word{i}" for i in range(30)]
 
 
@@ -394,15 +391,6 @@ def test_a_query_that_has_not_finished_its_batch_is_not_adopted(spark, tmp_path)
         adopt(tmp_path, adopting_topology(tmp_path))
 
 
-def run_child(folder: Path, faults: list[dict] | None = None, mode: str = "classic") -> int:
-    env = {**os.environ}
-    if faults:
-        env[ENVIRONMENT_VARIABLE] = json.dumps(faults)
-    with open(folder / "child.log", "ab") as log:
-        command = [sys.executable, str(CHILD), str(folder), mode]
-        return subprocess.run(command, env=env, stdout=log, stderr=log, timeout=150).returncode
-
-
 @pytest.mark.soak
 def test_kill_minus_nine_around_a_write_and_the_query_goes_on_exactly(tmp_path):
     points = ["write.before", "write.after", "settle.before"]
@@ -410,35 +398,37 @@ def test_kill_minus_nine_around_a_write_and_the_query_goes_on_exactly(tmp_path):
 
     for txid, point in enumerate(points, start=1):
         fault = {"point": point, "action": "kill", "where": {"txid": txid}}
-        assert run_child(tmp_path, [fault]) == -signal.SIGKILL, point
+        assert run_child(CHILD, tmp_path, [fault]) == -signal.SIGKILL, point
 
-    assert run_child(tmp_path) == 0
+    assert run_child(CHILD, tmp_path) == 0, said(tmp_path)
     assert_exact(tmp_path)
 
 
 @pytest.mark.soak
-def test_works_on_spark_connect(tmp_path):
+def test_works_on_spark_connect(tmp_path, connect_server):
+    remote = connect_server.url
     write_files(tmp_path, range(2))
 
-    assert run_child(tmp_path, mode="connect") == 0, (tmp_path / "child.log").read_text()[-3000:]
+    assert run_child(CHILD, tmp_path, remote=remote) == 0, said(tmp_path)
     forget_last_commit(tmp_path)
     write_files(tmp_path, range(2, 3))
-    assert run_child(tmp_path, mode="connect") == 0
+    assert run_child(CHILD, tmp_path, remote=remote) == 0, said(tmp_path)
     assert_exact(tmp_path)
 
 
 @pytest.mark.soak
-def test_on_spark_connect_a_new_checkpoint_is_not_taken_for_the_old_one(tmp_path):
+def test_on_spark_connect_a_new_checkpoint_is_not_taken_for_the_old_one(tmp_path, connect_server):
+    remote = connect_server.url
     write_files(tmp_path, range(1))
-    assert run_child(tmp_path, mode="connect") == 0, (tmp_path / "child.log").read_text()[-3000:]
+    assert run_child(CHILD, tmp_path, remote=remote) == 0, said(tmp_path)
     # Spark repeats batch 0 of the same query: it is there.
     forget_last_commit(tmp_path)
-    assert run_child(tmp_path, mode="connect") == 0
+    assert run_child(CHILD, tmp_path, remote=remote) == 0, said(tmp_path)
     assert_exact(tmp_path)
 
     shutil.rmtree(tmp_path / "checkpoint")
 
     # Batch 0 of another query: before, it was skipped without a word.
-    assert run_child(tmp_path, mode="connect") == 1
+    assert run_child(CHILD, tmp_path, remote=remote) == 1
     assert "another checkpoint" in (tmp_path / "child.log").read_text()
     assert_exact(tmp_path)
