@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import threading
+import time
+
 import pytest
 
 from tests.metrics.test_batch_counts import topology as counted_topology
@@ -13,6 +17,7 @@ from tests.transactional.components import (
     Record,
     RecordingCommitter,
     history,
+    note,
     notes,
     total,
 )
@@ -139,6 +144,82 @@ def test_half_done_bolts_wait_for_their_commit(
         for n, (a, b) in enumerate(zip("STUV", "stuv", strict=True), 1)
     ]
     assert len(checkpoints) == kept
+
+
+class WhereFinished(RecordingCommitter):
+    """Notes in which process it finishes; computes as long as it is told."""
+
+    def __init__(self, log, computes_s=0.0):
+        super().__init__(log)
+        self.computes_s = computes_s
+
+    def finish_batch(self):
+        until = time.thread_time() + self.computes_s
+        while time.thread_time() < until:
+            pass
+        note(self.log, "finish", self.name, self.id, os.getpid())
+
+
+@pytest.mark.parametrize(
+    ("where", "computes_s", "tasks", "here"),
+    [("auto", 0.0, 1, [2, 3, 4]), ("tasks", 0.0, 1, []), ("auto", 0.2, 1, [])],
+    ids=["little to do", "as was said", "much to do"],
+)
+def test_bolts_that_have_little_to_do_finish_in_the_driver(
+    spark, tmp_path, where, computes_s, tasks, here
+):
+    log = tmp_path / "log"
+    spout = MemoryTransactionalSpout([[[c] for c in "stuv"]], "path", 1)
+    builder = TransactionalTopologyBuilder("where", "spout", spout)
+    builder.set_bolt("b", WhereFinished(log, computes_s), tasks).shuffle_grouping("spout")
+
+    config = Config(max_spout_pending=1, commit_in=where)
+    finish(submit(builder.build_topology(), spark, config))
+
+    finished = [
+        (int(attempt.partition(":")[0]), pid)
+        for what, _, attempt, pid in notes(log)
+        if what == "finish"
+    ]
+    assert [txid for txid, _ in finished] == [1, 2, 3, 4]
+    assert [txid for txid, pid in finished if pid == os.getpid()] == here
+
+
+class HangsOnce(RecordingCommitter):
+    """Hangs in the first attempt at its third batch, wherever it runs, until it is let go."""
+
+    def finish_batch(self):
+        if str(self.id) == "3:0":
+            hanging.set()
+            released.wait(60)
+        super().finish_batch()
+
+
+hanging, released = threading.Event(), threading.Event()
+
+
+def test_a_commit_that_hangs_in_the_driver_does_not_keep_the_next_attempt_from_committing(
+    spark, tmp_path, caplog
+):
+    hanging.clear()
+    released.clear()
+    log = tmp_path / "log"
+    spout = MemoryTransactionalSpout([[[c] for c in "stuv"]], "path", 1)
+    builder = TransactionalTopologyBuilder("hangs", "spout", spout)
+    builder.set_bolt("b", HangsOnce(log)).shuffle_grouping("spout")
+    config = Config(
+        max_spout_pending=1, batch_timeout_secs=5, cancel_wait_secs=0.1, retry_backoff_millis=5
+    )
+
+    run = finish(submit(builder.build_topology(), spark, config))
+    was_hanging = hanging.is_set()
+    released.set()
+
+    assert was_hanging
+    ends = [attempt for what, _, attempt, _ in notes(log) if what == "finish"]
+    assert [end for end in ends if end != "3:0"] == ["1:0", "2:0", "3:1", "4:0"]
+    assert [entry["attempt"] for entry in run.recent_progress] == [0, 0, 1, 0]
+    assert "a commit that was cancelled has not ended" in caplog.text
 
 
 def test_what_cannot_be_collected_is_replayed_and_kept_on_the_executors(

@@ -61,6 +61,8 @@ class Schedule:
         self.config = Config(
             max_spout_pending=self.pending,
             wave_collapse_tuples=rng.choice([0, 2000, 2000]),
+            # What is killed in a commit is to be a worker, not this process.
+            commit_in="tasks" if self.kills else "auto",
             retry_backoff_millis=5,
             retry_backoff_max_millis=20,
         )

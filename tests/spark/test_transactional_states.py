@@ -109,7 +109,8 @@ def test_states_on_a_server_are_written_by_tasks_through_killed_workers(
     where = {"component": component, "txid": 2}
     faults.install(FaultPlan([Fault(point, "kill", where=where, token=str(token))]))
 
-    run = finish(topology, spark, Config(max_spout_pending=3, wave_collapse_tuples=0))
+    config = Config(max_spout_pending=3, wave_collapse_tuples=0, commit_in="tasks")
+    run = finish(topology, spark, config)
 
     assert token.exists()
     assert_exact(topology)

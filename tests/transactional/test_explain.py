@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.transactional.spark_components import a_b_c_d, build
 from waterspout import Config
 from waterspout.coordination.transactions import explain
@@ -26,11 +28,20 @@ def test_stages_and_phases_are_shown(tmp_path):
         "  stage 1 (2 shards): rows, a",
         "  stage 2 (2 shards): one, c",
         "  stage 3 (2 shards): two",
-        "commit: 1 job, 2 stages; these finish then:",
+        "commit: 1 job, none where little is left to do, 2 stages; these finish then:",
         "  one (committer)",
         "  c, behind a committer",
         "  two (committer)",
     ]
+
+
+@pytest.mark.parametrize(("where", "said"), [("tasks", "1 job"), ("driver", "in the driver")])
+def test_where_a_commit_runs_can_be_said(tmp_path, where, said):
+    topology, _ = build("phases", tmp_path, a_b_c_d, ROWS, 1)
+
+    text = explain(topology, Config(commit_in=where), 2)
+
+    assert f"commit: {said}, 2 stages; these finish then:" in text.splitlines()
 
 
 def test_what_each_committer_has_to_do_depends_on_the_spout(tmp_path):

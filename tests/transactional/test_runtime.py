@@ -25,7 +25,7 @@ from waterspout.transactional import _runtime as runtime
 from waterspout.waves.bolts import Worker
 from waterspout.waves.frames import Frame, pack
 from waterspout.waves.shape import collapsed, spread
-from waterspout.waves.shards import BUSY, COUNTED, ShardInput, run_stage
+from waterspout.waves.shards import BUSY, COMPUTED, COUNTED, DRIVER, Row, ShardInput, run_stage
 
 SHAPES = pytest.mark.parametrize("collapse", [0, 2000], ids=["spread", "collapsed"])
 
@@ -482,6 +482,37 @@ def test_a_batch_is_one_task_if_its_bolts_have_little_to_do(collapse, learned, s
 
     attempt, metadata = TransactionAttempt(1, 0), {"spout": []}
     assert len(phases.processing(attempt, metadata).shape.stages) == stages
+
+
+@pytest.mark.parametrize(
+    ("busy", "computed", "extra_s"),
+    [
+        ([], [], 0.0),
+        ([3_000_000], [20_000], 0.02),  # it waits: that takes as long in the driver
+        ([1_000_000, 3_000_000, 500_000], [1000, 2000, 3000], 1.506),  # they wait one by one
+    ],
+)
+def test_what_side_by_side_is_quicker_is_slower_in_the_driver(busy, computed, extra_s):
+    rows = [Row(BUSY, 0, each, b"") for each in busy]
+    rows += [Row(COMPUTED, 0, each, b"") for each in computed]
+    rows.append(Row(DRIVER, 0, 77, b""))
+
+    assert runtime.extra_here_s(rows) == pytest.approx(extra_s)
+
+
+def test_each_shard_of_a_commit_tells_how_long_it_worked_and_computed():
+    builder = numbers(1, 1, parallelism=2)
+    builder.set_bolt("b", NotedCommitter(), 2).shuffle_grouping("spout")
+    phases = runtime.Phases(builder.build_topology(), Config(), 2)
+    processing = phases.processing(TransactionAttempt(1, 0), {"spout": []})
+    first = runtime.first_rows(processing.shape, "spout", {})
+    left = [row for row in runtime.run_here(processing, first, Worker()) if row.stage >= 0]
+
+    done = runtime.run_here(phases.commit(processing, {}, None), left, Worker())
+
+    told = [row.stage for row in done]
+    shards = processing.shape.stages[-1].shards
+    assert (told.count(BUSY), told.count(COMPUTED)) == (shards, shards)
 
 
 def test_a_collapsed_batch_is_one_shard():

@@ -239,8 +239,7 @@ def explain(
     if not stages:
         lines.append("commit: nothing to do, there is no committer")
     else:
-        here = "in the driver" if commits_in_driver(topology, conf) else "1 job"
-        lines.append(f"commit: {here}, {len(stages)} stages; these finish then:")
+        lines.append(f"commit: {_where(topology, conf)}, {len(stages)} stages; these finish then:")
         lines += [
             f"  {name}{' (committer)' if name in topology.committers else ', behind a committer'}"
             for stage in shape.stages
@@ -252,6 +251,12 @@ def explain(
     if topology.on_their_own or not topology.states:
         lines += ["", *_for_committers(topology)]
     return "\n".join(lines)
+
+
+def _where(topology: TransactionalTopology, conf: Config) -> str:
+    if commits_in_driver(topology, conf):
+        return "in the driver"
+    return "1 job" if conf.commit_in == "tasks" else "1 job, none where little is left to do"
 
 
 def _place(spec: BoltStateSpec) -> str:

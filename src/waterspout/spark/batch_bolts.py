@@ -1,8 +1,10 @@
-"""Transactional topologies on Spark: a job for the processing phase, a job for the commit phase.
+"""Transactional topologies on Spark: a job for the processing phase, one for the commit phase.
 
 What a processing phase leaves, half-done bolts, comes to the driver where it is little. Else it is
 locally checkpointed on the executors: it has no lineage, so that a lost block fails the attempt
 instead of silently emitting the batch again.
+
+Bolts that are in the driver, and have little left to do, finish there too, without a job.
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ from waterspout.transactional._runtime import (
     commit_stages,
     counted,
     executed,
+    extra_here_s,
     first_rows,
     raise_failed,
     run_here,
@@ -45,9 +48,14 @@ __all__ = ["BatchBoltEngine"]
 # Half-done bolts come to the driver if those of the batch before had at most so many bytes.
 _COLLECTED_BYTES = 1_000_000
 
+# They finish there if that takes the driver no longer than a job with its Python workers would.
+_FINISHED_HERE_S = 0.1
+
 
 class BatchBoltEngine(PhaseEngine):
     """Runs the phases of a transactional topology's batches."""
+
+    leaves_hanging_commits = True
 
     def __init__(
         self,
@@ -65,6 +73,8 @@ class BatchBoltEngine(PhaseEngine):
         self._in_driver = commits_in_driver(topology, conf)
         self._left_bytes: int | None = None
         """What the last processing phase has left for its commit; None: nobody knows."""
+        self._extra_here_s: float | None = None
+        """What the last commits would take, or took, in the driver more than in tasks."""
 
     @property
     def workers(self) -> int:
@@ -152,12 +162,19 @@ class BatchBoltEngine(PhaseEngine):
 
     def commits_without_jobs(self, work: Work) -> bool:
         kept, _ = work.results["staged"]
-        return kept is None and self._in_driver
+        return kept is None and (self._in_driver or self._pays_here)
+
+    @property
+    def _pays_here(self) -> bool:
+        """Whether bolts whose state is in the driver are sooner done there than by a job."""
+        if self._conf.commit_in == "tasks" or self._extra_here_s is None:
+            return False
+        return self._extra_here_s <= _FINISHED_HERE_S
 
     def commit(self, claim: Claim, move_heads: Callable[[], None], work: Work) -> Committed:
         """Let committers finish, and what is behind them: in tasks, or here.
 
-        Here where a state is reached by the driver alone.
+        Here where a state is reached by the driver alone, or where it is sooner done.
         """
         began = time.monotonic()
         move_heads()
@@ -166,6 +183,7 @@ class BatchBoltEngine(PhaseEngine):
         phase = self._phases.commit(processing, claim.resolved, claim.writer)
         rows = self._finished(phase, kept, before) if phase.stages else []
         raise_failed(rows)
+        self._extra_here_s = max(extra_here_s(rows), (self._extra_here_s or 0) * 3 / 4)
         note_written(self._topology, rows, claim)
         for state in self._topology.states:
             self.report(Wrote(claim.attempt, state))
@@ -182,7 +200,7 @@ class BatchBoltEngine(PhaseEngine):
         if kept is None:
             # One row for each shard that has something to finish; each gets a task of its own.
             left = [row for row in before if row.stage >= 0]
-            if self._in_driver:
+            if self._in_driver or self._pays_here:
                 return run_here(phase, left, Worker())
             left.sort(key=lambda row: (row.stage, row.shard))
             frame, partitions = self._runtime.spark.createDataFrame(table_of(left)), len(left)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from abc import abstractmethod
 from collections.abc import Callable
@@ -30,6 +31,8 @@ from waterspout.transactional._ledger import Metadata
 
 __all__ = ["PhaseEngine", "Work"]
 
+log = logging.getLogger(__name__)
+
 _MOST_IN_FLIGHT = 4  # where nobody says how many; more only wait for the cores
 
 
@@ -53,6 +56,7 @@ class PhaseEngine(BatchEngine):
         self._processing = DaemonPool(self.most_in_flight, "waterspout-process")
         self._committing = DaemonPool(1, "waterspout-commit")
         self._work: dict[TransactionAttempt, Work] = {}
+        self._last_commit: Work | None = None
         self._lock = threading.Lock()
 
     @property
@@ -73,6 +77,12 @@ class PhaseEngine(BatchEngine):
         """Whether Spark has nothing to do in a commit phase."""
         return False
 
+    leaves_hanging_commits = False
+    """Whether the next commit goes on beside a cancelled one that does not end.
+
+    Only where both share nothing in this process, and a lost attempt's late write is refused.
+    """
+
     def start_processing(self, attempt: TransactionAttempt, metadata: Metadata) -> None:
         work = Work()
         with self._lock:
@@ -87,11 +97,26 @@ class PhaseEngine(BatchEngine):
         attempt = claim.attempt
         with self._lock:
             work = self._work[attempt]
+        if self.leaves_hanging_commits:
+            self._leave_hanging_commit()
+        self._last_commit = work
         work.running = self._committing.submit(
             lambda: self._guard(
                 attempt, work, "commit", lambda: self.commit(claim, move_heads, work)
             )
         )
+
+    def _leave_hanging_commit(self) -> None:
+        """Go on with another thread, if the one for commits is in user code that does not end."""
+        last = self._last_commit
+        if last is None or not last.cancelled or last.running is None or last.running.done():
+            return
+        log.warning(
+            "%s: a commit that was cancelled has not ended; the next one does not wait for it",
+            self._name,
+        )
+        self._committing.close(0)
+        self._committing = DaemonPool(1, "waterspout-commit")
 
     def cancel(self, attempt: TransactionAttempt) -> None:
         with self._lock:

@@ -46,6 +46,7 @@ from waterspout.waves.reuse import ALONE, references
 from waterspout.waves.shape import WaveShape, collapsed, spread
 from waterspout.waves.shards import (
     BUSY,
+    COMPUTED,
     COUNTED,
     DRIVER,
     FAILED,
@@ -66,6 +67,7 @@ __all__ = [
     "counted",
     "emit_partition",
     "executed",
+    "extra_here_s",
     "first_rows",
     "raise_failed",
     "run_here",
@@ -214,8 +216,19 @@ def executed(rows: Iterable[Row]) -> int:
 
 
 def busy_s(rows: Iterable[Row]) -> float:
-    """Return how long the shards of a processing phase have worked, added up."""
+    """Return how long the shards of a phase have worked, added up."""
     return sum(row.count for row in rows if row.stage == BUSY) / 1e6
+
+
+def extra_here_s(rows: Sequence[Row]) -> float:
+    """Return what it takes the driver to be where the shards of a commit phase were.
+
+    One after the other instead of side by side, and the driver's other threads wait while they
+    compute.
+    """
+    busy = [row.count for row in rows if row.stage == BUSY]
+    computed = sum(row.count for row in rows if row.stage == COMPUTED)
+    return (sum(busy) - max(busy, default=0) + computed) / 1e6
 
 
 def written(rows: Iterable[Row]) -> Iterator[tuple[str, Any]]:
@@ -242,7 +255,7 @@ class _PerAttempt(LifeCycle):
     """A bolt is new for each task and attempt; between the phases it may be pickled."""
 
     def __init__(self, shard: Shard, header: BatchHeader, tries_before: int) -> None:
-        self._began = time.monotonic()
+        self._began, self._computed_before = time.monotonic(), time.thread_time()
         self._shard, self._header = shard, header
         self._tries_before = tries_before
         attempt = header.attempt
@@ -280,8 +293,10 @@ class _PerAttempt(LifeCycle):
         told = [counts for counts in self._counts if not counts.is_empty]
         if told:
             yield Row(COUNTED, 0, 0, pack(told))
-        if not header.commit:
-            yield Row(BUSY, 0, int((time.monotonic() - self._began) * 1e6), b"")
+        yield Row(BUSY, 0, int((time.monotonic() - self._began) * 1e6), b"")
+        if header.commit:
+            computed = time.thread_time() - self._computed_before
+            yield Row(COMPUTED, 0, int(computed * 1e6), b"")
 
     def _visits(self) -> Iterator[Row]:
         """Return this shard's share of the rows by which later shards run though nothing comes."""

@@ -28,6 +28,7 @@ from waterspout.waves.shape import WaveShape
 
 __all__ = [
     "BUSY",
+    "COMPUTED",
     "COUNTED",
     "DRIVER",
     "FAILED",
@@ -51,6 +52,9 @@ COUNTED = -3
 
 BUSY = -4
 """The stage of a row whose count is how long a shard of a batch has worked, in microseconds."""
+
+COMPUTED = -5
+"""The stage of a row whose count is how much of that time it kept a core, in microseconds."""
 
 
 @dataclass(frozen=True, slots=True)
