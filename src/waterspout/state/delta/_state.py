@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -18,7 +17,7 @@ from waterspout.state._rows import RowsStoreState, rows_layout
 from waterspout.state._store import require_package
 from waterspout.state.delta._store import DeltaRows, table_columns
 from waterspout.state.delta._table import ATTEMPT, TXID
-from waterspout.state.files._locations import local_path
+from waterspout.state.files._locations import local_path, location_of
 
 __all__ = ["DeltaState"]
 
@@ -112,11 +111,7 @@ class DeltaState(SentWithItsPath, RowsStoreState):
         return Secrets.of(None if self._is_local else str(self.path), words=words)
 
     def location(self) -> str:
-        path = local_path(str(self.path))
-        if path is not None:
-            return f"delta:{os.path.realpath(path)}"
-        scheme, _, place = shown(str(self.path)).partition("://")
-        return f"delta:{scheme.lower()}://{place}"
+        return location_of("delta", str(self.path))
 
 
 def _refuse_older() -> None:

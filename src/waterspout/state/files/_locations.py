@@ -29,6 +29,7 @@ __all__ = [
     "is_outage",
     "is_url",
     "local_path",
+    "location_of",
     "open_folder",
     "refuse_read_only",
 ]
@@ -249,6 +250,15 @@ def local_path(address: str) -> Path | None:
     if not _LOCAL.match(address):
         return None  # not even looked at: what urllib says of a URL quotes its password
     return Path(unquote(urlsplit(address).path))
+
+
+def location_of(kind: str, address: str) -> str:
+    """Return the one name of a folder, however its path or URI is written, without secrets."""
+    path = local_path(address)
+    if path is not None:
+        return f"{kind}:{os.path.realpath(path)}"
+    scheme, _, place = shown(address).partition("://")
+    return f"{kind}:{scheme.lower()}://{place}"
 
 
 def open_folder(address: str, what: str = "file state", *, shared: bool = False) -> Folder:

@@ -42,6 +42,7 @@ from waterspout.state.files._locations import (
     Folder,
     is_outage,
     local_path,
+    location_of,
     open_folder,
     refuse_read_only,
 )
@@ -314,8 +315,4 @@ class FileState(SentWithItsPath, StoreState):
         super().check()
 
     def location(self) -> str:
-        path = local_path(str(self.path))
-        if path is not None:
-            return f"files:{os.path.realpath(path)}"
-        scheme, _, place = shown(str(self.path)).partition("://")
-        return f"files:{scheme.lower()}://{place}"
+        return location_of("files", str(self.path))

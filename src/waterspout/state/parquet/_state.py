@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
@@ -13,7 +12,7 @@ from waterspout._schema import Schema
 from waterspout.errors import ConfigError, TopologyError
 from waterspout.state._local_paths import SentWithItsPath
 from waterspout.state._rows import RowsStoreState, rows_layout
-from waterspout.state.files._locations import local_path, open_folder, refuse_read_only
+from waterspout.state.files._locations import local_path, location_of, open_folder, refuse_read_only
 from waterspout.state.parquet._store import ParquetRows
 
 __all__ = ["ParquetState"]
@@ -86,11 +85,7 @@ class ParquetState(SentWithItsPath, RowsStoreState):
         super().check()
 
     def location(self) -> str:
-        path = local_path(str(self.path))
-        if path is not None:
-            return f"parquet:{os.path.realpath(path)}"
-        scheme, _, place = shown(str(self.path)).partition("://")
-        return f"parquet:{scheme.lower()}://{place}"
+        return location_of("parquet", str(self.path))
 
 
 def _refuse_types(rows: Schema) -> None:
