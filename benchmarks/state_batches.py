@@ -16,6 +16,7 @@ from waterspout.state._head import Claim, Writer
 from waterspout.testing._batches import Add
 from waterspout.transactional import TransactionAttempt
 from waterspout.trident import Count
+from waterspout.waves.garbage import no_collection
 
 __all__ = ["COMBINE", "Driver", "Keys", "Words", "bound", "word"]
 
@@ -89,12 +90,13 @@ class Driver:
         began = time.perf_counter()
         self._head.claim(Claim(TransactionAttempt(txid, 0), before, begun=(0,)))
         state = self._kept or self._open()
-        state.begin_commit(txid, 0)
-        if combine:
-            state.multi_combine(keys, values, count, want_new=False)
-        else:
-            state.multi_update(keys, [Add(value) for value in values])
-        state.commit(txid)
+        with no_collection():  # as wherever a partition is written
+            state.begin_commit(txid, 0)
+            if combine:
+                state.multi_combine(keys, values, count, want_new=False)
+            else:
+                state.multi_update(keys, [Add(value) for value in values])
+            state.commit(txid)
         if state is not self._kept:
             state.close()
         self._head.settle(txid, 0)

@@ -273,10 +273,14 @@ class FencedMap(BackingMap[V]):
         names: Sequence[str],
         values: Sequence[Any],
         prevs: Records,
+        *,
+        as_stored: bool,
     ) -> None:
         """Do what `fenced_put` does with the records of the attempt that `stamp` names.
 
         `values` are the new ones, `prevs` those from before the batch; `names` as above.
+        `as_stored` if each of `prevs` is the value that the store has there, so that it need not
+        be sent.
         """
         raise AssertionError(f"{type(self).__name__} has no columns")
 

@@ -27,6 +27,7 @@ from waterspout.state._columns import Layout
 from waterspout.state._head import NOTHING, Claim, Head
 from waterspout.state._headed import HeadedState
 from waterspout.state._witnesses import find_lost
+from waterspout.waves.garbage import no_collection
 
 __all__ = ["BatchedMap", "CombinerValueUpdater"]
 
@@ -93,6 +94,8 @@ class _Entries(Generic[R]):
         self.records: list[R | None] = []
         self.starts: list[Any] = []
         self.values: list[Any] = []
+        self.as_stored = True
+        """Whether each start is the value of the record that was read."""
         self.fixed: set[int] = set()
         self.changed: set[int] = set()
 
@@ -212,6 +215,7 @@ class BatchedMap(HeadedState, MapState[V], Generic[V, R]):
         longer = self.kind is StateKind.OPAQUE
         self._owned = _Owned(frozenset(map(encode_key, keys)), width, longer, who)
 
+    @no_collection()
     def commit(self, txid: int | None) -> None:
         entries, self._entries = self._entries, _Entries()
         batch, self._batch = self._batch, None
@@ -237,7 +241,9 @@ class BatchedMap(HeadedState, MapState[V], Generic[V, R]):
         stamp, fence = self._stamp(batch), self._backing.fence
         if fence is not None and stamp is not None and fence.by_column:
             names = entries.chosen(entries.names)
-            fence.fenced_put_columns(stamp, keys, names, values, starts)
+            fence.fenced_put_columns(
+                stamp, keys, names, values, starts, as_stored=entries.as_stored
+            )
             return
         records = [self._close(s, v, batch) for s, v in zip(starts, values, strict=True)]
         if fence is not None and stamp is not None:
@@ -245,6 +251,7 @@ class BatchedMap(HeadedState, MapState[V], Generic[V, R]):
         else:
             self._backing.multi_put(keys, records)
 
+    @no_collection()
     def multi_get(self, keys: Keys) -> list[V | None]:
         """Return the values as this batch finds them; outside of one, the committed ones."""
         if self._batch is None:
@@ -255,6 +262,7 @@ class BatchedMap(HeadedState, MapState[V], Generic[V, R]):
         values = self._entries.values
         return [values[i] for i in self._load(keys)]
 
+    @no_collection()
     def multi_update(self, keys: Keys, updaters: Sequence[ValueUpdater[V]]) -> list[V | None]:
         if self._batch is None:
             return self._update_at_once(keys, updaters)
@@ -281,6 +289,7 @@ class BatchedMap(HeadedState, MapState[V], Generic[V, R]):
         """
         self.multi_put(keys, [None] * len(keys))
 
+    @no_collection()
     def multi_combine(
         self, keys: Keys, values: Sequence[Any], combiner: Combiner, *, want_new: bool
     ) -> list[V | None] | None:
@@ -367,6 +376,7 @@ class BatchedMap(HeadedState, MapState[V], Generic[V, R]):
             entries.records += read
             opened = [self._open(r, batch, k) for r, k in zip(read, keys, strict=True)]
         if opened is not None:
+            entries.as_stored = False
             starts = [start for start, _ in opened]
             first = len(entries.keys)
             entries.fixed.update(first + i for i, (_, open_) in enumerate(opened) if not open_)

@@ -27,7 +27,7 @@ from waterspout.state._base import (
 from waterspout.state._columns import Layout
 from waterspout.state._head import Head, Stamp
 from waterspout.state._header import ROW, StoreHeader
-from waterspout.state._sql_statements import TableStatements
+from waterspout.state._sql_statements import REPLACE, TableStatements
 
 __all__ = [
     "HEADS",
@@ -67,6 +67,11 @@ class Upsert:
     txids: Sequence[int] | None
     merges: tuple[str | None, ...] | None = None
     removes: bool = False
+
+    @property
+    def adds(self) -> bool:
+        """Whether it matters to a value that has no batch beside it if this is done twice."""
+        return self.merges is not None and set(self.merges) != {REPLACE}
 
 
 class TableMap(FencedMap[Any]):
@@ -111,17 +116,19 @@ class TableMap(FencedMap[Any]):
         names: Sequence[str],
         values: Sequence[Any],
         prevs: Sequence[Any],
+        *,
+        as_stored: bool,
     ) -> None:
-        rows = len(keys)
         columns = self._layout.value_columns(values)
-        txids = None
-        if self._kind is not StateKind.NON_TRANSACTIONAL:
-            txids = [stamp.txid] * rows
-            columns += [txids, [stamp.attempt] * rows]
-        if self._kind is StateKind.OPAQUE:
-            columns += self._layout.value_columns(prevs)
+        merges: tuple[str, ...] | None = (REPLACE,) * len(columns)
+        stamped = self._kind is not StateKind.NON_TRANSACTIONAL
+        txids = [stamp.txid] * len(keys) if stamped else None
+        if not as_stored:
+            merges = None
+            columns += [txids, [stamp.attempt] * len(keys)] if txids is not None else []
+            columns += self._layout.value_columns(prevs) if self._kind is StateKind.OPAQUE else []
         key_columns, removes = self._layout.key_columns(keys), None in values
-        self._upsert(Upsert(stamp, keys, key_columns, columns, txids, removes=removes))
+        self._upsert(Upsert(stamp, keys, key_columns, columns, txids, merges, removes))
 
     def _records(self, keys: Keys, rows: Sequence[Sequence[Any]]) -> list[Any | None]:
         """Return rows of positions (from 0) and record columns as the records of all keys."""
@@ -132,35 +139,30 @@ class TableMap(FencedMap[Any]):
 
     def _as_columns(self, keys: Keys, rows: Sequence[Sequence[Any]]) -> RecordColumns:
         """Return the same by column."""
-        n = len(self._layout.value_names)
         # Not by zip(*rows), to which every row is an argument.
         width = len(rows[0]) if rows else 0
-        columns: list[Sequence[Any]] = [[row[i] for row in rows] for i in range(width)]
-        if len(rows) != len(keys):
-            blank: list[Any] = [None] * n
-            if self._kind is not StateKind.NON_TRANSACTIONAL:
-                blank += [0, 0]
-            if self._kind is StateKind.OPAQUE:
-                blank += [None] * n
-            at, *found = columns or [(), *[()] * len(blank)]
-            columns = [
-                at,
-                *(_placed(at, c, len(keys), b) for c, b in zip(found, blank, strict=True)),
-            ]
-        elif rows and columns[0] != list(range(len(keys))):
-            order = sorted(range(len(keys)), key=columns[0].__getitem__)
-            columns = [[column[i] for i in order] for column in columns]
+        return self._from_columns(keys, [[row[i] for row in rows] for i in range(width)])
+
+    def _from_columns(self, keys: Keys, columns: Sequence[Sequence[Any]]) -> RecordColumns:
+        """Return columns of positions and of what records hold as those of all keys, in order."""
         if not keys:
             return RecordColumns(())
+        n, stamped = len(self._layout.value_names), self._kind is not StateKind.NON_TRANSACTIONAL
+        prevs = [None] * n if self._kind is StateKind.OPAQUE else []
+        blank = [*[None] * n, *([0, 0] if stamped else []), *prevs]
+        at, *found = columns or [(), *[()] * len(blank)]
+        whole = found
+        if list(at) != list(range(len(keys))):
+            whole = [_placed(at, c, len(keys), b) for c, b in zip(found, blank, strict=True)]
         try:
-            values = self._layout.decode_columns(columns[1 : n + 1])
-            if self._kind is StateKind.NON_TRANSACTIONAL:
+            values = self._layout.decode_columns(whole[:n])
+            if not stamped:
                 return RecordColumns(values)
-            txids, attempts = columns[n + 1 : n + 3]
-            prevs = self._layout.decode_columns(columns[n + 3 :]) if len(columns) > n + 3 else ()
-            return RecordColumns(values, txids, attempts, prevs)
+            before = self._layout.decode_columns(whole[n + 2 :]) if prevs else ()
+            txids, attempts = whole[n : n + 2]
+            return RecordColumns(values, txids, attempts, before)
         except (ValueError, ArithmeticError):
-            for i, *record in rows:
+            for i, *record in zip(at, *found, strict=True):
                 self._record(keys[i], record)  # which names the key that cannot be read
             raise
 

@@ -14,7 +14,10 @@ from waterspout.state._base import StateKind
 from waterspout.state._columns import Layout
 from waterspout.state._kinds import OpaqueValue, TransactionalValue
 
-__all__ = ["INTEGERS", "TableStatements", "quoted"]
+__all__ = ["INTEGERS", "REPLACE", "TableStatements", "quoted"]
+
+REPLACE = "replace"
+"""The merge that only keeps what is there as the value from before the batch."""
 
 INTEGERS = ("bigint", "int", "smallint", "tinyint")
 
@@ -230,9 +233,12 @@ class TableStatements(ABC):
         for merge, kind, value, start in zip(
             merges, self._layout.values.types, self._values, starts, strict=True
         ):
+            new = f"excluded.{value}"
+            if merge == REPLACE:
+                updates.append(f"{value} = {new}")
+                continue
             assert merge is not None, "asked to combine what it cannot"
             assert kind is not None, "asked to combine what it cannot"
-            new = f"excluded.{value}"
             both = self._both(merge, kind, start, new)
             # Of several columns one may be NULL: then it has nothing to add.
             nothing = f"WHEN {new} IS NULL THEN {start} " if several else ""

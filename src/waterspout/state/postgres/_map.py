@@ -185,7 +185,7 @@ class PostgresMap(PostgresTable, TableMap):
                 self._refuse_newer(rows, self._records(rows.keys, found))
 
         # A non-transactional value has no batch beside it: added to twice, it counts twice.
-        adds = rows.merges is not None and self._kind is StateKind.NON_TRANSACTIONAL
+        adds = rows.adds and self._kind is StateKind.NON_TRANSACTIONAL
         try:
             self._write(write, repeatable=not adds, stamp=stamp)
         except SerdeError as error:

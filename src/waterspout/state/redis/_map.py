@@ -190,6 +190,8 @@ class RedisMap(FencedMap[Any]):
         names: Sequence[str],
         values: Sequence[Any],
         prevs: Sequence[Any],
+        *,
+        as_stored: bool,
     ) -> None:
         self._put(stamp, names, self._texts.of_columns(stamp.txid, stamp.attempt, values, prevs))
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from itertools import count
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from waterspout._own_files import transaction
 from waterspout.state._base import Key, Keys, RecordColumns, Records, StateKind
@@ -25,6 +29,11 @@ T = TypeVar("T")
 _CHUNK = 10_000
 _EXACT = 2**53
 _READS_JSON = sqlite3.sqlite_version_info >= (3, 38)  # before, it was a matter of how it was built
+_ESCAPED = re.compile(r'["\\\x00-\x1f]')
+"""What does not stand in JSON as it is."""
+
+_Columns = Sequence[Sequence[Any]]
+
 _to_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 # No state may have this name: SQLite looks for a name among the temporary tables first.
 _WANTED = "_waterspout_wanted"
@@ -62,10 +71,15 @@ class SQLiteStatements(TableStatements):
             f"SELECT w.i, {found} FROM temp.{_WANTED} w CROSS JOIN {self._table} t ON {match}"
         )
         # The same for one column of keys, which stand in a list.
-        self.select_listed = (
-            f"SELECT w.key, {found} FROM json_each(?) w CROSS JOIN {self._table} t "
+        listed = (
+            f"FROM json_each(?) w CROSS JOIN {self._table} t "
             f"ON t.{self._keys[0]} = w.value AND t._nulls = ''"
         )
+        self.select_listed = f"SELECT w.key, {found} {listed}"
+        # And each column of what is found in one text.
+        joined = [f"group_concat(ifnull(t.{name}, 'null'))" for name in self._record_columns]
+        self.select_joined = f"SELECT group_concat(w.key), {', '.join(joined)} {listed}"
+        self.holds_integers = set(self.record_types) == {self.integer}
 
     def combine_listed(self, merges: Sequence[str | None], txid: int, attempt: int) -> str:
         """Combine the values of a JSON object into the rows of its names; bound: the object."""
@@ -98,24 +112,38 @@ class SQLiteMap(SQLiteTable, TableMap):
         SQLiteTable.__init__(self, path)
 
     def multi_get(self, keys: Keys) -> list[Any | None]:
-        return self._read(keys, SQLiteMap._records)
+        def found(table: SQLiteMap, db: sqlite3.Connection, columns: _Columns) -> list[Any | None]:
+            return table._records(keys, table._select(db, columns))
+
+        return self._read(keys, found, lambda: [None] * len(keys))
 
     def get_columns(self, keys: Keys, names: Sequence[str]) -> RecordColumns:
-        return self._read(keys, SQLiteMap._as_columns)
+        def found(table: SQLiteMap, db: sqlite3.Connection, columns: _Columns) -> RecordColumns:
+            joined = table._select_joined(db, columns)
+            if joined is None:
+                return table._as_columns(keys, table._select(db, columns))
+            return table._from_columns(keys, joined)
 
-    def _read(self, keys: Keys, made: Callable[[SQLiteMap, Keys, list[Any]], T]) -> T:
-        """Return what is made of the rows of these keys: position and record columns."""
+        return self._read(keys, found, lambda: self._as_columns(keys, []))
+
+    def _read(
+        self,
+        keys: Keys,
+        found: Callable[[SQLiteMap, sqlite3.Connection, _Columns], T],
+        nothing: Callable[[], T],
+    ) -> T:
+        """Return what is found under the key columns of these keys, in one transaction."""
         columns = self._layout.key_columns(keys)
         with self._lock, self._errors():
             db = self._connect(create=False)
             if db is None or not self._has_own_table(db):
-                return made(self, keys, [])
+                return nothing()
             older = self._older(db)
             if older is not None:
                 with closing(older):
-                    return older._read(keys, made)
+                    return older._read(keys, found, nothing)
             with transaction(db, "DEFERRED"):
-                return made(self, keys, self._select(db, columns))
+                return found(self, db, columns)
 
     def multi_compare_and_put(self, keys: Keys, read: Records, values: Records) -> list[bool]:
         columns, expected = self._layout.key_columns(keys), self._comparable(read)
@@ -199,11 +227,8 @@ class SQLiteMap(SQLiteTable, TableMap):
             return db.executemany(self._statement(rows), values).rowcount
         assert rows.stamp is not None
         statement = self._sql.combine_listed(rows.merges, rows.stamp.txid, rows.stamp.attempt)
-        # One statement of all: to bind row by row takes longer than to read JSON. In the order of
-        # the table, so that the rows of a page come together, however many pages there are.
-        pairs = dict(zip(words, numbers, strict=True))
-        text = _to_json({word: pairs[word] for word in sorted(pairs)})
-        return db.execute(statement, (text,)).rowcount
+        # One statement of all: to bind row by row takes longer than to read JSON.
+        return db.execute(statement, (_as_object(words, numbers),)).rowcount
 
     def _select(self, db: sqlite3.Connection, columns: Sequence[Sequence[Any]]) -> list[Any]:
         """Return the rows of some keys: the position of each, and its record columns."""
@@ -214,6 +239,20 @@ class SQLiteMap(SQLiteTable, TableMap):
         db.execute(self._sql.clear_wanted)
         db.executemany(self._sql.insert_wanted, zip(count(), *columns, strict=False))
         return db.execute(self._sql.select_wanted).fetchall()
+
+    def _select_joined(self, db: sqlite3.Connection, columns: _Columns) -> list[list[Any]] | None:
+        """Return the same by column, where the database can join what it finds to texts.
+
+        To make an object of every row and value takes longer than to look for it.
+        """
+        words = self._listed(columns)
+        if words is None or not words or not self._sql.holds_integers:
+            return None
+        order = pc.sort_indices(pa.array(words, pa.string()))
+        chosen = map(words.__getitem__, order.to_pylist())
+        (texts,) = db.execute(self._sql.select_joined, (_to_json(list(chosen)),)).fetchall()
+        at, *found = (json.loads(f"[{text or ''}]") for text in texts)
+        return [order.take(pa.array(at, pa.int64())).to_pylist(), *found]
 
     def _listed(self, columns: Sequence[Sequence[Any]]) -> Sequence[str] | None:
         """Return the keys if they are texts of one column that SQLite reads back out of JSON."""
@@ -239,6 +278,25 @@ class SQLiteMap(SQLiteTable, TableMap):
     def _add_statements(self, row: Sequence[Any]) -> Sequence[str]:
         added = self._added(row)
         return self._sql.add(added) if added else ()
+
+
+def _as_object(words: Sequence[str], numbers: Sequence[int]) -> str:
+    r"""Return the JSON of an object, in the order of the table.
+
+    So that the rows of a page come together, however many pages there are.
+
+    >>> _as_object(["b", "a"], [1, -2]), _as_object(['"', "a"], [1, 2])
+    ('{"a":-2,"b":1}', '{"\"":1,"a":2}')
+    """
+    texts, values = pa.array(words, pa.string()), pa.array(numbers, pa.int64())
+    order = pc.sort_indices(texts)
+    if _ESCAPED.search("".join(words)) is not None:
+        pairs = dict(zip(words, numbers, strict=True))
+        return _to_json({words[i]: pairs[words[i]] for i in order.to_pylist()})
+    numerals = pc.cast(values.take(order), pa.string())
+    pairs = pc.binary_join_element_wise('"', texts.take(order), '":', numerals, "")
+    whole = pa.ListArray.from_arrays([0, len(pairs)], pairs)
+    return f"{{{pc.binary_join(whole, ',')[0].as_py()}}}"
 
 
 def _are_exact(numbers: Sequence[Any]) -> bool:

@@ -41,6 +41,7 @@ from waterspout.trident.plan.nodes import (
 from waterspout.trident.plan.plan import Plan, Shape, StateSpec
 from waterspout.trident.runtime.finishing import finishing
 from waterspout.trident.runtime.rows import append_repeated, as_tuples, prepared, rows_to_batch
+from waterspout.waves.garbage import no_collection
 
 __all__ = [
     "new_values",
@@ -89,6 +90,7 @@ def open_headed_states(plan: Plan, conf: Config) -> dict[str, HeadedState]:
     return states
 
 
+@no_collection()
 def run_update(
     node: Update,
     spec: StateSpec,
