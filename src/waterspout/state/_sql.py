@@ -35,6 +35,7 @@ __all__ = [
     "TableMap",
     "Upsert",
     "check_name",
+    "placed",
 ]
 
 HEADS = "_waterspout_heads"
@@ -153,7 +154,7 @@ class TableMap(FencedMap[Any]):
         at, *found = columns or [(), *[()] * len(blank)]
         whole = found
         if list(at) != list(range(len(keys))):
-            whole = [_placed(at, c, len(keys), b) for c, b in zip(found, blank, strict=True)]
+            whole = [placed(at, c, len(keys), b) for c, b in zip(found, blank, strict=True)]
         try:
             values = self._layout.decode_columns(whole[:n])
             if not stamped:
@@ -267,8 +268,8 @@ class TableMap(FencedMap[Any]):
         return (self._table, *self._header.row(head))
 
 
-def _placed(at: Sequence[int], column: Sequence[Any], count: int, blank: Any) -> list[Any]:
-    """Return a column of so many rows, of which only some are given."""
+def placed(at: Sequence[int], column: Sequence[Any], count: int, blank: Any) -> list[Any]:
+    """Return a column of so many rows, of which some are given, in any order."""
     found = [blank] * count
     for i, value in zip(at, column, strict=True):
         found[i] = value

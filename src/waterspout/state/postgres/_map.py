@@ -18,6 +18,8 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 import psycopg
+import pyarrow as pa
+import pyarrow.compute as pc
 from psycopg import errors, postgres
 
 from waterspout._schema import Schema
@@ -28,7 +30,7 @@ from waterspout.errors import (
 )
 from waterspout.state._base import Key, Keys, RecordColumns, Records, StateKind
 from waterspout.state._head import Head, check_stamp, goes_on, replaces_attempt
-from waterspout.state._sql import TableMap, Upsert
+from waterspout.state._sql import TableMap, Upsert, placed
 from waterspout.state.postgres._columns import array_of
 from waterspout.state.postgres._connections import (
     Connection,
@@ -66,7 +68,12 @@ class PostgresMap(PostgresTable, TableMap):
         return self._read_all(keys, PostgresMap._records)
 
     def get_columns(self, keys: Keys, names: Sequence[str]) -> RecordColumns:
-        return self._read_all(keys, PostgresMap._as_columns)
+        # In an order in which neighbours in the index come together: a quarter of the time.
+        order = pc.sort_indices(pa.array(names, pa.string())).to_pylist()
+        found = self._read_all([keys[i] for i in order], PostgresMap._as_columns)
+        columns = (found.values, found.txids, found.attempts, found.prevs)
+        # Those that this kind has not are empty.
+        return RecordColumns(*(c and placed(order, c, len(c), None) for c in columns))
 
     def _read_all(self, keys: Keys, made: Callable[[PostgresMap, Keys, list[Any]], T]) -> T:
         """Return what is made of the rows of these keys: position and record columns."""
