@@ -322,7 +322,8 @@ class Config(SaysInstead):
     commit_in: str = _option(
         "auto",
         _one_of("auto", "driver", "tasks"),
-        "Where states are written: in the driver, in Spark tasks, or as the state allows.",
+        "Where states are written and committers finish: in the driver, in Spark tasks, or as is "
+        "best.",
     )
     collect_max_rows: int = _option(
         200_000,
