@@ -1,10 +1,10 @@
-"""Transactional topologies on Spark: a job for the processing phase, one for the commit phase.
+"""Transactional topologies on Spark: a job for the processing phase, a job for the commit phase.
 
 What a processing phase leaves, half-done bolts, comes to the driver where it is little. Else it is
 locally checkpointed on the executors: it has no lineage, so that a lost block fails the attempt
 instead of silently emitting the batch again.
 
-Bolts that are in the driver, and have little left to do, finish there too, without a job.
+Bolts that wait in the driver, and have little left to do, finish there, without a job.
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ class BatchBoltEngine(PhaseEngine):
 
     @property
     def _pays_here(self) -> bool:
-        """Whether bolts whose state is in the driver are sooner done there than by a job."""
+        """Whether bolts that wait in the driver are sooner finished there than by a job."""
         if self._conf.commit_in == "tasks" or self._extra_here_s is None:
             return False
         return self._extra_here_s <= _FINISHED_HERE_S
@@ -183,7 +183,8 @@ class BatchBoltEngine(PhaseEngine):
         phase = self._phases.commit(processing, claim.resolved, claim.writer)
         rows = self._finished(phase, kept, before) if phase.stages else []
         raise_failed(rows)
-        self._extra_here_s = max(extra_here_s(rows), (self._extra_here_s or 0) * 3 / 4)
+        if not work.cancelled:  # one that had hung tells of no other
+            self._extra_here_s = max(extra_here_s(rows), (self._extra_here_s or 0) * 3 / 4)
         note_written(self._topology, rows, claim)
         for state in self._topology.states:
             self.report(Wrote(claim.attempt, state))
