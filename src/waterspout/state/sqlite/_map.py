@@ -286,13 +286,12 @@ def _as_object(words: Sequence[str], numbers: Sequence[int]) -> str:
     So that the rows of a page come together, however many pages there are.
 
     >>> _as_object(["b", "a"], [1, -2]), _as_object(['"', "a"], [1, 2])
-    ('{"a":-2,"b":1}', '{"\"":1,"a":2}')
+    ('{"a":-2,"b":1}', '{"\\"":1,"a":2}')
     """
     texts, values = pa.array(words, pa.string()), pa.array(numbers, pa.int64())
     order = pc.sort_indices(texts)
     if _ESCAPED.search("".join(words)) is not None:
-        pairs = dict(zip(words, numbers, strict=True))
-        return _to_json({words[i]: pairs[words[i]] for i in order.to_pylist()})
+        return _to_json({words[i]: numbers[i] for i in order.to_pylist()})
     numerals = pc.cast(values.take(order), pa.string())
     pairs = pc.binary_join_element_wise('"', texts.take(order), '":', numerals, "")
     whole = pa.ListArray.from_arrays([0, len(pairs)], pairs)
