@@ -56,7 +56,7 @@ BUDGETS_S: dict[str, float] = {
     "tests/spark/test_prepared.py": 30,
     "tests/spark/test_spouts.py": 30,
     "tests/spark/test_three_forms.py": 30,
-    "tests/spark/test_transactional.py": 30,
+    "tests/spark/test_transactional.py": 40,
     "tests/spark/test_kafka.py": 40,
     "tests/spouts/test_kafka.py": 30,
     "tests/state/test_kafka_rows.py": 40,

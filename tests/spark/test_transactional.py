@@ -208,7 +208,7 @@ def test_a_commit_that_hangs_in_the_driver_does_not_keep_the_next_attempt_from_c
     builder = TransactionalTopologyBuilder("hangs", "spout", spout)
     builder.set_bolt("b", HangsOnce(log)).shuffle_grouping("spout")
     config = Config(
-        max_spout_pending=1, batch_timeout_secs=5, cancel_wait_secs=0.1, retry_backoff_millis=5
+        max_spout_pending=1, batch_timeout_secs=12, cancel_wait_secs=0.1, retry_backoff_millis=5
     )
 
     run = finish(submit(builder.build_topology(), spark, config))
