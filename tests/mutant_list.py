@@ -1948,6 +1948,27 @@ MUTANTS = (
         ("tests/metrics/test_windows.py",),
     ),
     Mutant(
+        "frames: a piece of a frame draws the ids of the whole again",
+        "waves/frames.py",
+        "            shared=shared or None,\n            key=None,\n",
+        "            shared=shared or None,\n",
+        ("tests/waves/test_frames.py",),
+    ),
+    Mutant(
+        "frames: picked tuples draw the ids of the whole again",
+        "waves/frames.py",
+        "            shared=found or None,\n            key=None,\n",
+        "            shared=found or None,\n",
+        ("tests/waves/test_frames.py",),
+    ),
+    Mutant(
+        "frames: all frames of a wave draw the same ids",
+        "acking/xor.py",
+        "    first, second = ids.integers(0, 2**64, size=2, dtype=np.uint64).tolist()\n",
+        "    first, second = 1, 2\n",
+        ("tests/waves/test_outlets.py",),
+    ),
+    Mutant(
         "statistics: a tuple that nobody takes was not emitted",
         "waves/outlets.py",
         "            copies=1 if schema.direct else copies or None,",

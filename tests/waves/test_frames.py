@@ -13,11 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark import cloudpickle
 
+from waterspout.acking.xor import keyed_generator
 from waterspout.topology._pickling import names_what_workers_lack
 from waterspout.waves.frames import (
     ColumnLists,
     Frame,
     anchored,
+    edges_of,
     halves,
     pack,
     parted,
@@ -66,6 +68,52 @@ def test_a_frame_is_the_same_after_packing(frame):
     assert rows(again) == rows(frame)
     assert (again.roots is None, again.shared) == (frame.roots is None, frame.shared)
     assert all(type(values) is tuple for values in again.values)
+
+
+def keyed(count: int) -> Frame:
+    """A frame whose ids were drawn from a key; every seventh tuple is in no tree."""
+    roots = np.repeat(np.arange(1, count // 2 + 2, dtype=np.uint64), 2)[:count]
+    roots[::7] = 0
+    edges = edges_of(roots, keyed_generator((3, 2**64 - 1)))
+    values = [(number,) for number in range(count)]
+    return Frame(1, "default", 2, values, roots, edges, key=(3, 2**64 - 1))
+
+
+def test_ids_are_drawn_again_where_a_frame_arrives_and_not_sent():
+    frame = keyed(2000)
+    bare = Frame(1, "default", 2, frame.values)
+
+    packed = pack(frame)
+
+    assert rows(unpack(packed)) == rows(frame)
+    assert [rows(frame)[index][-1] == {} for index in (0, 1, 7, 8)] == [True, False, True, False]
+    assert len(packed) - len(pack(bare)) < 2000 * 9  # a root and a length; with edges it is 16
+
+
+@pytest.mark.parametrize(
+    "part", [lambda frame: frame.cut(5, 1500), lambda frame: frame.pick(range(3, 2000, 2))]
+)
+def test_parts_of_a_frame_keep_the_ids_that_were_drawn_for_the_whole(part):
+    frame = part(keyed(2000))
+
+    again = unpack(pack(frame))
+
+    assert rows(again) == rows(frame)
+    assert rows(unpack(pack(again))) == rows(frame)  # as what waits for another wave
+    assert set(map(str, (row[-1] for row in rows(frame)))) <= {
+        str(row[-1]) for row in rows(keyed(2000))
+    }
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 400)), max_size=8))
+def test_roots_that_come_in_runs_are_the_same_after_packing(runs):
+    roots = np.array([root for root, times in runs for _ in range(times)], np.uint64)
+    frame = Frame(1, "default", 2, [(number,) for number in range(len(roots))], roots, roots)
+
+    again = unpack(pack(frame))
+
+    assert (again.roots.tolist(), again.roots.dtype) == (roots.tolist(), np.uint64)
+    assert again.edges.tolist() == roots.tolist()
 
 
 @pytest.mark.parametrize("count", [0, 1, 3])

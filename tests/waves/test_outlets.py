@@ -7,7 +7,7 @@ import pytest
 
 from waterspout.acking.xor import combine, generator
 from waterspout.topology._ports import Outlet
-from waterspout.waves.frames import anchored
+from waterspout.waves.frames import anchored, pack, unpack
 from waterspout.waves.outlets import Anchors, seal
 
 
@@ -47,6 +47,30 @@ def test_each_copy_of_a_tuple_has_an_id_of_its_own():
     edges = [edge for f in result.frames for edge in f.edges.tolist()]
     assert len(set(edges)) == 3
     assert 0 not in edges
+
+
+@pytest.mark.parametrize("count", [999, 1000])
+def test_what_travels_by_a_key_is_what_was_told(count):
+    sent = [((7,), number, number % 3 - 1) for number in range(count)]
+    result = sealed(Anchors(ids(10, 20)), *sent)
+
+    (frame,) = result.frames
+    again = unpack(pack(frame))
+
+    assert (frame.key is None) == (count < 1000)
+    told = combine(result.roots, result.edges)
+    arrived = combine([again.roots], [again.edges])
+    assert [each.tolist() for each in arrived] == [each.tolist() for each in told]
+    assert told[0].tolist() == [10, 20]
+    assert len(set(again.edges[again.roots != 0].tolist())) == np.count_nonzero(again.roots)
+
+
+def test_two_frames_have_keys_of_their_own():
+    sent = [((7, 8), number, 0) for number in range(1000)]
+    first, second = sealed(Anchors(ids(10)), *sent).frames
+
+    assert first.key != second.key
+    assert not set(first.edges.tolist()) & set(second.edges.tolist())
 
 
 def test_all_that_was_created_is_told():

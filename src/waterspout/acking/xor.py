@@ -12,9 +12,23 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["NO_ROOT", "Ids", "combine", "draw", "draw_roots", "generator", "no_ids"]
+__all__ = [
+    "NO_ROOT",
+    "Ids",
+    "IdsKey",
+    "combine",
+    "draw",
+    "draw_key",
+    "draw_roots",
+    "generator",
+    "keyed_generator",
+    "no_ids",
+]
 
 Ids = npt.NDArray[np.uint64]
+
+IdsKey = tuple[int, int]
+"""What a source of ids is made of: where they travel it goes instead of them."""
 
 NO_ROOT = 0
 """The root of a tuple that belongs to no tree."""
@@ -27,6 +41,17 @@ def generator(seed: Sequence[int]) -> np.random.Generator:
     whose XOR is always zero.
     """
     return np.random.Generator(np.random.Philox(np.random.SeedSequence(list(seed))))
+
+
+def draw_key(ids: np.random.Generator) -> IdsKey:
+    """Return the key of a source of its own, a random one."""
+    first, second = ids.integers(0, 2**64, size=2, dtype=np.uint64).tolist()
+    return first, second
+
+
+def keyed_generator(key: IdsKey) -> np.random.Generator:
+    """Return a source of ids: the same ones for the same key, in every process."""
+    return np.random.Generator(np.random.Philox(key=np.array(key, np.uint64)))
 
 
 def draw(ids: np.random.Generator, count: int) -> Ids:

@@ -16,10 +16,11 @@ from operator import itemgetter
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from waterspout._safe_repr import described
-from waterspout.acking.xor import Ids, no_ids
+from waterspout.acking.xor import NO_ROOT, Ids, IdsKey, draw, keyed_generator, no_ids
 from waterspout.topology._column_batches import rows_of
 from waterspout.topology._pickling import dumps, names_what_workers_lack
 
@@ -28,6 +29,7 @@ __all__ = [
     "Frame",
     "Unfit",
     "anchored",
+    "edges_of",
     "halves",
     "pack",
     "parted",
@@ -41,6 +43,9 @@ _PLAIN = frozenset({str, int, float, bool, bytes, type(None)})
 # Texts that are sent as one have this between them: hardly any has it inside.
 _BETWEEN = "\0"
 _TEXT = {str}
+
+# Fewer ids are not worth a look.
+_RUNS_MIN = 64
 
 
 class ColumnLists:
@@ -97,6 +102,28 @@ class ColumnLists:
         self._kinds = None
 
 
+_Runs = tuple[Ids, npt.NDArray[np.unsignedinteger[Any]]]
+
+
+def _by_runs(ids: Ids) -> Ids | _Runs:
+    """Return ids as they travel: each once, and how often it comes, where many come in a row."""
+    if len(ids) < _RUNS_MIN:
+        return ids
+    ends = np.flatnonzero(ids[1:] != ids[:-1]) + 1
+    if 4 * len(ends) > 3 * len(ids):
+        return ids
+    starts = np.concatenate([[0], ends])
+    lengths = np.diff(starts, append=len(ids))
+    return ids[starts], lengths.astype(np.min_scalar_type(int(lengths.max())))
+
+
+def edges_of(roots: Ids, ids: np.random.Generator) -> Ids:
+    """Return an id for each tuple that is in a tree, and 0 for the others."""
+    edges = draw(ids, len(roots))
+    edges[roots == NO_ROOT] = 0
+    return edges
+
+
 def _as_text(values: list[str]) -> str | list[str]:
     """Return many texts as one, if they can be told apart again.
 
@@ -124,6 +151,8 @@ class Frame:
     shared: dict[int, dict[int, int]] | None = None
     born: int = 0
     """The wave in which it was sealed: a task executes older frames first."""
+    key: IdsKey | None = None
+    """What `edges` can be drawn from again; None: they have to travel, as parts of frames do."""
 
     def __len__(self) -> int:
         return len(self.values)
@@ -168,6 +197,7 @@ class Frame:
             roots=None if self.roots is None else self.roots[start:end],
             edges=None if self.edges is None else self.edges[start:end],
             shared=shared or None,
+            key=None,
         )
 
     def pick(self, indices: Sequence[int]) -> Frame:
@@ -186,6 +216,7 @@ class Frame:
             roots=None if self.roots is None else self.roots[indices],
             edges=None if self.edges is None else self.edges[indices],
             shared=found or None,
+            key=None,
         )
 
     def __getstate__(self) -> tuple[Any, ...]:
@@ -195,9 +226,11 @@ class Frame:
             values = ColumnLists.of_rows(values) if values and values[0] else len(values)
         elif not isinstance(values, ColumnLists):
             values = _to_bytes(values)
+        roots = None if self.roots is None else _by_runs(self.roots)
+        edges = self.edges if self.key is None else None
         return (
             *(self.source, self.stream, self.target),
-            *(values, self.roots, self.edges, self.shared, self.born),
+            *(values, roots, edges, self.shared, self.born, self.key),
         )
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
@@ -206,7 +239,10 @@ class Frame:
             self.values = _from_bytes(values)
         else:
             self.values = [()] * values if isinstance(values, int) else values
-        self.roots, self.edges, self.shared, self.born = ids
+        roots, self.edges, self.shared, self.born, self.key = ids
+        self.roots = np.repeat(*roots) if isinstance(roots, tuple) else roots
+        if self.key is not None and self.roots is not None:
+            self.edges = edges_of(self.roots, keyed_generator(self.key))
 
 
 def _to_bytes(batch: pa.RecordBatch) -> bytes:

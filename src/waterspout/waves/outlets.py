@@ -16,15 +16,20 @@ import numpy as np
 import pyarrow as pa
 
 from waterspout._safe_repr import shown
-from waterspout.acking.xor import NO_ROOT, Ids, combine, draw
+from waterspout.acking.xor import Ids, combine, draw, draw_key, keyed_generator
 from waterspout.errors import EmitError
 from waterspout.topology._column_batches import BatchRoute, ColumnBox, Indices, make_batch_route
 from waterspout.topology._graph import Topology
 from waterspout.topology._grouping import GroupingKind, Route, make_route, turn_of
 from waterspout.topology._ports import UNANCHORED, Outlet, nobody
-from waterspout.waves.frames import ColumnLists, Frame, Unfit, anchored
+from waterspout.waves.frames import ColumnLists, Frame, Unfit, anchored, edges_of
 
 __all__ = ["Anchors", "Sealed", "cannot_travel", "first_values", "make_outlets", "seal"]
+
+
+# Frames of so many tuples travel without the ids of these: they are drawn again from a key. To make
+# a source of them takes as long as to send a thousand.
+_KEYED_MIN = 1000
 
 
 def make_outlets(
@@ -201,10 +206,10 @@ def _identify(frame: Frame, numbers: Indices, anchors: Anchors, ids: np.random.G
     if anchors.roots is not None:
         plain = numbers >= 0
         roots[plain] = anchors.roots[numbers[plain]]
-    edges = draw(ids, len(numbers))
-    edges[roots == NO_ROOT] = 0
     if roots.any():
-        frame.roots, frame.edges = roots, edges
+        frame.key = draw_key(ids) if len(numbers) >= _KEYED_MIN else None
+        source = ids if frame.key is None else keyed_generator(frame.key)
+        frame.roots, frame.edges = roots, edges_of(roots, source)
     if anchors.shared or anchors.specials:
         frame.shared = _shared(numbers, anchors, ids) or None
 
