@@ -59,8 +59,12 @@ MATCHES = {
     ),
     "transactional": Match(
         ["transactional"],
-        ["transactional"],
-        {"1 in flight": ("/1 pending", 1.0), "4 in flight": ("/4 pending", 1.0)},
+        ["transactional", "--by-column"],
+        {
+            f"{pending} in flight{form}": (f"/{pending} pending", 1.0)
+            for form in ("", ", by column")
+            for pending in (1, 4)
+        },
     ),
 }
 

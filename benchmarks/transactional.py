@@ -13,6 +13,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from benchmarks.results import Ratio, Results, add_json_option
 from waterspout import Config, submit
 from waterspout.spark.starting import embedded_session
@@ -70,6 +72,19 @@ class _Emit(BatchEmitter):
             collector.emit([attempt, n])
 
 
+class RangesByColumn(Ranges):
+    """The same, each share as one column."""
+
+    def get_emitter(self, conf: Any, context: Any) -> BatchEmitter:
+        """Return who emits them."""
+        return _EmitByColumn(context)
+
+
+class _EmitByColumn(_Emit):
+    def emit_batch(self, attempt: Any, metadata: Any, collector: Any) -> None:
+        collector.emit_batch([np.arange(metadata[0] + self._index, metadata[1], self._tasks)])
+
+
 class PartialCount(BatchBolt):
     """Counts what a task gets."""
 
@@ -87,6 +102,14 @@ class PartialCount(BatchBolt):
     def finish_batch(self) -> None:
         """Pass the count on."""
         self.collector.emit([self.id, self.count])
+
+
+class PartialCountByColumn(PartialCount):
+    """The same, by column."""
+
+    def execute_batch(self, batch: Any) -> None:
+        """Count."""
+        self.count += batch.num_rows
 
 
 class SlowSum(BatchBolt, Committer):
@@ -122,33 +145,50 @@ def main() -> None:
     parser.add_argument("--tuples", type=int, default=100_000, help="tuples in a batch")
     parser.add_argument("--batches", type=int, default=16)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--by-column", action="store_true", help="also by column")
     add_json_option(parser)
     arguments = parser.parse_args()
     spark = embedded_session()
+    forms = {"": False, ", by column": True} if arguments.by_column else {"": False}
+    rates: dict[str, list[float]] = {}
+    for form, by_column in forms.items():
+        rates |= measure(spark, arguments, form, by_column)
+    print()
+    ratios = [
+        Ratio.between(f"4 in flight{form}", f"1 in flight{form}", rates, 1.8) for form in forms
+    ]
+    for ratio in ratios:
+        print(f"{ratio.name:24} {ratio.median:.2f} of {ratio.of}")
+    Results(rates, ratios).write(arguments.json)
+
+
+def measure(
+    spark: Any, arguments: argparse.Namespace, form: str, by_column: bool
+) -> dict[str, list[float]]:
+    """Learn how long one form's processing takes; return its rates with such a wait, in turns."""
     size, batches = arguments.tuples, arguments.batches
-    run(spark, size, batches, 1, 0.0)  # the JVM warms up
-    _, processing_s = run(spark, size, batches, 1, 0.0)
-    print(f"processing takes {processing_s:.2f} s; so does the wait in each commit")
-    rates: dict[int, list[float]] = {1: [], 4: []}
+    run(spark, size, batches, 1, 0.0, by_column)  # the JVM warms up
+    _, processing_s = run(spark, size, batches, 1, 0.0, by_column)
+    print(f"processing{form} takes {processing_s:.3f} s; so does the wait in each commit")
+    rates: dict[str, list[float]] = {f"1 in flight{form}": [], f"4 in flight{form}": []}
     for turn in range(arguments.rounds):
-        for pending, found in rates.items():
-            rate, _ = run(spark, size, batches, pending, processing_s)
+        for (name, found), pending in zip(rates.items(), (1, 4), strict=True):
+            rate, _ = run(spark, size, batches, pending, processing_s, by_column)
             found.append(rate)
-            print(f"round {turn + 1}  {pending} in flight {rate:12,.0f} tuples/s", flush=True)
-    one, four = (statistics.median(rates[pending]) for pending in (1, 4))
-    print(f"\n1 in flight {one:12,.0f} tuples/s\n4 in flight {four:12,.0f} tuples/s")
-    print(f"ratio {four / one:.2f}")
-    named = {f"{pending} in flight": found for pending, found in rates.items()}
-    ratio = Ratio.between("4 in flight", "1 in flight", named, 1.8)
-    Results(named, [ratio]).write(arguments.json)
+            print(f"round {turn + 1}  {name:24} {rate:12,.0f} tuples/s", flush=True)
+    return rates
 
 
-def run(spark: Any, size: int, batches: int, pending: int, wait_s: float) -> tuple[float, float]:
+def run(
+    spark: Any, size: int, batches: int, pending: int, wait_s: float, by_column: bool = False
+) -> tuple[float, float]:
     """Run the topology; return its tuples per second, and how long processing takes."""
+    spout = (RangesByColumn if by_column else Ranges)(size, batches)
+    partial = PartialCountByColumn() if by_column else PartialCount()
     with tempfile.TemporaryDirectory(prefix="waterspout-bench-") as folder:
         path = Path(folder, "sum")
-        builder = TransactionalTopologyBuilder("bench", "numbers", Ranges(size, batches), 4)
-        builder.set_bolt("partial", PartialCount(), 4).shuffle_grouping("numbers")
+        builder = TransactionalTopologyBuilder("bench", "numbers", spout, 4)
+        builder.set_bolt("partial", partial, 4).shuffle_grouping("numbers")
         builder.set_bolt("sum", SlowSum(str(path), wait_s)).global_grouping("partial")
         config = Config(home=folder, max_spout_pending=pending)
         running = submit(builder.build_topology(), spark, config)

@@ -152,6 +152,19 @@ class Gather(BatchBolt):
             self.collector.emit([self.id, tuple["key"], tuple["id"]])
 
 
+class GatherColumns(Gather):
+    """The same by column."""
+
+    def execute_batch(self, batch):
+        _worlds[self.world].dice.in_bolt("execute_batch")
+        self.rows.append(batch)
+
+    def finish_batch(self):
+        _worlds[self.world].dice.in_bolt("finish_batch")
+        for batch in self.rows:
+            self.collector.emit_batch(batch)
+
+
 class Keep(Gather, Committer):
     """A committer: writes the ids of each key, for their txid once, and passes the rows on."""
 
@@ -271,16 +284,16 @@ def global_list(builder, world):
 
 
 def keyed(builder, world):
-    builder.set_bolt("gather", Gather(world.number), 3).none_grouping(SPOUT)
+    builder.set_bolt("gather", world.gather(), 3).none_grouping(SPOUT)
     for name in ("one", "two"):
         world.keep(builder, f"keep {name}", name, 2).fields_grouping("gather", "key")
     return {"one": 1, "two": 1}
 
 
 def a_b_c_d(builder, world):
-    builder.set_bolt("a", Gather(world.number), 2).shuffle_grouping(SPOUT)
+    builder.set_bolt("a", world.gather(), 2).shuffle_grouping(SPOUT)
     world.keep(builder, "b", "b", 2).fields_grouping("a", "key")
-    c = builder.set_bolt("c", Gather(world.number), 2)
+    c = builder.set_bolt("c", world.gather(), 2)
     c.shuffle_grouping("a").shuffle_grouping("b")
     world.keep(builder, "d", "d", 2).fields_grouping("c", "key")
     return {"b": 1, "d": 2}
@@ -323,6 +336,11 @@ class World:
     def sized(self) -> bool:
         """Whether it chooses by itself how many are in flight."""
         return random.Random(f"sized {self.number}").random() < 0.25
+
+    def gather(self) -> Gather:
+        """Return a bolt that passes rows on, one by one or by column: half of the worlds each."""
+        by_column = random.Random(f"columns {self.number}").random() < 0.5
+        return (GatherColumns if by_column else Gather)(self.number)
 
     def __post_init__(self) -> None:
         _worlds[self.number] = self

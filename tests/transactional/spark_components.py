@@ -81,6 +81,19 @@ class Gather(BatchBolt):
             self.collector.emit([self.id, tuple["key"], tuple["id"]])
 
 
+class GatherColumns(Gather):
+    """The same by column."""
+
+    def execute_batch(self, batch):
+        self.strike("execute")
+        self.rows.append(batch)
+
+    def finish_batch(self):
+        self.strike("finish")
+        for batch in self.rows:
+            self.collector.emit_batch(batch)
+
+
 class Keep(Gather, Committer):
     """Writes the ids of each key into a table, for their txid once."""
 
@@ -190,7 +203,7 @@ def global_list(builder, trouble, keep):
 
 
 def keyed(builder, trouble, keep):
-    builder.set_bolt("gather", Gather(trouble), 3).none_grouping(SPOUT)
+    builder.set_bolt("gather", GatherColumns(trouble), 3).none_grouping(SPOUT)
     for name in ("one", "two"):
         builder.set_bolt(name, keep(name), 2).fields_grouping("gather", "key")
     return {"one": 1, "two": 1}
@@ -199,7 +212,7 @@ def keyed(builder, trouble, keep):
 def a_b_c_d(builder, trouble, keep):
     builder.set_bolt("a", Gather(trouble), 2).shuffle_grouping(SPOUT)
     builder.set_bolt("one", keep("one"), 2).fields_grouping("a", "key")
-    builder.set_bolt("c", Gather(trouble), 2).shuffle_grouping("a").shuffle_grouping("one")
+    builder.set_bolt("c", GatherColumns(trouble), 2).shuffle_grouping("a").shuffle_grouping("one")
     builder.set_bolt("two", keep("two"), 2).fields_grouping("c", "key")
     return {"one": 1, "two": 2}
 

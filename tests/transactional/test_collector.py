@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+import pyarrow as pa
 import pytest
 
 from waterspout.errors import EmitError
 from waterspout.topology import Direct
-from waterspout.topology._ports import Port
+from waterspout.topology._ports import Outlet, Port, nobody
 from waterspout.transactional import (
     BatchBolt,
     BatchCollector,
@@ -66,7 +67,6 @@ def test_emit_returns_the_tasks_that_get_the_tuple(collector):
         ("default", 4): [(ATTEMPT, 7)],
         ("odd", 5): [(ATTEMPT, 8, "because")],
     }
-    assert collector.count == 2
 
 
 def test_an_equal_attempt_will_do(collector):
@@ -77,7 +77,6 @@ def test_emit_direct_goes_to_the_task_that_is_named(collector):
     collector.emit_direct(7, [ATTEMPT, 1], stream="to")
 
     assert sent(collector) == {("to", 7): [(ATTEMPT, 1)]}
-    assert collector.count == 1
 
 
 @pytest.mark.parametrize(
@@ -111,6 +110,69 @@ def test_streams_and_their_kinds_are_checked(collector):
         collector.emit_direct(3, [ATTEMPT, 1], stream="to")
 
     assert sent(collector) == {}
+
+
+def batches(collector):
+    return {
+        (stream, task): [(box.batch.to_pydict(), box.anchors.tolist()) for box in boxes]
+        for stream, outlet in collector.port.outlets.items()
+        for task, boxes in outlet.chunks.items()
+    }
+
+
+WAYS = {
+    "list": [[7, 8]],
+    "dict": {"n": [7, 8]},
+    "batch": pa.record_batch({"n": [7, 8]}),
+    "table": pa.table({"n": [7, 8]}),
+    "a batch that was got": pa.record_batch({"tx": pa.nulls(2), "n": pa.array([7, 8])}),
+}
+
+
+@pytest.mark.parametrize("columns", WAYS.values(), ids=WAYS)
+def test_columns_are_those_of_all_fields_but_the_first(collector, columns):
+    collector.emit_batch(columns)
+
+    expected = [({"tx": [None, None], "n": [7, 8]}, [-1, -1])]
+    assert batches(collector) == {("default", 3): expected, ("default", 4): expected}
+    assert sent(collector) == {}
+
+
+def test_columns_that_do_not_fit_are_refused(collector):
+    for columns, expected in (
+        ([[1], [2]], "has 1 fields \\(n\\) but emit_batch got 2 columns"),
+        ({"m": [1]}, "has the fields n, but emit_batch got columns m"),
+        ({"tx": [3], "n": [1]}, "the attempt goes with each row by itself"),
+        ({"tx": pa.array([3]), "n": [1]}, "the attempt goes with each row by itself"),
+        (["ab"], "a column is an array or a list"),
+    ):
+        with pytest.raises(EmitError, match=expected):
+            collector.emit_batch(columns)
+    with pytest.raises(EmitError, match="unknown stream 'x' of 'router'"):
+        collector.emit_batch([[1]], stream="x")
+    with pytest.raises(EmitError, match="is direct: use emit_direct"):
+        collector.emit_batch([[1]], stream="to")
+    assert batches(collector) == {}
+
+
+def test_a_stream_of_nothing_but_the_attempt_has_no_columns():
+    collector = BatchCollector(Port("x", {"default": Outlet("default", ("tx",), nobody)}), ATTEMPT)
+
+    with pytest.raises(EmitError, match=r"no field besides 'tx'.*use emit\(\[attempt\]\)"):
+        collector.emit_batch([])
+
+
+@pytest.mark.parametrize("columns", WAYS.values(), ids=WAYS)
+def test_what_was_taken_by_column_is_emitted_under_the_real_attempt(collector, columns):
+    taken = TakenTuples(TransactionAttempt(3, 0))
+    taken.emit_batch(columns)
+    taken.emit([TransactionAttempt(3, 0), 9])
+
+    TakenTuples.emit_packed(taken.packed(), ATTEMPT, collector)
+
+    assert taken.count == 3
+    assert batches(collector)["default", 3] == [({"tx": [None, None], "n": [7, 8]}, [-1, -1])]
+    assert sent(collector)["default", 3] == [(ATTEMPT, 9)]
 
 
 def test_the_collector_of_a_planner_may_only_count():

@@ -129,6 +129,11 @@ class LinearDRPCTopologyBuilder(SaysInstead):
                 f"{id!r} is {kind_of(bolt)}; give an object of a class derived from BatchBolt or "
                 "BasicBolt: nobody else can tell when a request is done"
             )
+        if isinstance(bolt, BatchBolt) and type(bolt).execute is BatchBolt.execute:
+            raise TopologyError(
+                f"{id!r}: {type(bolt).__name__} has no execute(tuple); the tuples of a request do "
+                "not come by column"
+            )
         self._bolts.append(LinearDeclarer(id, bolt, parallelism))
         return self._bolts[-1]
 

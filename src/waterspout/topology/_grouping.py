@@ -187,16 +187,20 @@ def make_route(
 
 
 class DealtRoute:
-    """Deals tuples evenly, whatever their values. `deal` returns the next task."""
+    """Deals tuples evenly, whatever their values, to `tasks` in turn.
 
-    __slots__ = ("deal",)
+    `deal` returns the next one, as what an emit returns.
+    """
+
+    __slots__ = ("deal", "tasks")
 
     def __init__(self, tasks: tuple[int, ...], turn: int) -> None:
         start = turn * len(tasks) >> 32
-        self.deal = cycle(tasks[start:] + tasks[:start]).__next__
+        self.tasks = tasks[start:] + tasks[:start]
+        self.deal = cycle([(task,) for task in self.tasks]).__next__
 
     def __call__(self, values: tuple[Any, ...]) -> tuple[int, ...]:
-        return (self.deal(),)
+        return self.deal()
 
 
 class _Remembered(dict[Any, tuple[int, ...]]):

@@ -50,6 +50,7 @@ class Box:
         self.values: list[Any] = []
         """Rows; where the stream has one field only, its values alone."""
         self.anchors: list[int] = []
+        """One for each; none, if nothing of this task is ever anchored."""
         self.is_bare = is_bare
         self.targets = (task,)
         """What `emit` returns of a tuple that goes here only."""
@@ -60,8 +61,40 @@ class Box:
         return list(zip(self.values, strict=True)) if self.is_bare else self.values
 
 
+class _Dealt:
+    """Tuples that are dealt in turn: together, until somebody asks who got which."""
+
+    __slots__ = ("_first", "anchors", "route", "values")
+
+    def __init__(self, route: DealtRoute) -> None:
+        self.route = route
+        self.values: list[Any] = []
+        self.anchors: list[int] = []
+        self._first = 0
+        """Whose turn the first of them was."""
+
+    def boxes(self, *, is_bare: bool) -> dict[int, Box]:
+        """Return every n-th of them to each of n tasks."""
+        tasks, found = self.route.tasks, {}
+        for number in range(min(len(tasks), len(self.values))):
+            task = tasks[(self._first + number) % len(tasks)]
+            box = found[task] = Box(task, is_bare=is_bare)
+            box.values = self.values[number :: len(tasks)]
+            box.anchors = self.anchors[number :: len(tasks)]
+        return found
+
+    def clear(self) -> None:
+        """Go on with whose turn it is next."""
+        self._first += len(self.values)
+        self.values.clear()
+        self.anchors.clear()
+
+
 Put = Callable[[Sequence[Any], int], tuple[int, ...]]
 """Takes the values of a tuple and the number of its anchor; returns the tasks that get it."""
+
+Fit = Callable[["Outlet", Any], tuple[Any, ...]]
+"""Returns what was emitted as a tuple that fits, or raises what is wrong with it."""
 
 
 class Outlet:
@@ -69,9 +102,10 @@ class Outlet:
 
     __slots__ = (
         "_batched",
+        "_boxes",
+        "_dealt",
         "_spread",
         "_take_calls",
-        "boxes",
         "chunks",
         "copies",
         "direct_tasks",
@@ -98,8 +132,9 @@ class Outlet:
         self.route = route
         self.direct_tasks = direct_tasks
         """Who takes this stream by direct grouping; None: it is not a direct stream."""
-        self.boxes: dict[int, Box] = {}
+        self._boxes: dict[int, Box] = {}
         """By task; the same dict as long as the outlet lives."""
+        self._dealt = _Dealt(route) if isinstance(route, DealtRoute) else None
         self.chunks: dict[int, list[ColumnBox]] = {}
         """What was emitted by column, by task."""
         self._spread = spread
@@ -115,17 +150,49 @@ class Outlet:
         else:
             self.put = _putting(self)
 
+    def unanchored(self, first: object, fit: Fit) -> Callable[[Sequence[Any]], tuple[int, ...]]:
+        """Return the way in for tuples that have no anchor, and all the same first value.
+
+        `fit` takes what is not a list of the right size that begins with the very object.
+        """
+        put, size = self.put, self.size
+        if self._dealt is not None:
+            return _dealing_unanchored(self._dealt, self, first, fit)
+
+        def put_one(values: Sequence[Any]) -> tuple[int, ...]:
+            if values.__class__ is not list or len(values) != size or values[0] is not first:
+                values = fit(self, values)
+            return put(values, UNANCHORED)
+
+        return put_one
+
     def take_counts(self) -> tuple[int, int]:
         """Return how many tuples were emitted and how many copies sent, before it is emptied.
 
         Where each goes to as many tasks, the one follows from the other: an emit, which is the
         hot path, need not count.
         """
-        sent = sum(len(box.values) for box in self.boxes.values())
+        sent = sum(len(box.values) for box in self._boxes.values())
+        if self._dealt is not None:
+            sent += len(self._dealt.values)
         batched, self._batched = self._batched, 0
         rows = sum(len(chunk) for chunks in self.chunks.values() for chunk in chunks)
         calls = sent // self.copies if self.copies is not None else self._take_calls()
         return calls + batched, sent + rows
+
+    @property
+    def boxes(self) -> Mapping[int, Box]:
+        """What was emitted tuple by tuple, by task."""
+        if self._dealt is None:
+            return self._boxes
+        return {**self._boxes, **self._dealt.boxes(is_bare=self.size == 1)}
+
+    def clear(self) -> None:
+        """Forget what was emitted: it is on its way."""
+        self._boxes.clear()
+        self.chunks.clear()
+        if self._dealt is not None:
+            self._dealt.clear()
 
     def batch(self, columns: Any) -> pa.RecordBatch:
         """Return columns as a batch of this stream, or raise what is wrong with them."""
@@ -156,9 +223,9 @@ class Outlet:
 
     def box(self, task: int) -> Box:
         """Return the box of a task, a new one if it has none."""
-        box = self.boxes.get(task)
+        box = self._boxes.get(task)
         if box is None:
-            box = self.boxes[task] = Box(task, is_bare=self.size == 1)
+            box = self._boxes[task] = Box(task, is_bare=self.size == 1)
         return box
 
     def send(self, task: int, values: tuple[Any, ...], anchor: int) -> None:
@@ -196,36 +263,46 @@ def nobody(values: tuple[Any, ...]) -> tuple[int, ...]:
 
 def _putting(outlet: Outlet) -> Put:
     """Return the way into an outlet's boxes that is the shortest for its grouping."""
-    if isinstance(outlet.route, DealtRoute):
-        return _dealt(outlet, outlet.route)
+    if outlet._dealt is not None:
+        return _dealing(outlet, outlet._dealt)
     if isinstance(outlet.route, OneFieldRoute):
         only = outlet.size == 1
         return (_by_only_field if only else _by_one_field)(outlet, outlet.route)
     return _by_route(outlet)
 
 
-def _dealt(outlet: Outlet, route: DealtRoute) -> Put:
-    deal, boxes, new_box = route.deal, outlet.boxes, outlet.box
+def _dealing(outlet: Outlet, dealt: _Dealt) -> Put:
+    deal, add_value, add_anchor = dealt.route.deal, dealt.values.append, dealt.anchors.append
     size, fit, is_bare = outlet.size, outlet.fit, outlet.size == 1
 
     def put(values: Sequence[Any], anchor: int) -> tuple[int, ...]:
         kind = values.__class__
         if (kind is not list and kind is not tuple) or len(values) != size:
             values = fit(values)
-        task = deal()
-        try:
-            box = boxes[task]
-        except KeyError:
-            box = new_box(task)
-        box.values.append(values[0] if is_bare else tuple(values))
-        box.anchors.append(anchor)
-        return box.targets
+        add_value(values[0] if is_bare else tuple(values))
+        add_anchor(anchor)
+        return deal()
+
+    return put
+
+
+def _dealing_unanchored(
+    dealt: _Dealt, outlet: Outlet, first: object, fit: Fit
+) -> Callable[[Sequence[Any]], tuple[int, ...]]:
+    deal, add, size = dealt.route.deal, dealt.values.append, outlet.size
+    is_bare = size == 1
+
+    def put(values: Sequence[Any]) -> tuple[int, ...]:
+        if values.__class__ is not list or len(values) != size or values[0] is not first:
+            values = fit(outlet, values)
+        add(values[0] if is_bare else tuple(values))
+        return deal()
 
     return put
 
 
 def _by_route(outlet: Outlet) -> Put:
-    route, boxes, new_box = outlet.route, outlet.boxes, outlet.box
+    route, boxes, new_box = outlet.route, outlet._boxes, outlet.box
     size, fit, is_bare = outlet.size, outlet.fit, outlet.size == 1
 
     def put(values: Sequence[Any], anchor: int) -> tuple[int, ...]:
@@ -249,7 +326,7 @@ def _by_route(outlet: Outlet) -> Put:
 def _by_one_field(outlet: Outlet, route: OneFieldRoute) -> Put:
     """Group by one of several fields."""
     known, position, task_of = route.known, route.position, route.task_of
-    boxes, new_box, size, fit = outlet.boxes, outlet.box, outlet.size, outlet.fit
+    boxes, new_box, size, fit = outlet._boxes, outlet.box, outlet.size, outlet.fit
 
     def put(values: Sequence[Any], anchor: int) -> tuple[int, ...]:
         kind = values.__class__
@@ -270,7 +347,7 @@ def _by_one_field(outlet: Outlet, route: OneFieldRoute) -> Put:
 def _by_only_field(outlet: Outlet, route: OneFieldRoute) -> Put:
     """Group by the only field there is: nobody needs a row of one value."""
     known, task_of = route.known, route.task_of
-    boxes, new_box, fit = outlet.boxes, outlet.box, outlet.fit
+    boxes, new_box, fit = outlet._boxes, outlet.box, outlet.fit
 
     def put(values: Sequence[Any], anchor: int) -> tuple[int, ...]:
         kind = values.__class__

@@ -157,6 +157,7 @@ class TransactionalTopologyBuilder:
                 f"bolt {id!r} is {kind_of(bolt)}; a transactional topology takes objects of "
                 "classes derived from BatchBolt or BasicBolt"
             )
+        _refuse_idle(id, bolt)
         if isinstance(bolt, Committer) and not isinstance(bolt, BatchBolt):
             raise self._no_committer(id, bolt)
         declarer = declare(self._declared, id, BatchBoltDeclarer, bolt, parallelism)
@@ -245,6 +246,16 @@ def _refuse_early_states(topology: TransactionalTopology) -> None:
                 "batches before it may not have committed. Set it with set_committer_bolt, or "
                 "behind a committer."
             )
+
+
+def _refuse_idle(id: str, bolt: BatchBolt | BasicBolt) -> None:
+    if not isinstance(bolt, BatchBolt) or bolt.takes_batches:
+        return
+    if type(bolt).execute is BatchBolt.execute:
+        raise TopologyError(
+            f"bolt {id!r}: {type(bolt).__name__} has neither execute(tuple) nor "
+            "execute_batch(batch)"
+        )
 
 
 def _require_attempts(spec: ComponentSpec) -> None:

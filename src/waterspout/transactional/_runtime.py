@@ -15,6 +15,8 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import pyarrow as pa
+
 from waterspout import faults
 from waterspout._config import Config
 from waterspout._safe_repr import described
@@ -27,8 +29,14 @@ from waterspout.topology._pickling import require_picklable
 from waterspout.topology._ports import Port
 from waterspout.transactional._attempt import TransactionAttempt
 from waterspout.transactional._away import away_error, is_away
-from waterspout.transactional._bolts import BatchCollector, BatchContext, TakenTuples
+from waterspout.transactional._bolts import (
+    BatchBolt,
+    BatchCollector,
+    BatchContext,
+    TakenTuples,
+)
 from waterspout.transactional._builder import TransactionalTopology
+from waterspout.transactional._columns import columns_of, rows_of_attempt
 from waterspout.transactional._ledger import is_skipped
 from waterspout.transactional._spouts import (
     OpaquePartitionedTransactionalSpout,
@@ -413,22 +421,31 @@ class _PerAttempt(LifeCycle):
         intake = Intake(frames)
         port = collector.port
         execute = _with(bolt.execute, collector) if isinstance(bolt, BasicBolt) else bolt.execute
+        by_column = isinstance(bolt, BatchBolt) and bolt.takes_batches
         for frame in frames:
             origin = self._shard.origin(frame, intake)
             began = time.monotonic()
-            given = port.given = Tuple((), origin, 0)
-            for index, values in enumerate(frame.each()):
-                if references(given) == ALONE:
-                    given.values, given._index = values, index
-                else:
-                    given = port.given = Tuple(values, origin, index)
-                execute(given)
+            if by_column:
+                bolt.execute_batch(columns_of(frame, origin))
+            else:
+                given = port.given = Tuple((), origin, 0)
+                for index, values in enumerate(self._rows_of(frame)):
+                    if references(given) == ALONE:
+                        given.values, given._index = values, index
+                    else:
+                        given = port.given = Tuple(values, origin, index)
+                    execute(given)
             self._executed += len(frame)
             each = input_of(counts.inputs, origin.component, origin.stream)
             each.executed += len(frame)
             each.execute_s += time.monotonic() - began
             # Counted when the batch has committed: its tuples are acked then, all of them.
             each.acked, each.process_s = each.executed, each.execute_s
+
+    def _rows_of(self, frame: Frame) -> Iterator[tuple[Any, ...]]:
+        if isinstance(frame.values, pa.RecordBatch):
+            return rows_of_attempt(frame.values, self._header.attempt)
+        return frame.each()
 
     def _collector(self, task: int, component: str) -> BatchCollector:
         port = Port(component, self._shard.outlets(task, self._turn))

@@ -21,7 +21,7 @@ from waterspout.errors import EmitError
 from waterspout.topology._column_batches import BatchRoute, ColumnBox, Indices, make_batch_route
 from waterspout.topology._graph import Topology
 from waterspout.topology._grouping import GroupingKind, Route, make_route, turn_of
-from waterspout.topology._ports import UNANCHORED, Outlet, nobody
+from waterspout.topology._ports import UNANCHORED, Box, Outlet, nobody
 from waterspout.waves.frames import ColumnLists, Frame, Unfit, anchored, edges_of
 
 __all__ = ["Anchors", "Sealed", "cannot_travel", "first_values", "make_outlets", "seal"]
@@ -136,14 +136,20 @@ def seal(
         for target, box in outlet.boxes.items():
             values = ColumnLists([box.values]) if box.is_bare else box.values
             frame = Frame(source, outlet.stream, target, values, born=born)
-            _close(frame, np.array(box.anchors, np.int64), anchors, ids, sealed)
+            _close(frame, _numbers(box), anchors, ids, sealed)
         for target, chunks in outlet.chunks.items():
             for batch, numbers in _joined(chunks):
                 frame = Frame(source, outlet.stream, target, batch, born=born)
                 _close(frame, numbers, anchors, ids, sealed)
-        outlet.boxes.clear()
-        outlet.chunks.clear()
+        outlet.clear()
     return sealed
+
+
+def _numbers(box: Box) -> Indices:
+    """Return what each tuple of a box is anchored to."""
+    if box.anchors:
+        return np.array(box.anchors, np.int64)
+    return np.full(len(box.values), UNANCHORED)
 
 
 def _joined(chunks: Sequence[ColumnBox]) -> list[tuple[pa.RecordBatch, Indices]]:
