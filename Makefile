@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv demo test test-fast test-cluster tutorial soak service mutants check format bench bench-words bench-forms bench-core bench-memory bench-transactional bench-windows bench-states bench-drpc bench-kafka kafka-storm java servers kafka kafka-broker browser screenshots check-java lock audit clean bench-pressure bench-files bench-scale bench-storm docs docs-serve docs-tables
+.PHONY: help venv demo test test-fast test-cluster tutorial soak service mutants check format bench bench-words bench-forms bench-core bench-memory bench-transactional bench-windows bench-joins bench-states bench-drpc bench-kafka kafka-storm java servers kafka kafka-broker browser screenshots check-java lock audit clean bench-pressure bench-files bench-scale bench-storm docs docs-serve docs-tables
 
 PYTHON ?= python3
 ARGS ?=
@@ -129,6 +129,9 @@ bench-transactional: check-java $(STAMP) ## Measure four batches in flight again
 
 bench-windows: check-java $(STAMP) ## Measure windows of event time against Structured Streaming's (ARGS=...)
 	@$(PY) -m benchmarks.windows $(ARGS)
+
+bench-joins: check-java $(STAMP) ## Measure a table beside a stream against Structured Streaming's join (ARGS=...)
+	@$(PY) -m benchmarks.joins $(ARGS)
 
 bench-pressure: check-java $(STAMP) ## Measure batches that size themselves under a changing load, and draw it (ARGS=...)
 	@$(PY) -m benchmarks.pressure $(ARGS)

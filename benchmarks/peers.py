@@ -28,6 +28,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from benchmarks.turns import open_sqlite, report, run_streaming, two_core_session
+
 TABLE = "word_counts"
 
 
@@ -51,35 +53,14 @@ def main() -> None:
     if arguments.redis:
         counts = _counts_in_redis(arguments)
         (arguments.work / f"counts-{arguments.passes - 1}.json").write_text(json.dumps(counts))
-    print("REPORT " + json.dumps({"passes": passes}), flush=True)
-    # Nothing is left to do; a JVM that shuts down in order would take seconds.
-    os._exit(0)
-
-
-def _session() -> Any:
-    """The settings that suit the hand-written peers best on two cores."""
-    from pyspark.sql import SparkSession
-
-    settings = {
-        "spark.ui.enabled": "false",
-        "spark.driver.memory": "4g",
-        "spark.sql.shuffle.partitions": "2",
-        "spark.sql.files.openCostInBytes": "0",
-        "spark.sql.adaptive.enabled": "false",
-    }
-    builder = SparkSession.builder.master("local[2]")
-    for key, value in settings.items():
-        builder = builder.config(key, value)
-    session = builder.getOrCreate()
-    session.sparkContext.setLogLevel("ERROR")
-    return session
+    report({"passes": passes})
 
 
 def batch(arguments: argparse.Namespace, number: int) -> list[float]:
     """Count everything at once."""
     from pyspark.sql import functions as F
 
-    lines = _session().read.schema("value string").text(str(arguments.data))
+    lines = two_core_session().read.schema("value string").text(str(arguments.data))
     words = lines.select(F.explode(F.split("value", " ")).alias("word"))
     words.groupBy("word").count().toArrow()
     return [time.time()]
@@ -97,20 +78,13 @@ def loop(arguments: argparse.Namespace, number: int) -> list[float]:
                 words.extend(sentence.split(" "))
             yield pa.RecordBatch.from_arrays([pa.array(words, pa.string())], ["word"])
 
-    lines = _session().read.schema("value string").text(str(arguments.data))
+    lines = two_core_session().read.schema("value string").text(str(arguments.data))
     lines.mapInArrow(split, "word string").groupBy("word").count().toArrow()
     return [time.time()]
 
 
 def _open(path: Path) -> sqlite3.Connection:
-    db = sqlite3.connect(path, isolation_level=None, timeout=60)
-    db.execute("PRAGMA journal_mode=WAL")
-    db.execute("PRAGMA synchronous=FULL")
-    db.execute(
-        f"CREATE TABLE IF NOT EXISTS {TABLE} (word TEXT PRIMARY KEY, count INTEGER, txid INTEGER)"
-        " WITHOUT ROWID"
-    )
-    return db
+    return open_sqlite(path, f"{TABLE} (word TEXT PRIMARY KEY, count INTEGER, txid INTEGER)")
 
 
 def _upsert(db: sqlite3.Connection, rows: list[tuple[str, int]], txid: int) -> None:
@@ -165,7 +139,7 @@ def _by_hand(
     def run(arguments: argparse.Namespace, number: int) -> list[float]:
         from pyspark.sql import functions as F
 
-        session, ends = _session(), []
+        session, ends = two_core_session(), []
         path = arguments.redis or arguments.work / f"counts-{number}.db"
         if arguments.redis:
             _redis(path).flushall()
@@ -181,13 +155,7 @@ def _by_hand(
         words = lines.load(str(arguments.data)).select(
             F.explode(in_python("value") if udf else F.split("value", " ")).alias("word")
         )
-        query = (
-            words.writeStream.foreachBatch(each_batch)
-            .option("checkpointLocation", str(arguments.work / f"checkpoint-{number}"))
-            .trigger(availableNow=True)
-            .start()
-        )
-        query.awaitTermination()
+        run_streaming(words, "append", arguments.work / str(number), each_batch)
         return ends
 
     return run

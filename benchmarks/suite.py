@@ -79,6 +79,10 @@ PARTS = (
     Part("transactional", "transactional", ()),
     Part("windows", "windows", ("--rows", "800000", "--files", "8", "--windows", "tumbling")),
     Part(
+        "joins", "joins",
+        ("--rows", "800000", "--files", "8", "--against", "structured streaming, foreachBatch"),
+    ),
+    Part(
         "states", "states",
         ("--backend", "redis", "postgres", "sqlite", "--part", "rates", "sizes"),
     ),

@@ -9,16 +9,9 @@ compared with a recount. The rate is that of the last pass without its first two
 from __future__ import annotations
 
 import argparse
-import json
-import os
 import sqlite3
-import statistics
-import subprocess
-import sys
-import tempfile
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,36 +19,40 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from benchmarks.peers import _session
-from benchmarks.results import Ratio, Results, add_json_option
+from benchmarks.results import Results
+from benchmarks.turns import (
+    DATA,
+    OURS,
+    add_options,
+    last_of_passes,
+    open_sqlite,
+    report,
+    run_streaming,
+    run_topology,
+    take_turns,
+    turn_of,
+    two_core_session,
+    written_once,
+)
 
-WARM_UP = 2
 LAG_S = 20
 KINDS = ("tumbling", "sliding", "session")
 LENGTH_S, SLIDE_S, GAP_S = 10, 5, 2
 STREAMING = {"structured streaming": "memory", "structured streaming, RocksDB": "rocksdb"}
-PEERS = (*STREAMING, "waterspout")
 _START = 1_700_000_000_000_000  # in microseconds: a multiple of 10 s
 
 
 def main() -> None:
     """Run all peers in turn and print a table of rates and ratios."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--rows", type=int, default=3_000_000)
-    parser.add_argument("--files", type=int, default=15)
+    add_options(parser, (*STREAMING, OURS))
     parser.add_argument("--keys", type=int, default=1000)
-    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--windows", nargs="*", choices=KINDS, default=["tumbling", "sliding"])
     parser.add_argument("--sink", choices=["totals", "rows"], default="totals")
-    parser.add_argument("--peer", choices=PEERS, help="for the children")
-    parser.add_argument("--work", type=Path)
-    parser.add_argument("--passes", type=int, default=2)
-    add_json_option(parser)
     arguments = parser.parse_args()
+    data = _make_data(arguments)
     if arguments.peer:
-        _child(arguments)
-        return
-    data = _make_data(Path(__file__).parent / "data", arguments)
+        _child(arguments, data)
     results = Results()
     for kind in arguments.windows:
         _compare(kind, data, arguments, results)
@@ -63,34 +60,22 @@ def main() -> None:
 
 
 def _compare(kind: str, data: Path, arguments: argparse.Namespace, results: Results) -> None:
-    truths = {name: _recount(data, kind, joins_at_gap=name in STREAMING) for name in PEERS}
-    rates: dict[str, list[float]] = {name: [] for name in PEERS}
-    for turn in range(arguments.rounds):
-        for name in PEERS:
-            rate = _run_peer(name, kind, arguments, truths[name])
-            rates[name].append(rate)
-            print(f"round {turn + 1}  {kind:9} {name:30} {rate:12,.0f} rows/s", flush=True)
-    medians = {name: statistics.median(found) for name, found in rates.items()}
-    best = max(medians[name] for name in STREAMING)
-    print(f"\n{kind + ' windows':32} {'rows/s':>12} {'of the best of Spark':>22}")
-    for name, rate in medians.items():
-        print(f"{name:32} {rate:12,.0f} {rate / best:22.2f}")
-    print(flush=True)
-    ratio = Ratio.between("waterspout", "Structured Streaming", rates, 1.0, best_of=STREAMING)
-    results.ratios.append(replace(ratio, name=f"{kind} windows"))
-    results.rates |= {f"{kind}, {name}": found for name, found in rates.items()}
+    truths = {is_spark: _recount(data, kind, joins_at_gap=is_spark) for is_spark in (False, True)}
+    more = {"keys": arguments.keys, "windows": kind, "sink": arguments.sink}
+
+    def run(peer: str) -> float:
+        return turn_of("windows", arguments, peer, truths[peer in STREAMING], more)
+
+    take_turns(f"{kind} windows", list(STREAMING), arguments.rounds, run, results)
 
 
-def _folder(folder: Path, arguments: argparse.Namespace) -> Path:
-    return folder / f"events-{arguments.rows}-{arguments.files}-{arguments.keys}"
-
-
-def _make_data(folder: Path, arguments: argparse.Namespace) -> Path:
+def _make_data(arguments: argparse.Namespace) -> Path:
     """Write events once (seed 7), a millisecond apart, up to 10 s out of order."""
-    target = _folder(folder, arguments)
-    if (target / "done").exists():
-        return target / "in"
-    (target / "in").mkdir(parents=True, exist_ok=True)
+    name = f"events-{arguments.rows}-{arguments.files}-{arguments.keys}"
+    return written_once(DATA / name, lambda: _events(arguments))
+
+
+def _events(arguments: argparse.Namespace) -> Iterator[pa.Table]:
     rng = np.random.default_rng(7)
     each = arguments.rows // arguments.files
     for number in range(arguments.files + 1):
@@ -99,21 +84,16 @@ def _make_data(folder: Path, arguments: argparse.Namespace) -> Path:
         times = _START + 1000 * (steps + rng.integers(0, 10_000, count))
         if number == arguments.files:  # far behind all others: it closes their windows
             times += 3_600_000_000
-        table = pa.table(
+        yield pa.table(
             {
                 "key": pa.array([f"k{i}" for i in rng.integers(0, arguments.keys, count)]),
                 "at": pa.array(times).cast(pa.timestamp("us", tz="UTC")),
                 "v": pa.array(rng.integers(0, 1000, count)),
             }
         )
-        path = target / "in" / f"part-{number:05}.parquet"
-        pq.write_table(table, path)
-        os.utime(path, (number + 1, number + 1))  # Spark takes them in the order of their times
-    (target / "done").touch()
-    return target / "in"
 
 
-def _recount(data: Path, kind: str, *, joins_at_gap: bool) -> tuple[int, int, int]:
+def _recount(data: Path, kind: str, *, joins_at_gap: bool) -> list[int]:
     """Return how many windows of keys there are, of how many rows, and the sum, by pyarrow.
 
     A row exactly a gap after the last belongs to the same session for Spark, and not for us.
@@ -133,67 +113,28 @@ def _recount(data: Path, kind: str, *, joins_at_gap: bool) -> tuple[int, int, in
         found.update(pairs)
         rows += sum(made.column("v_count").to_pylist())
         total += sum(made.column("v_sum").to_pylist())
-    return len(found), rows, total
+    return [len(found), rows, total]
 
 
-def _recount_sessions(table: pa.Table, joins_at_gap: bool) -> tuple[int, int, int]:
+def _recount_sessions(table: pa.Table, joins_at_gap: bool) -> list[int]:
     ordered = table.sort_by([("key", "ascending"), ("at", "ascending")])
     keys = np.array(ordered.column("key").to_pylist())
     times = ordered.column("at").to_numpy()
     gap = GAP_S * 1_000_000 + joins_at_gap
     breaks = (keys[1:] != keys[:-1]) | (np.diff(times) >= gap)
-    return 1 + int(breaks.sum()), len(times), int(ordered.column("v").to_numpy().sum())
+    return [1 + int(breaks.sum()), len(times), int(ordered.column("v").to_numpy().sum())]
 
 
-def _run_peer(
-    name: str, kind: str, arguments: argparse.Namespace, truth: tuple[int, int, int]
-) -> float:
-    """Run one peer in a process of its own; return its rows per second; refuse wrong results."""
-    with tempfile.TemporaryDirectory(prefix="waterspout-bench-") as work:
-        sizes = [f"--{n}={getattr(arguments, n)}" for n in ("rows", "files", "keys", "passes")]
-        done = subprocess.run(
-            [sys.executable, "-m", "benchmarks.windows", "--peer", name, "--work", work,
-             "--windows", kind, "--sink", arguments.sink, *sizes],
-            capture_output=True, text=True, check=False, cwd=Path(__file__).parents[1],
-        )  # fmt: skip
-        lines = [line for line in done.stdout.splitlines() if line.startswith("REPORT ")]
-        if done.returncode or not lines:
-            raise SystemExit(f"{name} failed:\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}")
-        report = json.loads(lines[-1].removeprefix("REPORT "))
-    if tuple(report["found"]) != truth:
-        raise SystemExit(f"{name}, {kind}: windows, rows, sum are {report['found']}, not {truth}")
-    ends: Sequence[float] = report["ends"]
-    batches = min(len(ends), arguments.files)
-    share = (batches - WARM_UP) / arguments.files
-    return float(arguments.rows * share / (ends[batches - 1] - ends[WARM_UP - 1]))
-
-
-def _child(arguments: argparse.Namespace) -> None:
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    data = _folder(Path(__file__).parent / "data", arguments) / "in"
+def _child(arguments: argparse.Namespace, data: Path) -> None:
     (kind,) = arguments.windows
-    run: Callable[..., list[float]] = (
-        _waterspout if arguments.peer == "waterspout" else _structured_streaming
-    )
-    for number in range(arguments.passes):
-        work = arguments.work / str(number)
-        work.mkdir()
-        ends = run(arguments, kind, data, work)
-    report = {"ends": ends, "found": _found(work / "results.db")}
-    print("REPORT " + json.dumps(report), flush=True)
-    # Nothing is left to do; a JVM that shuts down in order would take seconds.
-    os._exit(0)
+    run = _waterspout if arguments.peer == OURS else _structured_streaming
+    work, ends = last_of_passes(arguments, lambda work: run(arguments, kind, data, work))
+    report({"ends": ends, "found": _found(work / "results.db")})
 
 
 def _open(path: Path) -> sqlite3.Connection:
-    db = sqlite3.connect(path, isolation_level=None, timeout=60)
-    db.execute("PRAGMA journal_mode=WAL")
-    db.execute("PRAGMA synchronous=FULL")
-    db.execute(
-        "CREATE TABLE IF NOT EXISTS results (key TEXT, start INTEGER, windows INTEGER, n INTEGER, "
-        "total INTEGER, PRIMARY KEY (key, start)) WITHOUT ROWID"
-    )
-    return db
+    columns = "key TEXT, start INTEGER, windows INTEGER, n INTEGER, total INTEGER"
+    return open_sqlite(path, f"results ({columns}, PRIMARY KEY (key, start))")
 
 
 def _write(path: Path, rows: Sequence[Sequence[Any]]) -> None:
@@ -215,7 +156,7 @@ def _structured_streaming(
     """Windows, watermark and aggregates of Spark's; what closes is upserted by foreachBatch."""
     from pyspark.sql import functions as F
 
-    session, ends = _session(), []
+    session, ends = two_core_session(), []
     if STREAMING[arguments.peer] == "rocksdb":
         session.conf.set(
             "spark.sql.streaming.stateStore.providerClass",
@@ -244,14 +185,7 @@ def _structured_streaming(
         _write(path, list(zip(*columns, strict=True)))
         ends.append(time.time())
 
-    query = (
-        closed.writeStream.foreachBatch(each_batch)
-        .outputMode("append")
-        .option("checkpointLocation", str(work / "checkpoint"))
-        .trigger(availableNow=True)
-        .start()
-    )
-    query.awaitTermination()
+    run_streaming(closed, "append", work, each_batch)
     return ends
 
 
@@ -259,7 +193,6 @@ def _waterspout(arguments: argparse.Namespace, kind: str, data: Path, work: Path
     """The same as a Trident topology; both states are opaque."""
     from datetime import timedelta
 
-    from waterspout import Config, submit
     from waterspout.spouts.files import FileSpout
     from waterspout.state.sqlite import SQLiteState
     from waterspout.trident import Columns, Count, Sum, TridentTopology
@@ -282,14 +215,11 @@ def _waterspout(arguments: argparse.Namespace, kind: str, data: Path, work: Path
     else:
         state = closed.group_by(["key", "window_start"]).persistent_aggregate(results, sums)
     state.parallelism_hint(1)
-    config = Config(max_spout_pending=3, home=str(work / "home"))
-    run = submit(topology, config=config)
-    run.process_all_available(timeout=600)
-    run.stop()
+    ends = run_topology(topology, work)
     with sqlite3.connect(work / "states.db") as db:
         rows = db.execute("SELECT windows, n, total FROM results").fetchall()
     _write(work / "results.db", [("", number, *row) for number, row in enumerate(rows)])
-    return [progress["timestamp"] for progress in run.recent_progress]
+    return ends
 
 
 if __name__ == "__main__":

@@ -12,8 +12,6 @@ import json
 import os
 import sqlite3
 import statistics
-import subprocess
-import sys
 import tempfile
 from collections import Counter
 from contextlib import nullcontext
@@ -23,9 +21,9 @@ from typing import Any
 from benchmarks.data import make_data, true_counts
 from benchmarks.peers import TABLE
 from benchmarks.results import Ratio, Results, add_json_option
+from benchmarks.turns import WARM_UP, report_of, steady_rate
 from tests.services.servers import RedisServer
 
-WARM_UP = 2
 STREAMS = {
     "by hand, driver": ["by-hand-driver"],
     "by hand, executors": ["by-hand-executors"],
@@ -95,21 +93,13 @@ def run_peer(command: list[str], data: Path, truth: Counter[str], sentences: int
     ends: list[float] = last["ends"]
     if len(ends) <= WARM_UP:
         return sentences / (ends[-1] - float(last["began"]))
-    share = (len(ends) - WARM_UP) / len(ends)
-    return sentences * share / (ends[-1] - ends[WARM_UP - 1])
+    return steady_rate(sentences, len(ends), ends)
 
 
 def passes_of(command: list[str], data: Path, work: Path, passes: int) -> list[dict[str, Any]]:
     """Run one peer in a process of its own; return when each pass began and its batches ended."""
-    done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.peers", *command,
-         "--data", str(data), "--work", str(work), "--passes", str(passes)],
-        capture_output=True, text=True, check=False, cwd=Path(__file__).parents[1],
-    )  # fmt: skip
-    lines = [line for line in done.stdout.splitlines() if line.startswith("REPORT ")]
-    if done.returncode or not lines:
-        raise SystemExit(f"{command} failed:\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}")
-    found: list[dict[str, Any]] = json.loads(lines[-1].removeprefix("REPORT "))["passes"]
+    options = ["--data", str(data), "--work", str(work), "--passes", str(passes)]
+    found: list[dict[str, Any]] = report_of("peers", [*command, *options])["passes"]
     return found
 
 

@@ -1375,6 +1375,20 @@ MUTANTS = (
         ("tests/trident/test_join_static.py",),
     ),
     Mutant(
+        "join_static: a null key of a table equals none of the stream",
+        "trident/_static_joins.py",
+        "for n in table.column_names if not table.column(n).null_count)",
+        "for n in table.column_names)",
+        ("tests/spark/operations/test_event_windows.py",),
+    ),
+    Mutant(
+        "join_static: a null key of a frame equals none of the stream",
+        "trident/_static_joins.py",
+        "for field in table.schema.fields if not field.nullable)",
+        "for field in table.schema.fields)",
+        ("tests/spark/operations/test_event_windows.py",),
+    ),
+    Mutant(
         "join_static: a key without a value passes an inner join",
         "trident/operations/queries.py",
         "        elif self.missing:\n",

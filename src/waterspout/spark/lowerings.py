@@ -21,6 +21,7 @@ from waterspout.spark.kafka_reads import read_values_again
 from waterspout.spark.native import native_columns, summed_column
 from waterspout.spark.reads import from_table
 from waterspout.spark.records import read_again
+from waterspout.spark.session import is_connect
 from waterspout.spark.spreading import everywhere, never_empty, repartitioned
 from waterspout.spark.tasks import PartitionTask, TaskSetting, ask
 from waterspout.spouts._reads import KafkaRead
@@ -326,13 +327,25 @@ def _merged(node: Merge, parents: Sequence[DataFrame], building: Building) -> Da
 @lowers(StaticTable)
 def _static(node: StaticTable, parents: Sequence[DataFrame], building: Building) -> DataFrame:
     given = node.table
-    frame = from_table(building.spark, given) if isinstance(given, pa.Table) else given
-    return frame.select(*node.schema.names)
+    if not isinstance(given, pa.Table):
+        frame: DataFrame = given.select(*node.schema.names)
+        return frame
+    if is_connect(building.spark):  # the server may forget rows that it was sent
+        return _sent(node, building.spark)
+    return building.once("table", node, lambda: _sent(node, building.spark))
+
+
+def _sent(node: StaticTable, spark: SparkSession) -> DataFrame:
+    return from_table(spark, node.table).select(*node.schema.names)
 
 
 @lowers(Join)
 def _joined(node: Join, parents: Sequence[DataFrame], building: Building) -> DataFrame:
-    """Join frames one after the other; nulls are equal to each other, as in a grouping."""
+    """Join frames one after the other; nulls are equal to each other, as in a grouping.
+
+    Where a table is known to have no null there, plain equality gives the same rows. Spark then
+    looks up the key itself, and not the pair of it and whether it is null.
+    """
     made: DataFrame | None = None
     must = False
     for number, frame in enumerate(parents):
@@ -344,7 +357,7 @@ def _joined(node: Join, parents: Sequence[DataFrame], building: Building) -> Dat
             made, must = _as_left(node, side), wanted
             continue
         keys = range(len(node.keys[0]))
-        same = reduce(Column.__and__, [F.col(f"_k{i}").eqNullSafe(F.col(f"_r{i}")) for i in keys])
+        same = reduce(Column.__and__, [_equal(node, number, i) for i in keys])
         made = made.join(side, same, _JOINS[must, wanted])
         if not must:
             # Where the left side is never missing its keys stay as they are: Spark then knows
@@ -362,6 +375,13 @@ def _joined(node: Join, parents: Sequence[DataFrame], building: Building) -> Dat
                 names.append(_own(number, column))
     pairs = zip(names, node.schema.names, strict=True)
     return made.select(*(F.col(made_name).alias(name) for made_name, name in pairs))
+
+
+def _equal(node: Join, number: int, place: int) -> Column:
+    ours, theirs = F.col(f"_k{place}"), F.col(f"_r{place}")
+    parent = node.parents[number]
+    is_plain = isinstance(parent, StaticTable) and node.keys[number][place] in parent.filled
+    return ours == theirs if is_plain else ours.eqNullSafe(theirs)
 
 
 @lowers(Sessions)

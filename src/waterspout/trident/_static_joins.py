@@ -58,7 +58,10 @@ def _join_table(
     hidden = tuple((f"_waterspout_key{i}", kind) for i, kind in enumerate(keys.types))
     title = f"table ({schema})"
     topology = stream.topology
-    node = topology.add(StaticTable, title, Schema((*keys.fields, *added.fields)), table=table).node
+    node = topology.add(
+        StaticTable, title, Schema((*keys.fields, *added.fields)), table=table,
+        filled=_filled(table),
+    ).node  # fmt: skip
     joined = topology.add(
         Join, f"join_static({', '.join(pairs)})",
         Schema((*stream.schema.fields, *hidden, *names.fields)), [stream.node, node],
@@ -114,6 +117,13 @@ def _table(other: Any) -> tuple[Any, Schema]:
         )
     pieces = [f"`{field.name}` {field.dataType.simpleString()}" for field in fields]
     return other, Schema.parse(pieces)
+
+
+def _filled(table: Any) -> frozenset[str]:
+    """Return the fields that have a value in every row, as far as that is known of a table."""
+    if isinstance(table, pa.Table):
+        return frozenset(n for n in table.column_names if not table.column(n).null_count)
+    return frozenset(field.name for field in table.schema.fields if not field.nullable)
 
 
 def _refuse_other_types(stream: Stream, pairs: Mapping[str, str], keys: Schema) -> None:

@@ -7,9 +7,13 @@ import datetime as dt
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
 from tests.spark.operations.support import ran_once
 from tests.trident.event_windows_support import Oracle, SessionOracle, all_of
+from tests.trident.support import capture, finish
+from waterspout import Config
+from waterspout.spark import lowerings
 from waterspout.testing import FixedBatchSpout
 from waterspout.trident import Average, CollectSet, Columns, Count, Max, Sum, TridentTopology
 
@@ -21,6 +25,7 @@ TIMES = [1, 9, 7, None, 14, -3, 12, 31, 25, 2, 26, None, 30, 60, 47, 48]
 ROWS = [("ab"[i % 2] if i % 5 else None, at, 2**i) for i, at in enumerate(TIMES)]
 SIZE = 4
 PEOPLE = pa.table({"who": ["a", "b", "b"], "city": ["Rome", "Oslo", "Lima"]})
+NAMELESS = pa.table({"who": ["a", "b", None, "b"], "city": ["Rome", "Oslo", "Ulm", "Lima"]})
 
 
 def moment(at):
@@ -44,9 +49,12 @@ def build(look):
     wide = Columns(n=Count(), mean=("v", Average()), ids=("v", CollectSet()), last=("at", Max()))
     look("sliding", stream.sliding_window(20 * SECOND, 10 * SECOND, wide, **by_at))
     look("sessions", groups.session_window(6 * SECOND, total, **by_at))
-    people = SparkSession.builder.getOrCreate().createDataFrame(PEOPLE)
-    look("inner", stream.join_static(people, on={"key": "who"}), "key", "v", "city")
+    nameless = SparkSession.builder.getOrCreate().createDataFrame(NAMELESS)
+    named = nameless.where("who IS NOT NULL")  # Spark then knows that each row has a value
+    look("inner", stream.join_static(named, on={"key": "who"}), "key", "v", "city")
     look("left", stream.join_static(PEOPLE, {"key": "who"}, "left"), "key", "v", "city")
+    look("nulls", stream.join_static(NAMELESS, on={"key": "who"}), "key", "v", "city")
+    look("nulls of a frame", stream.join_static(nameless, {"key": "who"}), "key", "v", "city")
     return topology
 
 
@@ -90,3 +98,32 @@ def test_tables_are_joined_by_key(ran):
 
     assert ran["inner"] == sorted(inner, key=repr)
     assert ran["left"] == sorted([*inner, *missing], key=repr)
+    assert len(missing) > 2
+
+
+def test_a_null_key_of_a_table_equals_a_null_key_of_the_stream(ran):
+    cities = {"a": ["Rome"], "b": ["Oslo", "Lima"], None: ["Ulm"]}
+    wanted = [(key, v, city) for key, _, v in ROWS for city in cities[key]]
+
+    assert ran["nulls"] == ran["nulls of a frame"] == sorted(wanted, key=repr)
+
+
+def test_a_table_of_arrows_is_sent_to_spark_once_and_a_frame_is_read_in_each_batch(
+    spark, tmp_path, monkeypatch
+):
+    sent = []
+    real = lowerings.from_table
+    monkeypatch.setattr(lowerings, "from_table", lambda *of: sent.append(of) or real(*of))
+    # What time it is Spark says anew in each job.
+    looked = spark.range(1).select(F.lit("a").alias("who"), F.current_timestamp().alias("now"))
+    topology = TridentTopology("joins")
+    spout = FixedBatchSpout("key string, n int", 1, [("a", n) for n in range(4)])
+    stream = topology.new_stream("rows", spout)
+    kept = capture(stream.join_static(PEOPLE, on={"key": "who"}))
+    times = capture(stream.join_static(looked, on={"key": "who"}))
+
+    finish(topology, spark, Config(home=str(tmp_path), max_spout_pending=1))
+
+    assert kept.batches == {n + 1: [("a", n, "Rome")] for n in range(4)}
+    assert len(sent) == 2  # for the look at the plan before the first batch, and for all batches
+    assert len({now for _, _, now in times.rows}) == 4

@@ -459,6 +459,8 @@ class StaticTable(Node):
     """
 
     table: Any
+    filled: frozenset[str] = frozenset()
+    """Fields of which it is known that no row of the table lacks a value."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
