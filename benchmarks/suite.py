@@ -52,12 +52,13 @@ def _words(name: str, *arguments: str, is_cost: bool = False) -> Part:
 
 
 PARTS = (
+    _words("words, SQLite", *HALF, "--only", "by hand, driver", "in flight"),
     _words(
-        "words, SQLite", *HALF, "--only", "batch job", "by hand, driver", "in flight", "backlog",
+        "words, a backlog", "--only", "batch job", "backlog",
         "--aims", "waterspout, a backlog=0.75",
     ),
     _words(
-        "words, Redis", *HALF, "--redis", "--only", "by hand, driver", "3 in flight",
+        "words, Redis", "--redis", "--only", "by hand, driver", "3 in flight",
         "--aims", "waterspout, 3 in flight=3.0",
     ),
     _words(
@@ -73,14 +74,17 @@ PARTS = (
         "--only", "by hand, driver", "1 in", is_cost=True,
     ),
     _words(
-        "words on one core", *HALF, "--cores", "1", "--rounds", "1", "--only", "batch", "3 in",
+        "words on one core", *HALF, "--cores", "1", "--rounds", "1", "--only", "3 in",
     ),
     Part("spouts and bolts", "core", ("--sentences", "300000", "--wave", "30000")),
     Part("transactional", "transactional", ()),
     Part("windows", "windows", ("--rows", "800000", "--files", "8", "--windows", "tumbling")),
     Part(
         "joins", "joins",
-        ("--rows", "800000", "--files", "8", "--against", "structured streaming, foreachBatch"),
+        (
+            *("--rows", "800000", "--files", "8", "--rounds", "2"),
+            *("--against", "structured streaming, foreachBatch"),
+        ),
     ),
     Part(
         "states", "states",
