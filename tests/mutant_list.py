@@ -2691,8 +2691,8 @@ MUTANTS = (
     Mutant(
         "emit: a list that is changed later changes a tuple that was emitted",
         "topology/_ports.py",
-        "        box.values.append(values[0] if is_bare else tuple(values))\n",
-        "        box.values.append(values[0] if is_bare else values)\n",
+        "        add_value(values[0] if is_bare else tuple(values))\n",
+        "        add_value(values[0] if is_bare else values)\n",
         ("tests/topology/test_outlets.py",),
     ),
     Mutant(

@@ -17,7 +17,7 @@ from waterspout.spouts._reads import POSITION, EmitRead
 from waterspout.topology._context import TopologyContext
 from waterspout.topology._ports import Outlet, Port
 from waterspout.transactional._attempt import TransactionAttempt
-from waterspout.transactional._bolts import RowsCollector
+from waterspout.transactional._bolts import RowByRowCollector
 from waterspout.transactional._runtime import emit_partition
 from waterspout.transactional._spouts import emitter_of
 from waterspout.waves.frames import unpack
@@ -70,7 +70,7 @@ def emitted(
         emitter.close()
 
 
-class _Rows(RowsCollector):
+class _Rows(RowByRowCollector):
     """Collects tuples as Arrow data, which needs less memory than Python objects."""
 
     __slots__ = ("_box", "_chunks", "_done", "_position", "_schema", "_with_position")

@@ -15,7 +15,7 @@ from waterspout.spouts._emitters import EmittedSpout
 from waterspout.topology._pickling import require_picklable
 from waterspout.topology._ports import Port
 from waterspout.transactional._attempt import TransactionAttempt
-from waterspout.transactional._bolts import RowsCollector
+from waterspout.transactional._bolts import RowByRowCollector
 from waterspout.transactional._builder import TransactionalTopology, TransactionalTopologyBuilder
 from waterspout.transactional._runtime import emit_partition
 from waterspout.transactional._spouts import (
@@ -197,7 +197,7 @@ class _Check:
                 )
 
 
-class _Recording(RowsCollector):
+class _Recording(RowByRowCollector):
     """Checks what is emitted, as a run would, and keeps it: stream, and values but the attempt."""
 
     __slots__ = ("rows",)

@@ -27,7 +27,7 @@ __all__ = [
     "BatchCollector",
     "BatchContext",
     "Committer",
-    "RowsCollector",
+    "RowByRowCollector",
     "TakenTuples",
 ]
 
@@ -82,7 +82,7 @@ class BatchCollector(Emitter):
         return fitting
 
 
-class RowsCollector(BatchCollector):
+class RowByRowCollector(BatchCollector):
     """Gets what is emitted by column as one tuple after the other."""
 
     __slots__ = ()
