@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import logging
 import os
+import stat
 import subprocess
 import sys
 import zipfile
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 
 from waterspout.spark.session import SparkRuntime, _package_zip
 from waterspout.spark.staging import Staging, keep
+from waterspout.spark.starting import _own_sockets
 
 ATTEMPTS = "spark.stage.maxConsecutiveAttempts"
 COMPARING = {
@@ -102,6 +105,26 @@ def test_a_session_that_cannot_be_told_so_recomputes(caplog):
 @pytest.mark.timeout(120)
 def test_the_embedded_session_fails_on_a_lost_shuffle(spark):
     assert not SparkRuntime(spark).retries_stages
+
+
+def _folder_of_sockets(batches):
+    for _ in batches:
+        path = os.environ["PYTHON_WORKER_FACTORY_SOCK_DIR"]
+        yield pa.RecordBatch.from_pydict({"path": [path]})
+
+
+@pytest.mark.spark
+def test_python_workers_are_reached_in_a_folder_for_this_user_alone(spark):
+    rows = spark.range(1).mapInArrow(_folder_of_sockets, "path string").collect()
+
+    folder = Path(rows[0].path)
+    assert any(path.is_socket() for path in folder.iterdir())
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert folder.stat().st_uid == os.getuid()
+
+
+def test_a_folder_with_a_name_too_long_for_a_socket_leaves_spark_as_it_is(tmp_path):
+    assert _own_sockets(tmp_path / ("x" * 100)) == {}
 
 
 @pytest.mark.spark
