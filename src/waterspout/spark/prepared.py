@@ -222,6 +222,7 @@ class PreparedPlans:
         relation = template.relation.copy(listed, *template.format, java.session)
         leaf = template.leaf.copy(relation, *template.rest)
         plan = template.plan.transformDown(java.one_pair(template.leaf, leaf))
+        plan.setAnalyzed()  # it is, but for its leaf, which has the columns of the one before
         made: DataFrame = java.frame(java.of_rows(java.session, plan))
         return made
 
