@@ -8,7 +8,15 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from waterspout.acking.xor import NO_ROOT, combine, draw, draw_roots, generator, no_ids
+from waterspout.acking.xor import (
+    NO_ROOT,
+    combine,
+    draw,
+    draw_roots,
+    generator,
+    keyed_ids,
+    no_ids,
+)
 
 LARGEST = 2**64 - 1
 # Few roots, so that they meet; large ones, so that a signed number in between would show.
@@ -97,3 +105,16 @@ def test_roots_are_drawn_in_ascending_order_and_as_any_ids_else():
 
     assert roots.tolist() == sorted(drawn.tolist())
     assert len(draw_roots(generator([5]), 0)) == 0
+
+
+def test_a_key_gives_these_ids_whatever_the_version_of_numpy():
+    """Where another machine drew others, no tree that crosses it would ever be whole."""
+    drawn = keyed_ids((3, LARGEST), 4)
+
+    assert drawn.dtype == np.uint64
+    assert [hex(each) for each in drawn.tolist()] == [
+        "0xfd5c4948e1219c76",
+        "0x2abe46e7f1f8cf5c",
+        "0x295fcab73abf18e6",
+        "0x332898bec25565a8",
+    ]

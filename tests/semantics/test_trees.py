@@ -287,8 +287,8 @@ def test_the_shadow_itself_notices_an_early_ack():
 
 def test_the_shadow_notices_ids_that_are_not_random(monkeypatch):
     alike = lambda ids, count: np.ones(count, np.uint64)  # noqa: E731
-    monkeypatch.setattr("waterspout.waves.outlets.draw", alike)
-    monkeypatch.setattr("waterspout.waves.frames.draw", alike)
+    for drawing in ("outlets.draw", "outlets.keyed_ids", "frames.keyed_ids"):
+        monkeypatch.setattr(f"waterspout.waves.{drawing}", alike)
 
     with pytest.raises(AssertionError, match="acked early"):
         shadow_run(1, 100, keep_alive=True)

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark import cloudpickle
 
-from waterspout.acking.xor import keyed_generator
+from waterspout.acking.xor import keyed_ids
 from waterspout.topology._pickling import names_what_workers_lack
 from waterspout.waves.frames import (
     ColumnLists,
@@ -74,7 +74,7 @@ def keyed(count: int) -> Frame:
     """A frame whose ids were drawn from a key; every seventh tuple is in no tree."""
     roots = np.repeat(np.arange(1, count // 2 + 2, dtype=np.uint64), 2)[:count]
     roots[::7] = 0
-    edges = edges_of(roots, keyed_generator((3, 2**64 - 1)))
+    edges = edges_of(roots, keyed_ids((3, 2**64 - 1), count))
     values = [(number,) for number in range(count)]
     return Frame(1, "default", 2, values, roots, edges, key=(3, 2**64 - 1))
 

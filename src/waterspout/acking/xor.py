@@ -21,14 +21,14 @@ __all__ = [
     "draw_key",
     "draw_roots",
     "generator",
-    "keyed_generator",
+    "keyed_ids",
     "no_ids",
 ]
 
 Ids = npt.NDArray[np.uint64]
 
 IdsKey = tuple[int, int]
-"""What a source of ids is made of: where they travel it goes instead of them."""
+"""What ids can be drawn from, again and again: where they travel it goes instead of them."""
 
 NO_ROOT = 0
 """The root of a tuple that belongs to no tree."""
@@ -44,14 +44,20 @@ def generator(seed: Sequence[int]) -> np.random.Generator:
 
 
 def draw_key(ids: np.random.Generator) -> IdsKey:
-    """Return the key of a source of its own, a random one."""
+    """Return a random key."""
     first, second = ids.integers(0, 2**64, size=2, dtype=np.uint64).tolist()
     return first, second
 
 
-def keyed_generator(key: IdsKey) -> np.random.Generator:
-    """Return a source of ids: the same ones for the same key, in every process."""
-    return np.random.Generator(np.random.Philox(key=np.array(key, np.uint64)))
+def keyed_ids(key: IdsKey, count: int) -> Ids:
+    """Return 64-bit ids, none of them zero: the same ones for the same key, wherever it gets.
+
+    Straight from the bit generator, whose numbers numpy never changes. What a `Generator` makes of
+    them may differ between the versions of two machines, and no tree would ever be whole.
+    """
+    ids: Ids = np.random.Philox(key=np.array(key, np.uint64)).random_raw(count)
+    ids[ids == 0] = 1
+    return ids
 
 
 def draw(ids: np.random.Generator, count: int) -> Ids:

@@ -20,7 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from waterspout._safe_repr import described
-from waterspout.acking.xor import NO_ROOT, Ids, IdsKey, draw, keyed_generator, no_ids
+from waterspout.acking.xor import NO_ROOT, Ids, IdsKey, keyed_ids, no_ids
 from waterspout.topology._column_batches import rows_of
 from waterspout.topology._pickling import dumps, names_what_workers_lack
 
@@ -117,11 +117,10 @@ def _by_runs(ids: Ids) -> Ids | _Runs:
     return ids[starts], lengths.astype(np.min_scalar_type(int(lengths.max())))
 
 
-def edges_of(roots: Ids, ids: np.random.Generator) -> Ids:
-    """Return an id for each tuple that is in a tree, and 0 for the others."""
-    edges = draw(ids, len(roots))
-    edges[roots == NO_ROOT] = 0
-    return edges
+def edges_of(roots: Ids, ids: Ids) -> Ids:
+    """Return the id of each tuple that is in a tree, and 0 for the others."""
+    ids[roots == NO_ROOT] = 0
+    return ids
 
 
 def _as_text(values: list[str]) -> str | list[str]:
@@ -242,7 +241,7 @@ class Frame:
         roots, self.edges, self.shared, self.born, self.key = ids
         self.roots = np.repeat(*roots) if isinstance(roots, tuple) else roots
         if self.key is not None and self.roots is not None:
-            self.edges = edges_of(self.roots, keyed_generator(self.key))
+            self.edges = edges_of(self.roots, keyed_ids(self.key, len(self.roots)))
 
 
 def _to_bytes(batch: pa.RecordBatch) -> bytes:

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from waterspout._safe_repr import shown
-from waterspout.acking.xor import Ids, combine, draw, draw_key, keyed_generator
+from waterspout.acking.xor import Ids, combine, draw, draw_key, keyed_ids
 from waterspout.errors import EmitError
 from waterspout.topology._column_batches import BatchRoute, ColumnBox, Indices, make_batch_route
 from waterspout.topology._graph import Topology
@@ -27,9 +27,9 @@ from waterspout.waves.frames import ColumnLists, Frame, Unfit, anchored, edges_o
 __all__ = ["Anchors", "Sealed", "cannot_travel", "first_values", "make_outlets", "seal"]
 
 
-# Frames of so many tuples travel without the ids of these: they are drawn again from a key. To make
-# a source of them takes as long as to send a thousand.
-_KEYED_MIN = 1000
+# Frames of so many tuples travel without the ids of these: they are drawn again from a key. Twice
+# to begin to draw takes longer than to send fewer.
+_KEYED_MIN = 256
 
 
 def make_outlets(
@@ -214,8 +214,9 @@ def _identify(frame: Frame, numbers: Indices, anchors: Anchors, ids: np.random.G
         roots[plain] = anchors.roots[numbers[plain]]
     if roots.any():
         frame.key = draw_key(ids) if len(numbers) >= _KEYED_MIN else None
-        source = ids if frame.key is None else keyed_generator(frame.key)
-        frame.roots, frame.edges = roots, edges_of(roots, source)
+        count = len(numbers)
+        drawn = draw(ids, count) if frame.key is None else keyed_ids(frame.key, count)
+        frame.roots, frame.edges = roots, edges_of(roots, drawn)
     if anchors.shared or anchors.specials:
         frame.shared = _shared(numbers, anchors, ids) or None
 
