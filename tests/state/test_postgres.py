@@ -13,13 +13,14 @@ from decimal import Decimal
 from itertools import count
 
 import psycopg
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.state.columns_support import PerColumn
 from tests.state.postgres_support import Database
-from tests.state_support import Batches, committed, examples, pairs_of
+from tests.state_support import Add, Batches, committed, examples, pairs_of
 from waterspout.errors import (
     ConfigError,
     DamagedStoreError,
@@ -290,6 +291,51 @@ def test_an_aware_timestamp_comes_back_as_the_same_moment_in_utc(database):
 )
 def test_a_column_becomes_the_text_of_an_array(column, array):
     assert array_of(column) == array
+    assert array_of(column, pa.array(range(len(column)), pa.int64())) == array
+
+
+@examples(50)
+@given(
+    column=st.lists(st.text('ab,"\\{} \u2603', max_size=3))
+    | st.lists(st.none() | st.integers())
+    | st.lists(st.floats(allow_nan=False)),
+    data=st.data(),
+)
+def test_some_rows_of_a_column_are_an_array_of_them(column, data):
+    order = data.draw(st.lists(st.sampled_from(range(len(column))), unique=True)) if column else []
+
+    array = array_of(column, pa.array(order, pa.int64()))
+
+    elements = [array_of([column[i]])[1:-1] or "NULL" for i in order]
+    assert array == ("{}" if set(column) <= {None} else f"{{{','.join(elements)}}}")
+
+
+def test_an_updater_finds_old_values_and_new_keys_whatever_their_order(database):
+    batches = Batches(database.state())
+    batches.commit({"d": 4, "b": 2})
+
+    batches.commit({"e": 50, "d": 40, "a": 10, "b": 20, "c": 30})
+
+    assert database.counts() == {"a": 10, "b": 22, "c": 30, "d": 44, "e": 50}
+
+
+@pytest.mark.parametrize("resolved", [{2: 1}, {}])
+def test_what_a_lost_attempt_has_left_is_not_updated(database, resolved):
+    """It is taken back by whoever claims next; if it is there all the same, it is judged."""
+    state = database.state()
+    batches = Batches(state)
+    batches.commit({"x": 1, "y": 1})
+    batches.commit({"x": 6, "y": 6})
+    batches.claim()
+    if not resolved:
+        database.change("UPDATE word_counts SET _txid = 3, _prev_count = count, count = 99")
+
+    state.begin_commit(batches.txid, batches.attempt, resolved)
+    state.multi_update([("y",), ("x",)], [Add(20), Add(10)])
+    state.commit(batches.txid)
+
+    before = 1 if resolved else 7
+    assert database.counts() == {"x": before + 10, "y": before + 20}
 
 
 @any_path

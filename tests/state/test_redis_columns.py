@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tests.state_support import examples
 from waterspout.errors import DamagedStoreError, StaleBatchError
-from waterspout.state._base import StateKind
+from waterspout.state._base import StateKind, Unclear
 from waterspout.state._batched import CombinerValueUpdater
 from waterspout.state._head import Stamp, Writer
 from waterspout.state._kinds import OpaqueValue, TransactionalValue
@@ -23,6 +23,7 @@ OPAQUE, TRANSACTIONAL, PLAIN = (
     StateKind.TRANSACTIONAL,
     StateKind.NON_TRANSACTIONAL,
 )
+EVERY = Unclear(0)
 BATCH = Stamp(Writer("words", 1), 7, 2)
 EDGES = [2**53, 2**63 - 1, -(2**63), 2**63, -(2**63) - 1, 10**30]
 numbers = st.none() | st.integers(-9, 9) | st.sampled_from(EDGES)
@@ -54,7 +55,7 @@ def names_of(found):
 def test_columns_hold_what_the_records_hold(kind, values, data):
     found = data.draw(st.lists(st.none() | records(kind, values), max_size=5))
 
-    columns = ColumnTexts(kind, "it").columns(names_of(found), texts_of(kind, found))
+    columns = ColumnTexts(kind, "it").columns(names_of(found), texts_of(kind, found), EVERY)
 
     if kind is PLAIN:
         assert list(map(repr, columns.values)) == list(map(repr, found))
@@ -147,7 +148,7 @@ def test_a_damaged_text_is_never_taken_for_numbers(text, first):
 
     assert combined(OPAQUE, texts, [1, 1], "sum", stamp=BATCH, resolved={}, keys=keys) is None
     with pytest.raises(DamagedStoreError, match=r'\["0"\]' if first else r'\["1"\]'):
-        ColumnTexts(OPAQUE, "it").columns(['["0"]', '["1"]'], texts)
+        ColumnTexts(OPAQUE, "it").columns(['["0"]', '["1"]'], texts, EVERY)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, ClassVar, Generic, TypeVar
@@ -30,6 +30,7 @@ __all__ = [
     "State",
     "StateFactory",
     "StateKind",
+    "Unclear",
     "ValueUpdater",
     "require_factory",
 ]
@@ -68,6 +69,18 @@ class RecordColumns:
     txids: Sequence[int] = ()
     attempts: Sequence[int] = ()
     prevs: Sequence[Any] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Unclear:
+    """The batches whose records say nothing before they are judged: `first` and later, `others`."""
+
+    first: int
+    others: Collection[int] = ()
+
+    def has(self, txids: Sequence[int]) -> bool:
+        """Whether one of some records' batches is such a batch."""
+        return max(txids) >= self.first or not set(self.others).isdisjoint(txids)
 
 
 UNFENCED = Risk(
@@ -262,8 +275,11 @@ class FencedMap(BackingMap[V]):
     by_column: ClassVar[bool] = False
     """Whether it has the next two methods, which spare an object for each record."""
 
-    def get_columns(self, keys: Keys, names: Sequence[str]) -> RecordColumns:
-        """Return what `multi_get` returns, by column; `names` are the texts of the keys."""
+    def get_columns(self, keys: Keys, names: Sequence[str], unclear: Unclear) -> RecordColumns:
+        """Return what `multi_get` returns, by column; `names` are the texts of the keys.
+
+        Only the values, if no record is of a batch that is unclear.
+        """
         raise AssertionError(f"{type(self).__name__} has no columns")
 
     def fenced_put_columns(

@@ -21,6 +21,7 @@ from waterspout.state._base import (
     MapState,
     RecordColumns,
     StateKind,
+    Unclear,
     ValueUpdater,
 )
 from waterspout.state._columns import Layout
@@ -88,7 +89,7 @@ class _Entries(Generic[R]):
     """
 
     def __init__(self) -> None:
-        self.positions: dict[str, int] = {}
+        self._positions: dict[str, int] = {}
         self.keys: list[Key] = []
         self.names: list[str] = []
         self.records: list[R | None] = []
@@ -98,6 +99,14 @@ class _Entries(Generic[R]):
         """Whether each start is the value of the record that was read."""
         self.fixed: set[int] = set()
         self.changed: set[int] = set()
+
+    @property
+    def positions(self) -> dict[str, int]:
+        """Where each key is. Made when it is asked for: most batches touch each key once."""
+        start, end = len(self._positions), len(self.names)
+        if start < end:
+            self._positions.update(zip(self.names[start:], range(start, end), strict=True))
+        return self._positions
 
     def of_each_once(self, positions: Sequence[int]) -> list[Any] | None:
         """Return the values at these positions, if each is there once and all may be changed."""
@@ -344,17 +353,20 @@ class BatchedMap(HeadedState, MapState[V], Generic[V, R]):
         self._refuse_after_combine()
         if self._owned is not None:
             self._owned.check(keys)
-        names, known = encode_keys(keys), self._entries.positions
+        names, entries = encode_keys(keys), self._entries
+        if names and not entries.names and len(set(names)) == len(names):
+            self._read_in(list(keys), names)
+            return range(len(names))
+        known = entries.positions
         missing = dict(zip(names, keys, strict=True))
         if known:
             missing = {n: k for n, k in missing.items() if n not in known}
         if missing:
-            start = len(self._entries.keys)
+            start = len(entries.keys)
             self._read_in(list(missing.values()), list(missing))
-            new = range(start, start + len(missing))
-            known.update(zip(missing, new, strict=True))
             if len(missing) == len(names):
-                return new
+                return range(start, start + len(missing))
+        known = entries.positions
         return [known[name] for name in names]
 
     def _read_in(self, keys: list[Key], names: list[str]) -> None:
@@ -364,11 +376,10 @@ class BatchedMap(HeadedState, MapState[V], Generic[V, R]):
         assert batch is not None
         opened: list[tuple[Any, bool]] | None = None
         if fence is not None and fence.by_column and self._writer is not None:
-            columns = fence.get_columns(keys, names)
-            starts, at = list(columns.values), batch.attempt.txid
-            if columns.txids and (
-                max(columns.txids) >= at or not batch.resolved.keys().isdisjoint(columns.txids)
-            ):
+            unclear = Unclear(batch.attempt.txid, batch.resolved.keys())
+            columns = fence.get_columns(keys, names, unclear)
+            starts = list(columns.values)
+            if columns.txids and unclear.has(columns.txids):
                 records = self._from_columns(columns)
                 opened = [self._open(r, batch, k) for r, k in zip(records, keys, strict=True)]
         else:

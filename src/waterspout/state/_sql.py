@@ -167,6 +167,16 @@ class TableMap(FencedMap[Any]):
                 self._record(keys[i], record)  # which names the key that cannot be read
             raise
 
+    def _only_values(
+        self, count: int, at: Sequence[int], columns: Sequence[Sequence[Any]]
+    ) -> RecordColumns | None:
+        """Return the values of so many keys, given those of some, and where; None: if damaged."""
+        try:
+            values = self._layout.decode_columns(columns)
+        except (ValueError, ArithmeticError):
+            return None
+        return RecordColumns(placed(at, values, count, None))
+
     def can_combine(self, combiner: Combiner) -> bool:
         return self._statements.can_combine(combiner.merges)
 

@@ -56,6 +56,8 @@ class TableStatements(ABC):
             self._record_columns += [quoted("_txid"), quoted("_attempt")]
         if kind is StateKind.OPAQUE:
             self._record_columns += self._prevs
+        self._brief_columns = self._record_columns[: len(self._values) + 1]
+        """The values, and the batch that they are of where that is known."""
         types = {quoted(name): kind for name, kind, _ in self.definition}
         self._key_types = [types[name] for name in self._key_columns]
         self.record_types = [types[name] for name in self._record_columns]

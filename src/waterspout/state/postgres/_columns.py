@@ -21,6 +21,9 @@ from functools import cached_property
 from hashlib import blake2b
 from typing import Any, ClassVar
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from waterspout._serde import decode_value, encode_value, normalize_key
 from waterspout.errors import TopologyError
 from waterspout.state._columns import (
@@ -38,6 +41,7 @@ _NAME_MAX = 63
 _SYSTEM = ("tableoid", "xmin", "cmin", "xmax", "cmax", "ctid")
 _ESCAPE = "\x01"
 _ODD = re.compile("[\0\ud800-\udfff]")
+_ROOM = 2**29  # bytes of texts that Arrow joins to one, which has less than 2**31
 _FEW_DIGITS = 16_000  # after the point; beyond 16,383 PostgreSQL rounds
 
 # PostgreSQL takes 2704 bytes at most; the rest is for `_nulls` and for what rows cost.
@@ -198,11 +202,11 @@ class PostgresLayout(Layout):
         return super().decode_key((*stored, marks.replace("l", "-")))
 
 
-def array_of(column: Sequence[Any]) -> str:
+def array_of(column: Sequence[Any], order: pa.Array | None = None) -> str:
     r"""Return a column as the text of a PostgreSQL array; a column of NULLs as an empty one.
 
     `unnest` fills up what is shorter with NULL. Text is quicker here than the client's arrays:
-    it is joined, not walked over.
+    it is joined, not walked over. `order`: which rows, in which order.
 
     >>> array_of(["a", 'b"c', None]), array_of([1, 2]), array_of([None])
     ('{"a","b\\"c",NULL}', '{1,2}', '{}')
@@ -210,6 +214,11 @@ def array_of(column: Sequence[Any]) -> str:
     kinds = set(map(type, column))
     if kinds <= {type(None)}:
         return "{}"
+    if order is not None:
+        quick = _joined_quickly(column, kinds, order)
+        if quick is not None:
+            return quick
+        column = list(map(column.__getitem__, order.to_pylist()))
     if kinds == {str}:
         text = '","'.join(column)
         if "\\" not in text and text.count('"') == 2 * (len(column) - 1):
@@ -219,6 +228,30 @@ def array_of(column: Sequence[Any]) -> str:
     if kinds <= {float}:
         return f"{{{','.join(map(repr, column))}}}"
     return f"{{{','.join(map(_element, column))}}}"
+
+
+def _joined_quickly(column: Sequence[Any], kinds: set[type], order: pa.Array) -> str | None:
+    """Return some rows as an array, by Arrow; None where it cannot, or a text has to be escaped."""
+    if kinds == {int}:
+        try:
+            numbers = pa.array(column, pa.int64())
+        except (OverflowError, pa.ArrowInvalid):
+            return None
+        return f"{{{_joined(pc.cast(numbers.take(order), pa.string()), ',')}}}"
+    if kinds != {str}:
+        return None
+    texts = pa.array(column, pa.string())
+    if not isinstance(texts, pa.StringArray) or texts.nbytes > _ROOM:
+        return None
+    text = _joined(texts.take(order), '","')
+    has_others = "\\" in text or text.count('"') != 2 * (len(order) - 1)
+    return None if has_others else f'{{"{text}"}}'
+
+
+def _joined(texts: pa.StringArray, between: str) -> str:
+    whole = pa.ListArray.from_arrays([0, len(texts)], texts)
+    joined: str = pc.binary_join(whole, between)[0].as_py()
+    return joined
 
 
 def _element(value: Any) -> str:

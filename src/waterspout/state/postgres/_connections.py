@@ -43,6 +43,7 @@ _CONFLICT_BACKOFF = Backoff(0.02)
 _PATIENCE_S = 5.0
 _WHOLE = re.compile(r"\$\{\w+\}")
 _CONFLICTS = (errors.DeadlockDetected, errors.SerializationFailure, errors.LockNotAvailable)
+# What is looked up by its key is one row: to make a bitmap of it takes half as long again.
 _SETTINGS = """
 SELECT set_config('statement_timeout', %(statement)s, false),
        set_config('lock_timeout', %(lock)s, false),
@@ -52,6 +53,7 @@ SELECT set_config('statement_timeout', %(statement)s, false),
        set_config('DateStyle', 'ISO', false),
        set_config('extra_float_digits', '1', false),
        set_config('jit', 'off', false),
+       set_config('enable_bitmapscan', 'off', false),
        set_config('synchronous_commit',
                   replace(current_setting('synchronous_commit'), 'off', 'on'), false)
 """

@@ -19,7 +19,6 @@ from typing import Any, TypeVar
 
 import psycopg
 import pyarrow as pa
-import pyarrow.compute as pc
 from psycopg import errors, postgres
 
 from waterspout._schema import Schema
@@ -28,8 +27,9 @@ from waterspout.errors import (
     SerdeError,
     StoreError,
 )
-from waterspout.state._base import Key, Keys, RecordColumns, Records, StateKind
+from waterspout.state._base import Key, Keys, RecordColumns, Records, StateKind, Unclear
 from waterspout.state._head import Head, check_stamp, goes_on, replaces_attempt
+from waterspout.state._ordering import order_of
 from waterspout.state._sql import TableMap, Upsert, placed
 from waterspout.state.postgres._columns import array_of
 from waterspout.state.postgres._connections import (
@@ -63,35 +63,53 @@ class PostgresMap(PostgresTable, TableMap):
         PostgresTable.__init__(self, recipe.address, self._sql.head, self._sql)
         self._recipe = recipe
         self._types = [postgres.types[kind].oid for kind in self._sql.record_types]
+        self._brief_types = self._types[: len(self._layout.value_names) + 1]
 
     def multi_get(self, keys: Keys) -> list[Any | None]:
         return self._read_all(keys, PostgresMap._records)
 
-    def get_columns(self, keys: Keys, names: Sequence[str]) -> RecordColumns:
+    def get_columns(self, keys: Keys, names: Sequence[str], unclear: Unclear) -> RecordColumns:
         # In an order in which neighbours in the index come together: a quarter of the time.
-        order = pc.sort_indices(pa.array(names, pa.string())).to_pylist()
-        found = self._read_all([keys[i] for i in order], PostgresMap._as_columns)
-        columns = (found.values, found.txids, found.attempts, found.prevs)
+        order = order_of(pa.array(names, pa.string())).to_pylist()
+        in_order = [keys[i] for i in order]
+        stamped = self._kind is not StateKind.NON_TRANSACTIONAL
+
+        def values(table: PostgresMap, keys: Keys, rows: list[Any]) -> RecordColumns | None:
+            at, *columns = _by_column(rows, 1 + len(table._brief_types))
+            txids = columns.pop() if stamped else ()
+            if txids and unclear.has(txids):
+                return None
+            if len(at) == len(order):
+                return table._only_values(len(order), order, columns)
+            return table._only_values(len(order), [order[i] for i in at], columns)
+
+        found = self._read_all(in_order, values, brief=True)
+        if found is not None:
+            return found
+        whole = self._read_all(in_order, PostgresMap._as_columns)
+        columns = (whole.values, whole.txids, whole.attempts, whole.prevs)
         # Those that this kind has not are empty.
         return RecordColumns(*(c and placed(order, c, len(c), None) for c in columns))
 
-    def _read_all(self, keys: Keys, made: Callable[[PostgresMap, Keys, list[Any]], T]) -> T:
+    def _read_all(
+        self, keys: Keys, made: Callable[[PostgresMap, Keys, list[Any]], T], *, brief: bool = False
+    ) -> T:
         """Return what is made of the rows of these keys: position and record columns."""
         columns = self._layout.key_columns(keys)
 
         def read(connection: Connection) -> T:
             with pipelined(connection):
                 head = self._fetch_head(connection)
-                found = self._wanted(connection, columns)
+                found = self._wanted(connection, columns, brief=brief)
             self._require_own(connection, head.fetchone())
-            return made(self, keys, self._found(found))
+            return made(self, keys, self._found(found, brief=brief))
 
         try:
             return self._read(read, default=lambda: made(self, keys, []))
         except FewerColumns:
             older = self._read(self._older, default=lambda: None)
             # None: another process has added them since.
-            return (older or self)._read_all(keys, made)
+            return (older or self)._read_all(keys, made, brief=brief)
 
     def scan(self, shard: int = 0, shards: int = 1) -> Iterator[list[tuple[Key, Any]]]:
         """Yield all keys and records of one moment, or of one shard of the keys by their hash.
@@ -116,7 +134,7 @@ class PostgresMap(PostgresTable, TableMap):
 
     def multi_compare_and_put(self, keys: Keys, read: Records, values: Records) -> list[bool]:
         expected, rows = self._comparable(read), self._puts(None, keys, values)
-        order = _order(rows)
+        order = _order(rows).to_pylist()
         rows = _chosen(rows, order)
 
         def write(connection: Connection, unsure: bool) -> list[bool]:
@@ -172,8 +190,7 @@ class PostgresMap(PostgresTable, TableMap):
     def _upsert(self, rows: Upsert) -> None:
         if rows.stamp is None:
             rows = _last_of_each(rows)
-        rows = _chosen(rows, _order(rows))
-        statement, stamp = self._statement(rows), rows.stamp
+        order, (statement, columns), stamp = _order(rows), self._sending(rows), rows.stamp
 
         def write(connection: Connection, unsure: bool) -> None:
             with pipelined(connection):
@@ -181,7 +198,7 @@ class PostgresMap(PostgresTable, TableMap):
                 # So that the head cannot move before this is committed; other tasks of the
                 # same attempt may write meanwhile.
                 head = self._fetch_head(connection, lock="FOR SHARE" if stamp else "")
-                done = [self._send(connection, statement, chunk) for chunk in _chunks(rows)]
+                done = [self._send(connection, statement, columns, some) for some in _chunks(order)]
                 if rows.removes:
                     connection.execute(self._at.insert_head, self._removal_row)
             at = self._require_made(head.fetchone())
@@ -203,20 +220,32 @@ class PostgresMap(PostgresTable, TableMap):
             raise
 
     def _wanted(
-        self, connection: Connection, key_columns: Sequence[Sequence[Any]], lock: str = ""
+        self,
+        connection: Connection,
+        key_columns: Sequence[Sequence[Any]],
+        lock: str = "",
+        *,
+        brief: bool = False,
     ) -> psycopg.Cursor[Any]:
-        matched = key_columns[: len(self._layout.key_names) + 1]
+        plain = self._are_plain(key_columns)
+        matched = key_columns[: len(self._layout.key_names) + (not plain)]
         arrays = [array_of(column) for column in matched]
-        return connection.execute(self._sql.select_wanted(lock), arrays, binary=True)
+        statement = self._sql.select_wanted(lock, plain=plain, brief=brief)
+        return connection.execute(statement, arrays, binary=True)
 
-    def _found(self, cursor: psycopg.Cursor[Any]) -> list[Any]:
-        self._refuse_other_types(cursor)
+    def _are_plain(self, key_columns: Sequence[Sequence[Any]]) -> bool:
+        """Whether keys say all that there is to be said of them: no mark, no long text."""
+        width = len(self._layout.key_names)
+        return width > 0 and not any(map(any, key_columns[width:]))
+
+    def _found(self, cursor: psycopg.Cursor[Any], *, brief: bool = False) -> list[Any]:
+        self._refuse_other_types(cursor, self._brief_types if brief else self._types)
         return self._rows(cursor.fetchall)
 
-    def _refuse_other_types(self, cursor: psycopg.Cursor[Any]) -> None:
+    def _refuse_other_types(self, cursor: psycopg.Cursor[Any], types: Sequence[int]) -> None:
         """Refuse columns that someone gave another type: their values would pass for ours."""
         found = [column.type_code for column in cursor.description or ()]
-        if found[-len(self._types) :] != self._types:
+        if found[-len(types) :] != types:
             self._check_columns(cursor.connection)
 
     def _rows(self, fetch: Callable[[], list[Any]]) -> list[Any]:
@@ -228,12 +257,28 @@ class PostgresMap(PostgresTable, TableMap):
                 f"{self._name} holds a row that cannot be read: {error}"
             ) from error
 
-    def _send(self, connection: Connection, statement: str, rows: Upsert) -> psycopg.Cursor[Any]:
-        arrays = [array_of(column) for column in (*rows.key_columns, *rows.columns)]
-        return connection.execute(statement, arrays)
+    def _sending(self, rows: Upsert) -> tuple[str, list[Sequence[Any]]]:
+        """Return the statement that writes some rows, and the columns that it takes."""
+        if rows.merges is None or not self._are_plain(rows.key_columns):
+            return self._statement(rows), [*rows.key_columns, *rows.columns]
+        assert rows.stamp is not None
+        txid, attempt = rows.stamp.txid, rows.stamp.attempt
+        statement = self._sql.combine(rows.merges, txid, attempt, self._sql.plain_rows)
+        return statement, [*rows.key_columns[: len(self._layout.key_names)], *rows.columns]
+
+    def _send(
+        self,
+        connection: Connection,
+        statement: str,
+        columns: Sequence[Sequence[Any]],
+        order: pa.Array,
+    ) -> psycopg.Cursor[Any]:
+        return connection.execute(statement, [array_of(column, order) for column in columns])
 
     def _run(self, connection: Connection, statement: str, rows: Upsert) -> int:
-        return sum(self._send(connection, statement, chunk).rowcount for chunk in _chunks(rows))
+        columns, every = [*rows.key_columns, *rows.columns], pa.array(range(len(rows.keys)))
+        done = [self._send(connection, statement, columns, some) for some in _chunks(every)]
+        return sum(cursor.rowcount for cursor in done)
 
     def _add_statements(self, row: Sequence[Any] | None) -> Sequence[str]:
         added = self._added(row)
@@ -265,11 +310,18 @@ def _chosen(rows: Upsert, numbers: Sequence[int]) -> Upsert:
     )
 
 
-def _order(rows: Upsert) -> list[int]:
+def _order(rows: Upsert) -> pa.Array:
     """Return row numbers in the order of keys: two writers then never wait for each other."""
     *keys, marks, _ = rows.key_columns
     names = keys[0] if len(keys) == 1 and not any(marks) else list(zip(*keys, marks, strict=True))
-    return sorted(range(len(names)), key=names.__getitem__)
+    if set(map(type, names)) == {str}:
+        return order_of(pa.array(names, pa.string()))
+    return pa.array(sorted(range(len(names)), key=names.__getitem__), pa.int64())
+
+
+def _by_column(rows: Sequence[Sequence[Any]], width: int) -> list[list[Any]]:
+    # Not by zip(*rows), to which every row is an argument.
+    return [[row[i] for row in rows] for i in range(width)]
 
 
 def _last_of_each(rows: Upsert) -> Upsert:
@@ -278,10 +330,6 @@ def _last_of_each(rows: Upsert) -> Upsert:
     return rows if len(last) == len(rows.keys) else _chosen(rows, list(last.values()))
 
 
-def _chunks(rows: Upsert) -> Iterator[Upsert]:
-    if len(rows.keys) <= _ROWS_MAX:
-        if rows.keys:
-            yield rows
-        return
-    for start in range(0, len(rows.keys), _ROWS_MAX):
-        yield _chosen(rows, range(start, min(start + _ROWS_MAX, len(rows.keys))))
+def _chunks(order: pa.Array) -> Iterator[pa.Array]:
+    for start in range(0, len(order), _ROWS_MAX):
+        yield order.slice(start, _ROWS_MAX)

@@ -85,20 +85,37 @@ class PostgresStatements(TableStatements):
             f"ELSE sign({half}) * 'Infinity'::float8 END"
         )
 
-    def select_wanted(self, lock: str = "") -> str:
+    def select_wanted(self, lock: str = "", *, plain: bool = False, brief: bool = False) -> str:
         """The records of the keys that are looked for, with their positions from 0.
 
         A subquery for each key, so that the cost does not grow with the table: for a plain join
-        of many keys the planner reads all of the table.
+        of many keys the planner reads all of the table. `plain`: only the keys themselves are
+        bound, as for `plain_rows`. `brief`: values and batches alone.
         """
-        names = [f"c{i}" for i in range(len(self._keys))]
-        match = " AND ".join(f"{k} = w.{c}" for k, c in zip(self._keys, names, strict=True))
-        columns = [f"t.{column}" for column in self._record_columns]
+        names = [f"c{i}" for i in range(len(self._keys) - plain)]
+        match = " AND ".join(f"{k} = w.{c}" for k, c in zip(self._keys, names, strict=not plain))
+        if plain:
+            match += f" AND {self._keys[-1]} = ''"
+        found = self._brief_columns if brief else self._record_columns
+        columns = [f"t.{column}" for column in found]
         return (
             f"SELECT {', '.join(['w.i - 1', *columns])} FROM {self._wanted(names)} "
-            f"CROSS JOIN LATERAL (SELECT {', '.join(self._record_columns)} FROM {self._table} "
+            f"CROSS JOIN LATERAL (SELECT {', '.join(found)} FROM {self._table} "
             f"WHERE {match} {lock or 'OFFSET 0'}) t"
         )
+
+    def plain_rows(self, types: Sequence[str], *constants: str) -> str:
+        """Rows of keys of which nothing more is to be said: what stands beside them is not bound.
+
+        To send an empty string for each of 50,000 keys, and take it apart again, took 10 ms.
+        """
+        width, beside = len(self._layout.key_names), len(self._key_types)
+        bound = [*types[:width], *types[beside:]]
+        names = [f"c{i}" for i in range(len(bound))]
+        arrays = ", ".join(f"%s::{kind}[]" for kind in bound)
+        nothing = ["''", *["NULL"] * (beside - width - 1)]
+        columns = [*names[:width], *nothing, *names[width:], *constants]
+        return f"SELECT {', '.join(columns)} FROM unnest({arrays}) u({', '.join(names)})"
 
     @property
     def insert_new(self) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from waterspout._serde import encode_value
-from waterspout.state._base import RecordColumns, StateKind
+from waterspout.state._base import RecordColumns, StateKind, Unclear
 from waterspout.state._records import RecordTexts
 from waterspout.state.redis._combining import number_columns
 
@@ -27,12 +27,16 @@ class ColumnTexts(RecordTexts):
             for name, text in zip(names, found, strict=True)
         ]
 
-    def columns(self, names: Sequence[str], found: Sequence[bytes | None]) -> RecordColumns:
-        """Return the same by column."""
+    def columns(
+        self, names: Sequence[str], found: Sequence[bytes | None], unclear: Unclear
+    ) -> RecordColumns:
+        """Return the same by column; only the values, if no record is of an unclear batch."""
         try:
             numbers = number_columns(self.kind, found) if found else None
         except pa.ArrowInvalid:
             numbers = None
+        if numbers is not None and len(numbers) > 1 and not unclear.has(_listed(numbers[0])):
+            return RecordColumns(_listed(numbers[2]))
         if numbers is not None:
             columns: list[Sequence[Any]] = [_listed(column) for column in numbers]
         else:

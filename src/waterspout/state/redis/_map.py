@@ -34,6 +34,7 @@ from waterspout.state._base import (
     Records,
     Risk,
     StateKind,
+    Unclear,
 )
 from waterspout.state._batched import CombinerValueUpdater
 from waterspout.state._head import Head, Stamp, check_stamp
@@ -104,8 +105,8 @@ class RedisMap(FencedMap[Any]):
         names = encode_keys(keys)
         return self._texts.decode_all(names, self._read(names))
 
-    def get_columns(self, keys: Keys, names: Sequence[str]) -> RecordColumns:
-        return self._texts.columns(names, self._read(names))
+    def get_columns(self, keys: Keys, names: Sequence[str], unclear: Unclear) -> RecordColumns:
+        return self._texts.columns(names, self._read(names), unclear)
 
     def _read(self, names: Sequence[str]) -> Sequence[bytes | None]:
         """Return the texts under these names."""

@@ -28,6 +28,7 @@ _CREATE_HEADS = (
 STORE_HEAD = f"INSERT OR REPLACE INTO {HEADS} VALUES (?, ?, ?, ?, ?, ?)"
 _BUSY_S = 30.0
 _CACHE_KB = 64 * 1024  # taken only as it is filled
+_LOG_BYTES = 64 * 1024 * 1024
 
 
 class SQLiteTable(ABC):
@@ -137,6 +138,12 @@ class SQLiteTable(ABC):
             # With SQLite's own 2 MB the pages of a batch in a large table are written out, and
             # read again, while the batch is still at them: half as long again for a million keys.
             self._db.execute(f"PRAGMA cache_size=-{_CACHE_KB}")
+            # And with its own 4 MB of log, each of its batches copies every page that it has
+            # written from the log to the table before the next one may begin.
+            (page,) = self._db.execute("PRAGMA page_size").fetchone()
+            self._db.execute(f"PRAGMA wal_autocheckpoint={_LOG_BYTES // page}")
+            # A statement that may fail in its middle keeps a copy of each page that it changes.
+            self._db.execute("PRAGMA temp_store=MEMORY")
             self._may_write = True
         return self._db
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -15,9 +14,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from waterspout._own_files import transaction
-from waterspout.state._base import Key, Keys, RecordColumns, Records, StateKind
+from waterspout.state._base import Key, Keys, RecordColumns, Records, StateKind, Unclear
 from waterspout.state._columns import Layout
 from waterspout.state._head import Head, check_stamp, goes_on, replaces_attempt
+from waterspout.state._ordering import order_of
 from waterspout.state._sql import HEADS, TableMap, Upsert
 from waterspout.state._sql_statements import INTEGERS, TableStatements, quoted
 from waterspout.state.sqlite._file import STORE_HEAD, SQLiteTable
@@ -29,8 +29,10 @@ T = TypeVar("T")
 _CHUNK = 10_000
 _EXACT = 2**53
 _READS_JSON = sqlite3.sqlite_version_info >= (3, 38)  # before, it was a matter of how it was built
-_ESCAPED = re.compile(r'["\\\x00-\x1f]')
+_ESCAPED = r'["\\\x00-\x1f]'
 """What does not stand in JSON as it is."""
+_ROWS = 16_000
+"""How many rows a statement writes: a copy of each page that it changes is kept until its end."""
 
 _Columns = Sequence[Sequence[Any]]
 
@@ -77,8 +79,14 @@ class SQLiteStatements(TableStatements):
         )
         self.select_listed = f"SELECT w.key, {found} {listed}"
         # And each column of what is found in one text.
-        joined = [f"group_concat(ifnull(t.{name}, 'null'))" for name in self._record_columns]
-        self.select_joined = f"SELECT group_concat(w.key), {', '.join(joined)} {listed}"
+        joined = [f"group_concat(ifnull(t.{name}, 'null'))" for name in self._values]
+        unclear = "_txid >= ? OR _txid IN (SELECT value FROM json_each(?))"
+        if kind is StateKind.NON_TRANSACTIONAL:
+            unclear = "? IS NULL OR ? IS NULL"  # which is never true
+        self.select_joined = (
+            f"SELECT max({unclear}), count(*), group_concat(w.key), {', '.join(joined)} {listed}"
+        )
+        self.find_removal = f"SELECT 1 FROM {HEADS} WHERE name = ?"
         self.holds_integers = set(self.record_types) == {self.integer}
 
     def combine_listed(self, merges: Sequence[str | None], txid: int, attempt: int) -> str:
@@ -117,12 +125,10 @@ class SQLiteMap(SQLiteTable, TableMap):
 
         return self._read(keys, found, lambda: [None] * len(keys))
 
-    def get_columns(self, keys: Keys, names: Sequence[str]) -> RecordColumns:
+    def get_columns(self, keys: Keys, names: Sequence[str], unclear: Unclear) -> RecordColumns:
         def found(table: SQLiteMap, db: sqlite3.Connection, columns: _Columns) -> RecordColumns:
-            joined = table._select_joined(db, columns)
-            if joined is None:
-                return table._as_columns(keys, table._select(db, columns))
-            return table._from_columns(keys, joined)
+            values = table._select_values(db, columns, unclear)
+            return values or table._as_columns(keys, table._select(db, columns))
 
         return self._read(keys, found, lambda: self._as_columns(keys, []))
 
@@ -169,9 +175,12 @@ class SQLiteMap(SQLiteTable, TableMap):
             if replaces_attempt(expected, new) and self.undoes_lost_attempts:
                 for statement in self._sql.undo(new.stamp.txid):
                     db.execute(statement)
-            if goes_on(expected, new):
+            removal = self._removal_row[:1]
+            # Asked first: SQLite walks over all rows even where the condition that is the same for
+            # each of them does not hold.
+            if goes_on(expected, new) and db.execute(self._sql.find_removal, removal).fetchone():
                 for statement in self._sql.sweep(new.stamp.txid, HEADS):
-                    db.execute(statement, self._removal_row[:1])
+                    db.execute(statement, removal)
             self._store_head(db, new)
 
         self._write(write)
@@ -227,8 +236,8 @@ class SQLiteMap(SQLiteTable, TableMap):
             return db.executemany(self._statement(rows), values).rowcount
         assert rows.stamp is not None
         statement = self._sql.combine_listed(rows.merges, rows.stamp.txid, rows.stamp.attempt)
-        # One statement of all: to bind row by row takes longer than to read JSON.
-        return db.execute(statement, (_as_object(words, numbers),)).rowcount
+        # Many rows a statement: to bind row by row takes longer than to read JSON.
+        return sum(db.execute(statement, (some,)).rowcount for some in _as_objects(words, numbers))
 
     def _select(self, db: sqlite3.Connection, columns: Sequence[Sequence[Any]]) -> list[Any]:
         """Return the rows of some keys: the position of each, and its record columns."""
@@ -240,19 +249,25 @@ class SQLiteMap(SQLiteTable, TableMap):
         db.executemany(self._sql.insert_wanted, zip(count(), *columns, strict=False))
         return db.execute(self._sql.select_wanted).fetchall()
 
-    def _select_joined(self, db: sqlite3.Connection, columns: _Columns) -> list[list[Any]] | None:
-        """Return the same by column, where the database can join what it finds to texts.
+    def _select_values(
+        self, db: sqlite3.Connection, columns: _Columns, unclear: Unclear
+    ) -> RecordColumns | None:
+        """Return the values alone, where they say all and the database can join them to texts.
 
         To make an object of every row and value takes longer than to look for it.
         """
         words = self._listed(columns)
         if words is None or not words or not self._sql.holds_integers:
             return None
-        order = pc.sort_indices(pa.array(words, pa.string()))
-        chosen = map(words.__getitem__, order.to_pylist())
-        (texts,) = db.execute(self._sql.select_joined, (_to_json(list(chosen)),)).fetchall()
-        at, *found = (json.loads(f"[{text or ''}]") for text in texts)
-        return [order.take(pa.array(at, pa.int64())).to_pylist(), *found]
+        texts = pa.array(words, pa.string())
+        order = order_of(texts)
+        bound = (unclear.first, _to_json(list(unclear.others)), _as_list(texts.take(order)))
+        ((judge, count, at, *found),) = db.execute(self._sql.select_joined, bound).fetchall()
+        if judge:
+            return None
+        if count != len(words):  # else they are all there, in the order that was asked for
+            order = order.take(pa.array(_numbers(at), pa.int64()))
+        return self._only_values(len(words), order.to_pylist(), [_numbers(text) for text in found])
 
     def _listed(self, columns: Sequence[Sequence[Any]]) -> Sequence[str] | None:
         """Return the keys if they are texts of one column that SQLite reads back out of JSON."""
@@ -280,22 +295,42 @@ class SQLiteMap(SQLiteTable, TableMap):
         return self._sql.add(added) if added else ()
 
 
-def _as_object(words: Sequence[str], numbers: Sequence[int]) -> str:
-    r"""Return the JSON of an object, in the order of the table.
+def _as_objects(words: Sequence[str], numbers: Sequence[int]) -> Iterator[str]:
+    r"""Yield the JSON of objects, in the order of the table.
 
     So that the rows of a page come together, however many pages there are.
 
-    >>> _as_object(["b", "a"], [1, -2]), _as_object(['"', "a"], [1, 2])
-    ('{"a":-2,"b":1}', '{"\\"":1,"a":2}')
+    >>> list(_as_objects(["b", "a"], [1, -2])), list(_as_objects(['"', "a"], [1, 2]))
+    (['{"a":-2,"b":1}'], ['{"\\"":1,"a":2}'])
     """
     texts, values = pa.array(words, pa.string()), pa.array(numbers, pa.int64())
-    order = pc.sort_indices(texts)
-    if _ESCAPED.search("".join(words)) is not None:
-        return _to_json({words[i]: numbers[i] for i in order.to_pylist()})
-    numerals = pc.cast(values.take(order), pa.string())
-    pairs = pc.binary_join_element_wise('"', texts.take(order), '":', numerals, "")
-    whole = pa.ListArray.from_arrays([0, len(pairs)], pairs)
-    return f"{{{pc.binary_join(whole, ',')[0].as_py()}}}"
+    order = order_of(texts)
+    for start in range(0, len(order), _ROWS):
+        some = order.slice(start, _ROWS)
+        names, numerals = _quoted(texts.take(some)), pc.cast(values.take(some), pa.string())
+        yield f"{{{_joined(pc.binary_join_element_wise(names, numerals, ':'))}}}"
+
+
+def _as_list(texts: pa.StringArray) -> str:
+    return f"[{_joined(_quoted(texts))}]"
+
+
+def _quoted(texts: pa.StringArray) -> pa.StringArray:
+    """Return texts as they stand in JSON."""
+    if pc.any(pc.match_substring_regex(texts, _ESCAPED)).as_py():
+        return pa.array([_to_json(text) for text in texts.to_pylist()], pa.string())
+    return pc.binary_join_element_wise('"', texts, '"', "")
+
+
+def _joined(texts: pa.StringArray) -> str:
+    whole = pa.ListArray.from_arrays([0, len(texts)], texts)
+    joined: str = pc.binary_join(whole, ",")[0].as_py()
+    return joined
+
+
+def _numbers(text: str | None) -> list[Any]:
+    found: list[Any] = json.loads(f"[{text or ''}]")
+    return found
 
 
 def _are_exact(numbers: Sequence[Any]) -> bool:
