@@ -1150,7 +1150,7 @@ MUTANTS = (
         "state/sqlite/_map.py",
         'unclear = "_txid >= ? OR',
         'unclear = "_txid > ? OR',
-        ("tests/state/test_replaced_values.py", "tests/contracts/test_backing_map.py"),
+        ("tests/state/test_replaced_values.py",),
     ),
     Mutant(
         "PostgreSQL by column: values of unclear batches pass for what was committed",

@@ -121,6 +121,34 @@ def test_a_column_is_combined_as_each_of_its_records_would_be_or_not_at_all(kind
     assert made.to_pylist() == [encode_record(kind, record) for record in wanted]
 
 
+@pytest.mark.parametrize(
+    ("record", "start"),
+    [(b"[7,0,50,4]", 4), (b"[7,2,50,4]", 4), (b"[6,0,50,4]", 4), (b"[6,1,50,4]", 50)],
+    ids=["another attempt", "the same attempt", "a lost attempt", "the attempt that counts"],
+)
+def test_a_record_is_judged_before_it_is_combined_into(record, start):
+    made = combined(
+        *(OPAQUE, [b"[5,0,3,2]", record], [10, 10], "sum"),
+        stamp=BATCH,
+        resolved={6: 1},
+        keys=[("a",), ("b",)],
+    )
+
+    assert made.to_pylist() == ["[7,2,13,3]", f"[7,2,{start + 10},{start}]"]
+
+
+def test_only_values_are_given_where_no_record_has_to_be_judged():
+    texts, names = [b"[5,0,50,4]", None, b"[6,1,7,null]"], ['["0"]', '["1"]', '["2"]']
+
+    clear = ColumnTexts(OPAQUE, "it").columns(names, texts, Unclear(7, {4}))
+    unclear = [
+        ColumnTexts(OPAQUE, "it").columns(names, texts, u) for u in (Unclear(6), Unclear(7, {5}))
+    ]
+
+    assert (list(clear.values), len(clear.txids)) == ([50, None, 7], 0)
+    assert [list(columns.txids) for columns in unclear] == [[5, 0, 6], [5, 0, 6]]
+
+
 @pytest.mark.parametrize("kind", [OPAQUE, TRANSACTIONAL])
 def test_a_record_of_a_later_batch_stops_the_column(kind):
     later = {OPAQUE: b"[8,0,1,1]", TRANSACTIONAL: b"[8,0,1]"}[kind]

@@ -52,6 +52,17 @@ def test_what_a_lost_attempt_has_left_is_not_taken_for_what_was_before(make_stat
     assert select(RECORDS) == [("x", 11, 3, 0, 1), ("y", 21, 3, 0, 1)]
 
 
+def test_an_attempt_that_writes_again_starts_from_where_it_did_at_first(make_state, select):
+    batches = Batches(make_state())
+    batches.commit({"a": 1, "b": 2})
+    batches.claim()
+    batches.write({"a": 10})
+
+    batches.write({"b": 20, "a": 10})
+
+    assert select(RECORDS) == [("a", 11, 2, 0, 1), ("b", 22, 2, 0, 2)]
+
+
 @pytest.mark.parametrize("word", ['"', "\\", "\x01", "a\nb", "naïve ☃ 𝄞", "null", "\0"])
 def test_words_that_do_not_stand_in_json_as_they_are(make_state, word):
     batches = Batches(make_state())
