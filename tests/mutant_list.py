@@ -1013,6 +1013,20 @@ MUTANTS = (
         ("tests/state/test_postgres.py",),
     ),
     Mutant(
+        "PostgreSQL: rows that a join found are taken for those in the order of the keys",
+        "state/postgres/_map.py",
+        "in_place = at == list(range(len(order)))",
+        "in_place = len(at) == len(order)",
+        ("tests/state/test_postgres.py",),
+    ),
+    Mutant(
+        "PostgreSQL: a large table is not read at all",
+        "state/postgres/_sql.py",
+        "WHERE NOT {is_small}",
+        "WHERE false AND NOT {is_small}",
+        ("tests/state/test_postgres.py",),
+    ),
+    Mutant(
         "PostgreSQL: a key with a null beside it is taken for the one without",
         "state/postgres/_map.py",
         "return width > 0 and not any(map(any, key_columns[width:]))",

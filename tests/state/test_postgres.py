@@ -8,6 +8,7 @@ import logging
 import math
 import pickle
 import sys
+from collections import Counter
 from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
 from itertools import count
@@ -39,7 +40,7 @@ from waterspout.state._base import StateKind
 from waterspout.state._head import Claim
 from waterspout.state._kinds import make_map
 from waterspout.state._memory import MemoryMap
-from waterspout.state.postgres import PostgresState
+from waterspout.state.postgres import PostgresState, _map
 from waterspout.state.postgres._columns import PostgresLayout, array_of
 from waterspout.state.postgres._connections import close_idle
 from waterspout.transactional._attempt import TransactionAttempt
@@ -310,7 +311,15 @@ def test_some_rows_of_a_column_are_an_array_of_them(column, data):
     assert array == ("{}" if set(column) <= {None} else f"{{{','.join(elements)}}}")
 
 
-def test_an_updater_finds_old_values_and_new_keys_whatever_their_order(database):
+@pytest.fixture(params=["few keys", "many of a small table", "many of a large table"])
+def any_read(request, monkeypatch):
+    """Let keys be read in each of the ways that there are."""
+    if request.param != "few keys":
+        monkeypatch.setattr(_map, "_MANY", 1)
+        monkeypatch.setattr(_map, "_BYTES_A_KEY", 10**8 if "small" in request.param else 0)
+
+
+def test_an_updater_finds_old_values_and_new_keys_whatever_their_order(database, any_read):
     batches = Batches(database.state())
     batches.commit({"d": 4, "b": 2})
 
@@ -319,8 +328,21 @@ def test_an_updater_finds_old_values_and_new_keys_whatever_their_order(database)
     assert database.counts() == {"a": 10, "b": 22, "c": 30, "d": 44, "e": 50}
 
 
+@pytest.mark.parametrize("kind", list(StateKind), ids=lambda kind: kind.value)
+def test_an_updater_finds_as_many_keys_as_there_are_in_each_kind(database, any_read, kind):
+    words = {f"word {i * 7919 % 5_003}": i for i in range(5_000)} | {'"\\{},NULL': 1, "☃": 2}
+    batches, sums = Batches(database.state(kind=kind)), Counter()
+
+    for step in (1, 2, 3, 1, 4):  # so that the rows do not stand in the order of their keys
+        some = {word: n for word, n in words.items() if n % step == 0}
+        batches.commit(some)
+        sums.update(some)
+
+    assert database.counts() == sums
+
+
 @pytest.mark.parametrize("resolved", [{2: 1}, {}])
-def test_what_a_lost_attempt_has_left_is_not_updated(database, resolved):
+def test_what_a_lost_attempt_has_left_is_not_updated(database, any_read, resolved):
     """It is taken back by whoever claims next; if it is there all the same, it is judged."""
     state = database.state()
     batches = Batches(state)

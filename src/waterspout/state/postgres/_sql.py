@@ -104,6 +104,28 @@ class PostgresStatements(TableStatements):
             f"WHERE {match} {lock or 'OFFSET 0'}) t"
         )
 
+    @property
+    def select_dense(self) -> str:
+        """The same of plain keys, briefly, for a batch that may have much of a small table.
+
+        Bound: the keys, and how many bytes a small table has at most: to read all of that takes
+        less than to look for one key after the other. Which way is taken is found out when it
+        runs, so that the cost does not grow with the table; the other one is not begun.
+        """
+        key, marks = self._keys
+        columns = ", ".join(["w.i - 1", *(f"t.{column}" for column in self._brief_columns)])
+        found = ", ".join(self._brief_columns)
+        name = self._table.replace("'", "''").replace("%", "%%")
+        is_small = f"(SELECT pg_relation_size('{name}') <= %(small)s)"
+        wanted = f"unnest(%(keys)s::{self._key_types[0]}[]) WITH ORDINALITY w(c0, i)"
+        return (
+            f"SELECT {columns} FROM {wanted} JOIN {self._table} t "
+            f"ON t.{key} = w.c0 AND t.{marks} = '' WHERE {is_small} UNION ALL "
+            f"SELECT {columns} FROM {wanted} CROSS JOIN LATERAL "
+            f"(SELECT {found} FROM {self._table} WHERE {key} = w.c0 AND {marks} = '' OFFSET 0) t "
+            f"WHERE NOT {is_small}"
+        )
+
     def plain_rows(self, types: Sequence[str], *constants: str) -> str:
         """Rows of keys of which nothing more is to be said: what stands beside them is not bound.
 
