@@ -1008,15 +1008,8 @@ MUTANTS = (
     Mutant(
         "PostgreSQL: the values of some keys in order are taken for those of the first ones",
         "state/postgres/_map.py",
-        "[order[i] for i in at]",
+        "list(map(order.__getitem__, at))",
         "at",
-        ("tests/state/test_postgres.py",),
-    ),
-    Mutant(
-        "PostgreSQL: rows that a join found are taken for those in the order of the keys",
-        "state/postgres/_map.py",
-        "in_place = at == list(range(len(order)))",
-        "in_place = len(at) == len(order)",
         ("tests/state/test_postgres.py",),
     ),
     Mutant(

@@ -82,9 +82,8 @@ class PostgresMap(PostgresTable, TableMap):
             txids = columns.pop() if stamped else ()
             if txids and unclear.has(txids):
                 return None
-            in_place = at == list(range(len(order)))
-            at = order if in_place else [order[i] for i in at]
-            return table._only_values(len(order), at, columns)
+            # Rows come in any order.
+            return table._only_values(len(order), list(map(order.__getitem__, at)), columns)
 
         found = self._read_all(in_order, values, brief=True)
         if found is not None:

@@ -130,8 +130,9 @@ class Watched:
 
     def _pass(self, session: LentConnection, chunks: Sequence[Chunk]) -> list[Chunk]:
         """Write chunk after chunk, until one finds that the header has changed."""
-        names = [self._place.framed(chunk.names) for chunk in chunks]
-        session.send([*self._look, *self._reading(names[:2])])
+        # Names are framed two chunks ahead, while the server works.
+        names = [self._place.framed(chunk.names) for chunk in chunks[:2]]
+        session.send([*self._look, *self._reading(names)])
         seen = self._fields(session)
         if seen[:2] != self._wanted:
             raise self._explain()
@@ -139,6 +140,7 @@ class Watched:
         head = Head.from_text((seen[2] or b"").decode())
         pending = 0  # how many commands there are in the transaction that is not answered yet
         for i, chunk in enumerate(chunks):
+            names += [self._place.framed(chunk.names) for chunk in chunks[len(names) : i + 3]]
             found = session.read() if self._reads else ()
             texts = self._make(chunk, found, head)
             if pending:
