@@ -1887,8 +1887,8 @@ MUTANTS = (
     Mutant(
         "sqlite: a removed row stays",
         "state/sqlite/_map.py",
-        "            if goes_on(expected, new):",
-        "            if False:",
+        "if goes_on(expected, new) and db.execute(self._sql.find_removal, removal).fetchone():",
+        "if False:",
         ("tests/contracts/test_backing_map.py", "tests/state/test_sqlite_commit.py"),
     ),
     Mutant(
