@@ -38,6 +38,34 @@ KAFKA_ROWS = "tests/state/test_kafka_rows.py"
 
 MUTANTS = (
     Mutant(
+        "ahead: trees do not grow old where wave follows on wave",
+        "coordination/wave_loop.py",
+        "            self.spouts.expire(held=False)\n            self.events",
+        "            self.events",
+        ("tests/coordination/test_waves_ahead.py",),
+    ),
+    Mutant(
+        "ahead: what is emitted beside a wave that is ready is lost",
+        "coordination/wave_loop.py",
+        "        return _Ahead([*ahead.frames, *frames], [*ahead.suspects, *suspects])\n",
+        "        return ahead if ahead.frames else _Ahead(frames, suspects)\n",
+        ("tests/coordination/test_waves_ahead.py",),
+    ),
+    Mutant(
+        "ahead: the spouts are asked on and on",
+        "coordination/wave_loop.py",
+        "self._isolation.has_pieces or self._ahead is not None:",
+        "self._isolation.has_pieces:",
+        ("tests/coordination/test_waves_ahead.py",),
+    ),
+    Mutant(
+        "ahead: a log with a limit does not wait for its acks",
+        "coordination/spout_tasks.py",
+        "        return bool(logs) and not any(each.is_limited for each in logs)\n",
+        "        return bool(logs)\n",
+        ("tests/coordination/test_waves_ahead.py",),
+    ),
+    Mutant(
         "prove: a fault that did not fire counts as survived",
         "proving/verdicts.py",
         "        if not self.was_reached:\n",

@@ -9,29 +9,25 @@ import pytest
 
 from tests.semantics.shadow import ShadowBolt, World, shadow_topology, worlds
 from tests.soaking import soaked
-from tests.waves.driving import COLLAPSED, SPREAD, Driven
+from tests.waves.driving import COLLAPSED, SPREAD, Driven, LateWaves
 from waterspout.acking.tracker import AckTracker, TreeReport
 from waterspout.acking.xor import combine, draw, generator
 from waterspout.testing import FeederSpout
-from waterspout.testing._waves import InProcessWaves
 from waterspout.topology import BasicBolt, Bolt, TopologyBuilder
-from waterspout.waves.engine import Wave, WaveDone, WaveFailed
+from waterspout.waves.engine import WaveDone, WaveFailed
 
 TIMEOUT = 30.0
 
 
-class ForgetfulWaves(InProcessWaves):
+class ForgetfulWaves(LateWaves):
     """Runs every n-th wave to its end and then says that it failed."""
 
-    def __init__(self, world: World, *, keep_alive: bool, every: int) -> None:
-        super().__init__(2, keep_alive=keep_alive)
+    def __init__(self, world: World, *, keep_alive: bool, every: int, looks: int) -> None:
+        super().__init__(2, keep_alive=keep_alive, looks=looks)
         self._world, self._every, self._count = world, every, 0
 
-    def start(self, wave: Wave) -> None:
-        self._world.mark()
-        super().start(wave)
-
     def poll(self, wait_s: float) -> WaveDone | WaveFailed | None:
+        self._world.mark()  # it runs in here; what spouts emit meanwhile is not taken back
         ended = super().poll(wait_s)
         if isinstance(ended, WaveDone):
             self._count += 1
@@ -41,7 +37,7 @@ class ForgetfulWaves(InProcessWaves):
         return ended
 
 
-def run_shadow(world: World, driven: Driven) -> None:
+def run_shadow(world: World, driven: Driven, step_s: float = 0.3) -> None:
     """Step to the end; after each wave every spout must know all it can know."""
     world.clock = driven.clock
     waves = 0
@@ -51,7 +47,7 @@ def run_shadow(world: World, driven: Driven) -> None:
             waves = len(driven.heard.waves)
             assert world.missing() == []
         assert world.wrong == []
-        driven.clock.pass_by(0.3)
+        driven.clock.pass_by(step_s)
         world.draining = world.left <= 0
         if world.draining and driven.loop.is_idle:
             break
@@ -63,17 +59,16 @@ def shadow_run(seed: int, messages: int, **options) -> World:
     name = f"{seed} {options}"
     world = worlds[name] = World(seed, messages, timeout=TIMEOUT)
     try:
-        every = options.pop("lose_every", None)
-        if every is not None:
-            keep_alive = options.pop("keep_alive")
-            options["engine"] = ForgetfulWaves(world, keep_alive=keep_alive, every=every)
+        every, looks = options.pop("lose_every", 10**9), options.pop("looks", 0)
+        keep_alive = options.pop("keep_alive")
+        options["engine"] = ForgetfulWaves(world, keep_alive=keep_alive, every=every, looks=looks)
         driven = Driven(
             shadow_topology(name),
             message_timeout_secs=TIMEOUT,
             max_replays=1_000_000,
             **options,
         )
-        run_shadow(world, driven)
+        run_shadow(world, driven, 0.3 / (1 + looks))
     finally:
         del worlds[name]
     return world
@@ -129,6 +124,24 @@ def test_trees_in_one_large_wave_after_the_other(seed):
     world = shadow_run(seed, 300, wave_collapse_tuples=SPREAD, keep_alive=False)
 
     assert {len(emission.told) for emission in world.emissions.values()} == {1}
+
+
+@pytest.mark.parametrize("every", [10**9, 3])
+@pytest.mark.parametrize("keep_alive", [True, soaked(False)])
+def test_waves_that_begin_before_the_spouts_are_told_change_no_callback(keep_alive, every):
+    world = shadow_run(
+        5,
+        300,
+        keep_alive=keep_alive,
+        wave_collapse_tuples=SPREAD,
+        wave_max_tuples=12,
+        lose_every=every,
+        looks=4,
+    )
+
+    told = [emission.told for emission in world.emissions.values()]
+    assert {len(each) for each in told} == {1}
+    assert 50 < told.count(["ack"]) < len(told)
 
 
 class FanOut(BasicBolt):

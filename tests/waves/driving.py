@@ -19,7 +19,7 @@ from waterspout.coordination.wave_loop import WaveLoop, WaveSetup
 from waterspout.testing._waves import InProcessWaves
 from waterspout.topology import BasicBolt, Bolt, Topology
 from waterspout.topology._component import LogSpout
-from waterspout.waves.engine import WaveEngine
+from waterspout.waves.engine import WaveDone, WaveEngine, WaveFailed
 
 SPREAD = 0
 COLLAPSED = 1_000_000
@@ -50,6 +50,21 @@ class FakeClock:
 
     def pass_by(self, seconds: float) -> None:
         self.now += seconds
+
+
+class LateWaves(InProcessWaves):
+    """Runs a wave when it has been asked for several times: meanwhile the loop collects."""
+
+    def __init__(self, workers: int = 2, *, keep_alive: bool = True, looks: int = 3) -> None:
+        super().__init__(workers, keep_alive=keep_alive)
+        self._looks, self._left = looks, looks
+
+    def poll(self, wait_s: float) -> WaveDone | WaveFailed | None:
+        if self._left:
+            self._left -= 1
+            return None
+        self._left = self._looks
+        return super().poll(wait_s)
 
 
 class Heard:

@@ -159,6 +159,12 @@ class SpoutTasks:
         return sum(each.emitted for each in self._tasks.values())
 
     @property
+    def reads_freely(self) -> bool:
+        """Whether there are logs, and what is acked makes no room in them that was not there."""
+        logs = [each for each in self._tasks.values() if isinstance(each, LogTask)]
+        return bool(logs) and not any(each.is_limited for each in logs)
+
+    @property
     def is_idle(self) -> bool:
         """Whether nothing is on the way and nothing was left to be had."""
         return (

@@ -1,8 +1,8 @@
 """The wave loop: asks the spouts, runs waves, and tells the spouts what has become of it.
 
     collect   ask spouts for tuples, while they have room and nothing is in the way
-    run       one wave at a time; meanwhile the next one is collected
-    finish    apply the wave's report to the trees, tell the spouts
+    run       one wave at a time; meanwhile the next one is collected, and made ready if it is full
+    finish    begin that one; apply the wave's report to the trees, tell the spouts
 
 One thread calls `step`. A wave that fails as a whole has changed nothing and is run again; one that
 kills its workers again and again is run in pieces, until the tuple that does it stands alone and is
@@ -78,6 +78,20 @@ class WaveSetup:
     config: Config
 
 
+@dataclass(frozen=True, slots=True)
+class _Ahead:
+    """What the spouts have emitted, with its trees, before its wave begins."""
+
+    frames: list[Frame]
+    suspects: list[list[Frame]]
+    """Messages that have killed their worker before, each alone."""
+
+    @property
+    def tuples(self) -> int:
+        """How many there are."""
+        return sum(map(len, self.frames)) + sum(len(f) for each in self.suspects for f in each)
+
+
 class WaveLoop(DrivenLoop):
     """Drives one core topology. `start` takes the lease; `close` gives it up."""
 
@@ -95,11 +109,15 @@ class WaveLoop(DrivenLoop):
         self._memories = Memories()
         self._waiting: list[Frame] = []
         self._isolation = Isolation(setup.config.max_retries)
+        self._ahead: _Ahead | None = None
         self._running: tuple[Wave, Load] | None = None
         self._began = 0.0
         """When the wave that runs began to run."""
         self._asked_at = clock()
         self._gathering_since: float | None = None
+        self._is_early = False
+        self._next_started: WaveStarted | None = None
+        """Told when the wave before is: this one began first."""
         self._run_again_at: float | None = None
         self._ticks = _ticks(setup.topology, setup.config)
         self._tick_at: dict[int, float] = {}
@@ -150,7 +168,7 @@ class WaveLoop(DrivenLoop):
         self._setup.store.release()
 
     def standing(self) -> Standing:
-        pending, collected = self.spouts.pending, self.spouts.collected
+        pending, collected = self.spouts.pending, self._collected
         busy = self._running is not None or self._waiting or self._isolation.has_pieces
         messages = "1 message was" if pending == 1 else f"{pending:,} messages were"
         return Standing(
@@ -192,6 +210,8 @@ class WaveLoop(DrivenLoop):
             at_once = self._collect()
             if self._running is None:
                 at_once = self._start_wave() or at_once
+            elif self.spouts.collected >= self._pacing.size:
+                self._make_ready()
         # Somebody may wait for the loop to be idle: tell them before waiting for news.
         at_once = at_once or (not self.is_idle and self._looks_idle())
         ended = self._engine.poll(0.0 if at_once else self._until_due(wait_s))
@@ -209,7 +229,9 @@ class WaveLoop(DrivenLoop):
         self.spouts.activate(active)
 
     def _looks_idle(self) -> bool:
-        if self._running is not None or self._waiting or self._isolation.has_pieces:
+        if self._running is not None or self._waiting or self._ahead is not None:
+            return False
+        if self._isolation.has_pieces:
             return False
         asleep = not self.active and not self.spouts.pending and not self.spouts.collected
         return asleep or self.spouts.is_idle
@@ -222,11 +244,31 @@ class WaveLoop(DrivenLoop):
     def _collect(self) -> bool:
         """Ask the spouts, unless they must wait; return whether to ask again at once."""
         throttled = self._pacing.look(sum(map(len, self._waiting)))
-        if not self.active or throttled or self._isolation.has_pieces:
+        if not self.active or throttled or self._isolation.has_pieces or self._ahead is not None:
             return False
         self.spouts.look_for_replays()
         self._asked_at = self._clock()
         return self.spouts.ask(self._pacing.size)
+
+    @property
+    def _collected(self) -> int:
+        """Tuples of the spouts that are in no wave yet."""
+        return self.spouts.collected + (0 if self._ahead is None else self._ahead.tuples)
+
+    def _make_ready(self) -> None:
+        """Hand out what a full wave needs while another one runs.
+
+        Nobody is asked for more until it has begun. While a wave that failed is looked into, the
+        next one waits at the spouts, as it was.
+        """
+        if self._ahead is None and not self._isolation.is_on:
+            self._ahead = _Ahead(*self.spouts.hand_out(self.waves + 1))
+
+    def _handed_out(self) -> _Ahead:
+        """Return all that was emitted and is in no wave yet: first what was made ready."""
+        ahead, self._ahead = self._ahead or _Ahead([], []), None
+        frames, suspects = self.spouts.hand_out(self.waves + 1)
+        return _Ahead([*ahead.frames, *frames], [*ahead.suspects, *suspects])
 
     def _start_wave(self) -> bool:
         """Begin a wave if there is anything to do; return whether to look again at once."""
@@ -235,7 +277,7 @@ class WaveLoop(DrivenLoop):
             self._start(self._isolation.take(), complete=True)
             return False
         now = self._clock()
-        collected = self.spouts.collected
+        collected = self._collected
         throttled = not self.active or self._pacing.throttled
         apart = self.spouts.reads_apart()
         self._isolation.put_apart(Load(reads=[read], is_suspect=True) for read in apart)
@@ -243,7 +285,8 @@ class WaveLoop(DrivenLoop):
         ticks = [] if throttled and self._waiting else self._due_ticks(now)
         if not (collected or self._waiting or ticks or reads):
             return self._isolation.has_pieces
-        if reads or self._waiting or ticks or self.spouts.dry or collected >= self._pacing.size:
+        enough = self._ahead is not None or collected >= self._pacing.size
+        if reads or self._waiting or ticks or self.spouts.dry or enough:
             self._gathering_since = None
         else:
             # The first tuples of a burst wait a little for company, since their spouts were asked.
@@ -253,9 +296,9 @@ class WaveLoop(DrivenLoop):
             self._gathering_since = None
         # What waits from earlier waves comes first: order between two tasks is kept.
         waiting, self._waiting = self._waiting, []
-        frames, suspects = self.spouts.hand_out(self.waves + 1)
-        self._isolation.put_apart(Load(each, is_suspect=True) for each in suspects)
-        load = Load([*waiting, *frames, *ticks], reads)
+        given = self._handed_out()
+        self._isolation.put_apart(Load(each, is_suspect=True) for each in given.suspects)
+        load = Load([*waiting, *given.frames, *ticks], reads)
         if load.is_empty and self._isolation.has_pieces:
             return True
         self._start(load)
@@ -279,7 +322,11 @@ class WaveLoop(DrivenLoop):
         self._running = (wave, load)
         self._began = self._clock()
         number, attempt = wave.header.number, wave.header.attempt
-        self.events.publish(WaveStarted(self.name, number, attempt, load.tuples))
+        started = WaveStarted(self.name, number, attempt, load.tuples)
+        if self._is_early:
+            self._next_started = started
+        else:
+            self.events.publish(started)
         self._engine.start(wave)
 
     def _due_ticks(self, now: float) -> list[Frame]:
@@ -297,7 +344,7 @@ class WaveLoop(DrivenLoop):
             self._fail(ended.error)
             return
         wave, load = self._running
-        self._running = None
+        began, self._running = self._began, None
         guilty = self._isolation.went_through(load)
         self._waits.answered(WAVE)
         faults.point("wave.done", wave=wave.header.number)
@@ -305,14 +352,18 @@ class WaveLoop(DrivenLoop):
             self._memories.take_in(result.states, result.missed, result.worker)
             self._waiting += self.spouts.take_back(result.waiting)
             self._report(result.errors)
-        self.spouts.finish_wave(ended.results, self._began)
-        if guilty is not None:
-            self._convict(guilty)
+        was_full = load.tuples >= self._pacing.size
         undone = sum(result.undone for result in ended.results)
         if not any(result.missed for result in ended.results):  # else it tells nothing of bolts
             self._pacing.finished(load.tuples, ended.seconds, undone=undone)
         backlog = sum(map(len, self._waiting))
         self._pacing.look(backlog)
+        moved = self._memories.moved()
+        if guilty is None and was_full:
+            self._go_on()
+        self.spouts.finish_wave(ended.results, began)
+        if guilty is not None:
+            self._convict(guilty)
         counts = [each for result in ended.results for each in result.counts]
         progress = replace(
             self._progress(wave.header.number),
@@ -321,7 +372,7 @@ class WaveLoop(DrivenLoop):
             emitted=by_component(counts, "emitted"),
             transferred=by_component(counts, "transferred"),
             backlog=backlog,
-            state_moved_bytes=self._memories.moved(),
+            state_moved_bytes=moved,
             stages=len(wave.shape.stages),
             wave_s=ended.seconds,
             busy_s=sum(result.busy_s for result in ended.results),
@@ -329,6 +380,27 @@ class WaveLoop(DrivenLoop):
         if tasks := (*self.spouts.take_counts(), *counts):
             self.events.publish(TuplesCounted(self.name, tasks))
         self.events.publish(WaveFinished(self.name, progress))
+        if self._next_started is not None:
+            # Nobody comes by while no wave runs: trees that are too old are looked for here.
+            self.spouts.expire(held=False)
+            self.events.publish(self._next_started)
+            self._next_started = None
+
+    def _go_on(self) -> None:
+        """Begin the next wave before the spouts are told of the one that has just ended.
+
+        Workers need not wait for that where the next wave was full without anything it could bring:
+        neither the place that acked messages leave nor those that failed, which go into the wave
+        after it. Where there is less to do, the spouts come first.
+        """
+        if self._isolation.is_on or not self.active:
+            return
+        if self._ahead is not None or self.spouts.reads_freely:
+            self._is_early = True
+            try:
+                self._start_wave()
+            finally:
+                self._is_early = False
 
     def _measure(self) -> Lag:
         return self.spouts.lag()

@@ -142,6 +142,11 @@ class SpoutTask(ABC):
         """Whether it may be asked for more."""
         return self._max_pending is None or self.pending < self._max_pending
 
+    @property
+    def is_limited(self) -> bool:
+        """Whether it may have so many messages on the way and no more."""
+        return self._max_pending is not None
+
     def set_max_pending(self, n: int) -> None:
         """Let so many messages be on the way from now on."""
         self._max_pending = n
