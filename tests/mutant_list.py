@@ -38,6 +38,20 @@ KAFKA_ROWS = "tests/state/test_kafka_rows.py"
 
 MUTANTS = (
     Mutant(
+        "balance: a shard may be left without a task of a component",
+        "waves/balance.py",
+        "        free = sorted(range(shards), key=lambda shard: (busy[shard], shard))\n",
+        "        free = [min(range(shards), key=lambda shard: (busy[shard], shard))] * shards\n",
+        ("tests/waves/test_balance.py",),
+    ),
+    Mutant(
+        "balance: bolts are moved for nothing",
+        "waves/balance.py",
+        "_GAIN = 0.9\n",
+        "_GAIN = 2.0\n",
+        ("tests/waves/test_balance.py",),
+    ),
+    Mutant(
         "ahead: trees do not grow old where wave follows on wave",
         "coordination/wave_loop.py",
         "            self.spouts.expire(held=False)\n            self.events",

@@ -14,7 +14,9 @@ from waterspout.acking.tracker import AckTracker, TreeReport
 from waterspout.acking.xor import combine, draw, generator
 from waterspout.testing import FeederSpout
 from waterspout.topology import BasicBolt, Bolt, TopologyBuilder
+from waterspout.waves.balance import Balance
 from waterspout.waves.engine import WaveDone, WaveFailed
+from waterspout.waves.shape import WaveShape
 
 TIMEOUT = 30.0
 
@@ -142,6 +144,35 @@ def test_waves_that_begin_before_the_spouts_are_told_change_no_callback(keep_ali
     told = [emission.told for emission in world.emissions.values()]
     assert {len(each) for each in told} == {1}
     assert 50 < told.count(["ack"]) < len(told)
+
+
+@pytest.mark.parametrize("keep_alive", [True, soaked(False)])
+def test_tasks_that_change_their_shards_with_every_wave_change_no_callback(keep_alive, monkeypatch):
+    places = np.random.default_rng(9)
+
+    def dealt_anew(balance: Balance, shape: WaveShape) -> WaveShape:
+        return shape.with_places(
+            {
+                task: shard
+                for stage in shape.stages
+                for component in stage.components
+                if shape.follows_keys(component)
+                for task, shard in zip(
+                    shape.topology.tasks[component],
+                    places.permutation(
+                        [shape.slots[task].shard for task in shape.topology.tasks[component]]
+                    ).tolist(),
+                    strict=True,
+                )
+            }
+        )
+
+    monkeypatch.setattr(Balance, "improved", dealt_anew)
+    world = shadow_run(
+        6, 200, keep_alive=keep_alive, wave_collapse_tuples=SPREAD, max_spout_pending=40, looks=2
+    )
+
+    assert {len(emission.told) for emission in world.emissions.values()} == {1}
 
 
 class FanOut(BasicBolt):

@@ -47,6 +47,7 @@ from waterspout.errors import (
 from waterspout.topology._component import BasicBolt, Bolt
 from waterspout.topology._graph import SYSTEM_TASK, TICK_STREAM, Topology
 from waterspout.topology._pickling import require_picklable
+from waterspout.waves.balance import Balance
 from waterspout.waves.bolts import ErrorNote
 from waterspout.waves.counting import by_component
 from waterspout.waves.engine import Wave, WaveDone, WaveEngine, WaveFailed, assemble
@@ -106,6 +107,7 @@ class WaveLoop(DrivenLoop):
         outline = setup.topology.outline()
         self._change = Change()
         self._shapes = (collapsed(outline), spread(outline, setup.engine.workers))
+        self._balance = Balance()
         self._memories = Memories()
         self._waiting: list[Frame] = []
         self._isolation = Isolation(setup.config.max_retries)
@@ -187,6 +189,7 @@ class WaveLoop(DrivenLoop):
         self._change = change.over(self._change)
         outline = self._setup.topology.outline()
         self._shapes = (self._shapes[0], spread(outline, self.workers, self.widths))
+        self._balance = Balance()
         if change.pending is not None:
             self.spouts.set_max_pending(change.pending)
 
@@ -365,6 +368,9 @@ class WaveLoop(DrivenLoop):
         if guilty is not None:
             self._convict(guilty)
         counts = [each for result in ended.results for each in result.counts]
+        self._balance.learn(counts)
+        better = self._balance.improved(self._shapes[1])
+        self._shapes = (self._shapes[0], better or self._shapes[1])
         progress = replace(
             self._progress(wave.header.number),
             tuples=load.tuples,

@@ -8,7 +8,7 @@ stage with one shard that runs all bolts in turn. Tasks, and the routing by fiel
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from waterspout.errors import ConfigError
@@ -45,16 +45,39 @@ class WaveShape:
     widths: Mapping[str, int] = field(default_factory=dict)
     """Components that run in fewer shards at once than they have tasks: Storm's executors."""
 
+    places: Mapping[int, int] = field(default_factory=dict)
+    """The shards of some tasks, where they do not follow from the numbers of these."""
+
     @cached_property
     def slots(self) -> dict[int, Slot]:
         """Where each task of a bolt, or of a spout read on the executors, runs."""
         found: dict[int, Slot] = {}
         for number, stage in enumerate(self.stages):
             for order, component in enumerate(stage.components):
-                shards = min(stage.shards, self.widths.get(component, stage.shards))
+                shards = self._shards_in(stage, component)
                 for index, task in enumerate(self.topology.tasks[component]):
-                    found[task] = Slot(number, index % shards, order)
+                    found[task] = Slot(number, self.places.get(task, index % shards), order)
         return found
+
+    def shards_of(self, component: str) -> int:
+        """Return into how many Spark tasks the tasks of a component are divided."""
+        return next(
+            self._shards_in(stage, component)
+            for stage in self.stages
+            if component in stage.components
+        )
+
+    def _shards_in(self, stage: Stage, component: str) -> int:
+        return min(stage.shards, self.widths.get(component, stage.shards))
+
+    def follows_keys(self, component: str) -> bool:
+        """Whether it is up to the values of tuples how many of them a task gets."""
+        inputs = self.topology.components[component].inputs
+        return any(not given.grouping.takes_any_task for given in inputs)
+
+    def with_places(self, places: Mapping[int, int]) -> WaveShape:
+        """Return the same stages with some tasks in other shards."""
+        return replace(self, places=places)
 
     def tasks_at(self, stage: int, shard: int) -> list[int]:
         """Return the tasks of one shard, in the order in which they run."""
