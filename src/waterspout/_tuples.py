@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from waterspout._habits import SaysInstead
+from waterspout._habits import saying_instead
 from waterspout.errors import TopologyError
 
 __all__ = ["Fields", "Origin", "TridentTuple", "Tuple", "field_index"]
@@ -76,7 +76,22 @@ class Origin:
         self.done = done
 
 
-class Tuple(SaysInstead):
+# Storm's other methods of a tuple; each of them is told what is nearest here.
+_OF_STORM = (
+    *(
+        "contains",
+        "fieldIndex",
+        "getFields",
+        "getMessageId",
+        "getSourceComponent",
+        "getSourceStream",
+    ),
+    *("getSourceGlobalStreamId", "getSourceStreamId", "getSourceTask", "getValues", "size"),
+)
+
+
+@saying_instead(BY_FIELD, _OF_STORM)
+class Tuple:
     """What a bolt gets: values by position or field name, and where they come from.
 
     Two tuples are equal only if they are the same one, as in Storm: their values may be alike and
@@ -84,8 +99,6 @@ class Tuple(SaysInstead):
     """
 
     __slots__ = ("_index", "_origin", "values")
-
-    _instead = BY_FIELD
 
     values: tuple[Any, ...]
 
@@ -159,7 +172,8 @@ def field_index(fields: Sequence[str]) -> Mapping[str, int]:
     return {name: position for position, name in enumerate(fields)}
 
 
-class TridentTuple(SaysInstead, Sequence[Any]):
+@saying_instead(BY_FIELD, _OF_STORM)
+class TridentTuple(Sequence[Any]):
     """A row of a batch, read by position or by field name; equal if its values are equal.
 
     >>> row = TridentTuple(("to be", 2), field_index(["sentence", "n"]))
@@ -168,8 +182,6 @@ class TridentTuple(SaysInstead, Sequence[Any]):
     """
 
     __slots__ = ("_index", "values")
-
-    _instead = BY_FIELD
 
     values: tuple[Any, ...]
 
