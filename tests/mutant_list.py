@@ -38,6 +38,27 @@ KAFKA_ROWS = "tests/state/test_kafka_rows.py"
 
 MUTANTS = (
     Mutant(
+        "short ways: a tuple is acked twice",
+        "topology/_short_ways.py",
+        "            if done[index] == OPEN:\n",
+        "            if True:\n",
+        ("tests/topology/test_short_ways.py",),
+    ),
+    Mutant(
+        "short ways: the anchors of a wave are put to those of another",
+        "topology/_short_ways.py",
+        "        dealt_values, dealt_anchors = outlet.dealt.values, outlet.dealt.anchors\n",
+        "        dealt_values = outlet.dealt.values\n",
+        ("tests/topology/test_short_ways.py",),
+    ),
+    Mutant(
+        "short ways: what nobody takes is not counted",
+        "topology/_short_ways.py",
+        "            counted.calls += 1\n            return ()\n        return _emit_as_others",
+        "            return ()\n        return _emit_as_others",
+        ("tests/topology/test_short_ways.py",),
+    ),
+    Mutant(
         "balance: a shard may be left without a task of a component",
         "waves/balance.py",
         "        free = sorted(range(shards), key=lambda shard: (busy[shard], shard))\n",
@@ -61,8 +82,8 @@ MUTANTS = (
     Mutant(
         "ahead: what is emitted beside a wave that is ready is lost",
         "coordination/wave_loop.py",
-        "        return _Ahead([*ahead.frames, *frames], [*ahead.suspects, *suspects])\n",
-        "        return ahead if ahead.frames else _Ahead(frames, suspects)\n",
+        "        return _Ready([*ahead.frames, *frames], [*ahead.suspects, *suspects])\n",
+        "        return ahead if ahead.frames else _Ready(frames, suspects)\n",
         ("tests/coordination/test_waves_ahead.py",),
     ),
     Mutant(

@@ -80,7 +80,7 @@ class WaveSetup:
 
 
 @dataclass(frozen=True, slots=True)
-class _Ahead:
+class _Ready:
     """What the spouts have emitted, with its trees, before its wave begins."""
 
     frames: list[Frame]
@@ -111,7 +111,7 @@ class WaveLoop(DrivenLoop):
         self._memories = Memories()
         self._waiting: list[Frame] = []
         self._isolation = Isolation(setup.config.max_retries)
-        self._ahead: _Ahead | None = None
+        self._ahead: _Ready | None = None
         self._running: tuple[Wave, Load] | None = None
         self._began = 0.0
         """When the wave that runs began to run."""
@@ -265,13 +265,13 @@ class WaveLoop(DrivenLoop):
         next one waits at the spouts, as it was.
         """
         if self._ahead is None and not self._isolation.is_on:
-            self._ahead = _Ahead(*self.spouts.hand_out(self.waves + 1))
+            self._ahead = _Ready(*self.spouts.hand_out(self.waves + 1))
 
-    def _handed_out(self) -> _Ahead:
+    def _handed_out(self) -> _Ready:
         """Return all that was emitted and is in no wave yet: first what was made ready."""
-        ahead, self._ahead = self._ahead or _Ahead([], []), None
+        ahead, self._ahead = self._ahead or _Ready([], []), None
         frames, suspects = self.spouts.hand_out(self.waves + 1)
-        return _Ahead([*ahead.frames, *frames], [*ahead.suspects, *suspects])
+        return _Ready([*ahead.frames, *frames], [*ahead.suspects, *suspects])
 
     def _start_wave(self) -> bool:
         """Begin a wave if there is anything to do; return whether to look again at once."""

@@ -102,14 +102,14 @@ class Outlet:
 
     __slots__ = (
         "_batched",
-        "_boxes",
-        "_dealt",
         "_spread",
-        "_take_calls",
+        "calls",
         "chunks",
         "copies",
+        "dealt",
         "direct_tasks",
         "names",
+        "own_boxes",
         "put",
         "route",
         "size",
@@ -132,21 +132,23 @@ class Outlet:
         self.route = route
         self.direct_tasks = direct_tasks
         """Who takes this stream by direct grouping; None: it is not a direct stream."""
-        self._boxes: dict[int, Box] = {}
-        """By task; the same dict as long as the outlet lives."""
-        self._dealt = _Dealt(route) if isinstance(route, DealtRoute) else None
+        self.own_boxes: dict[int, Box] = {}
+        """By task, without what is dealt in turn; the same dict as long as the outlet lives."""
+        self.dealt = _Dealt(route) if isinstance(route, DealtRoute) else None
         self.chunks: dict[int, list[ColumnBox]] = {}
         """What was emitted by column, by task."""
         self._spread = spread
         self._batched = 0
         self.copies = copies
         """To how many tasks each tuple goes; None: that differs, and calls are counted."""
+        self.calls = 0
+        """Calls of `put`, where they are counted."""
         self.put: Put
         """Puts a tuple into the boxes of the tasks that get it: the hot path of a topology."""
         if copies is None and route is nobody:
-            self.put, self._take_calls = _counting_only(self)
+            self.put = _counting_only(self)
         elif copies is None:
-            self.put, self._take_calls = _counting(_putting(self))
+            self.put = _counting(self, _putting(self))
         else:
             self.put = _putting(self)
 
@@ -156,8 +158,8 @@ class Outlet:
         `fit` takes what is not a list of the right size that begins with the very object.
         """
         put, size = self.put, self.size
-        if self._dealt is not None:
-            return _dealing_unanchored(self._dealt, self, first, fit)
+        if self.dealt is not None:
+            return _dealing_unanchored(self.dealt, self, first, fit)
 
         def put_one(values: Sequence[Any]) -> tuple[int, ...]:
             if values.__class__ is not list or len(values) != size or values[0] is not first:
@@ -172,27 +174,29 @@ class Outlet:
         Where each goes to as many tasks, the one follows from the other: an emit, which is the
         hot path, need not count.
         """
-        sent = sum(len(box.values) for box in self._boxes.values())
-        if self._dealt is not None:
-            sent += len(self._dealt.values)
+        sent = sum(len(box.values) for box in self.own_boxes.values())
+        if self.dealt is not None:
+            sent += len(self.dealt.values)
         batched, self._batched = self._batched, 0
         rows = sum(len(chunk) for chunks in self.chunks.values() for chunk in chunks)
-        calls = sent // self.copies if self.copies is not None else self._take_calls()
+        calls, self.calls = self.calls, 0
+        if self.copies is not None:
+            calls = sent // self.copies
         return calls + batched, sent + rows
 
     @property
     def boxes(self) -> Mapping[int, Box]:
         """What was emitted tuple by tuple, by task."""
-        if self._dealt is None:
-            return self._boxes
-        return {**self._boxes, **self._dealt.boxes(is_bare=self.size == 1)}
+        if self.dealt is None:
+            return self.own_boxes
+        return {**self.own_boxes, **self.dealt.boxes(is_bare=self.size == 1)}
 
     def clear(self) -> None:
         """Forget what was emitted: it is on its way."""
-        self._boxes.clear()
+        self.own_boxes.clear()
         self.chunks.clear()
-        if self._dealt is not None:
-            self._dealt.clear()
+        if self.dealt is not None:
+            self.dealt.clear()
 
     def batch(self, columns: Any) -> pa.RecordBatch:
         """Return columns as a batch of this stream, or raise what is wrong with them."""
@@ -223,9 +227,9 @@ class Outlet:
 
     def box(self, task: int) -> Box:
         """Return the box of a task, a new one if it has none."""
-        box = self._boxes.get(task)
+        box = self.own_boxes.get(task)
         if box is None:
-            box = self._boxes[task] = Box(task, is_bare=self.size == 1)
+            box = self.own_boxes[task] = Box(task, is_bare=self.size == 1)
         return box
 
     def send(self, task: int, values: tuple[Any, ...], anchor: int) -> None:
@@ -263,8 +267,8 @@ def nobody(values: tuple[Any, ...]) -> tuple[int, ...]:
 
 def _putting(outlet: Outlet) -> Put:
     """Return the way into an outlet's boxes that is the shortest for its grouping."""
-    if outlet._dealt is not None:
-        return _dealing(outlet, outlet._dealt)
+    if outlet.dealt is not None:
+        return _dealing(outlet, outlet.dealt)
     if isinstance(outlet.route, OneFieldRoute):
         only = outlet.size == 1
         return (_by_only_field if only else _by_one_field)(outlet, outlet.route)
@@ -302,7 +306,7 @@ def _dealing_unanchored(
 
 
 def _by_route(outlet: Outlet) -> Put:
-    route, boxes, new_box = outlet.route, outlet._boxes, outlet.box
+    route, boxes, new_box = outlet.route, outlet.own_boxes, outlet.box
     size, fit, is_bare = outlet.size, outlet.fit, outlet.size == 1
 
     def put(values: Sequence[Any], anchor: int) -> tuple[int, ...]:
@@ -326,7 +330,7 @@ def _by_route(outlet: Outlet) -> Put:
 def _by_one_field(outlet: Outlet, route: OneFieldRoute) -> Put:
     """Group by one of several fields."""
     known, position, task_of = route.known, route.position, route.task_of
-    boxes, new_box, size, fit = outlet._boxes, outlet.box, outlet.size, outlet.fit
+    boxes, new_box, size, fit = outlet.own_boxes, outlet.box, outlet.size, outlet.fit
 
     def put(values: Sequence[Any], anchor: int) -> tuple[int, ...]:
         kind = values.__class__
@@ -347,7 +351,7 @@ def _by_one_field(outlet: Outlet, route: OneFieldRoute) -> Put:
 def _by_only_field(outlet: Outlet, route: OneFieldRoute) -> Put:
     """Group by the only field there is: nobody needs a row of one value."""
     known, task_of = route.known, route.task_of
-    boxes, new_box, fit = outlet._boxes, outlet.box, outlet.fit
+    boxes, new_box, fit = outlet.own_boxes, outlet.box, outlet.fit
 
     def put(values: Sequence[Any], anchor: int) -> tuple[int, ...]:
         kind = values.__class__
@@ -365,42 +369,29 @@ def _by_only_field(outlet: Outlet, route: OneFieldRoute) -> Put:
     return put
 
 
-def _counting(put: Put) -> tuple[Put, Callable[[], int]]:
-    """Return a way that counts its calls, and what returns how many there were since the last."""
-    calls = 0
+def _counting(outlet: Outlet, put: Put) -> Put:
+    """Return a way that counts its calls."""
 
     def counted(values: Sequence[Any], anchor: int) -> tuple[int, ...]:
-        nonlocal calls
         targets = put(values, anchor)
-        calls += 1
+        outlet.calls += 1
         return targets
 
-    def take() -> int:
-        nonlocal calls
-        taken, calls = calls, 0
-        return taken
-
-    return counted, take
+    return counted
 
 
-def _counting_only(outlet: Outlet) -> tuple[Put, Callable[[], int]]:
+def _counting_only(outlet: Outlet) -> Put:
     """Return the same where nobody takes the stream: a bolt at the end of a topology."""
-    calls, size, fit = 0, outlet.size, outlet.fit
+    size, fit = outlet.size, outlet.fit
 
     def counted(values: Sequence[Any], anchor: int) -> tuple[int, ...]:
-        nonlocal calls
         kind = values.__class__
         if (kind is not list and kind is not tuple) or len(values) != size:
             fit(values)
-        calls += 1
+        outlet.calls += 1
         return ()
 
-    def take() -> int:
-        nonlocal calls
-        taken, calls = calls, 0
-        return taken
-
-    return counted, take
+    return counted
 
 
 NONE_GIVEN: Any = object()

@@ -32,6 +32,7 @@ from waterspout.topology._component import BasicBolt, Bolt
 from waterspout.topology._context import TopologyContext
 from waterspout.topology._pickling import culprit
 from waterspout.topology._ports import FAILED, NONE_GIVEN, Outlet, Port
+from waterspout.topology._short_ways import bind
 from waterspout.waves.columns import BatchCalls, run_batches
 from waterspout.waves.frames import Frame, pack, unpack
 from waterspout.waves.intake import Intake, Outcome
@@ -212,13 +213,14 @@ class BoltTask:
         """Execute frames until the deadline; return their intake, and what is left of them."""
         intake = Intake(frames, self._task)
         self.errors = Errors(self._component, self._task)
-        self.collector.port = Port(
+        port = Port(
             self._component,
             outlets,
             task=self._task,
             done=intake.done,
             report=self.errors.add,
         )
+        bind(self.collector, port)
         basic, by_column = isinstance(self.bolt, BasicBolt), self._takes_batches
         base = 0
         left: list[Frame] = []
@@ -241,7 +243,7 @@ class BoltTask:
                 left = [*rest, *frames[number + 1 :]]
                 intake.cut(base)
                 break
-        self.collector.port.given = NONE_GIVEN
+        port.given = NONE_GIVEN
         self.executed = base
         self._intakes.append(intake)
         return intake, left
