@@ -22,6 +22,7 @@ from waterspout.spark.failures import translate
 from waterspout.spark.pool import DaemonPool
 from waterspout.spark.session import SparkRuntime
 from waterspout.spark.tasks import plan_of
+from waterspout.spark.turns import quick_turns
 from waterspout.topology._pickling import dumps
 from waterspout.waves.bolts import LiveTasks, Worker
 from waterspout.waves.engine import Wave, WaveDone, WaveEngine, WaveFailed
@@ -166,7 +167,7 @@ class SparkWaves(WaveEngine):
         began = time.monotonic()
         description = f"{self._name} wave {wave.header.number}"
         try:
-            with self._runtime.tagged(tag, description, "waves"):
+            with quick_turns(), self._runtime.tagged(tag, description, "waves"):
                 frame = self._runtime.spark.createDataFrame(table_of(wave.rows()))
                 stages = wave.shape.stages
                 numbers, shards = range(len(stages)), stages[0].shards
