@@ -75,7 +75,7 @@ MUTANTS = (
     Mutant(
         "ahead: trees do not grow old where wave follows on wave",
         "coordination/wave_loop.py",
-        "            self.spouts.expire(held=False)\n            self.events",
+        "            self.spouts.expire(held=self._isolation.is_on)\n            self.events",
         "            self.events",
         ("tests/coordination/test_waves_ahead.py",),
     ),

@@ -388,7 +388,7 @@ class WaveLoop(DrivenLoop):
         self.events.publish(WaveFinished(self.name, progress))
         if self._next_started is not None:
             # Nobody comes by while no wave runs: trees that are too old are looked for here.
-            self.spouts.expire(held=False)
+            self.spouts.expire(held=self._isolation.is_on)
             self.events.publish(self._next_started)
             self._next_started = None
 

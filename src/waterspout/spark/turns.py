@@ -21,9 +21,9 @@ def quick_turns() -> Iterator[None]:
     """Let a thread that computes give way to one that has got an answer at once, meanwhile.
 
     Python lets a thread compute for 5 ms while another one waits to go on. To describe a job are
-    some thirty calls into the JVM of half a millisecond each, and to go on after one takes up to ten
-    times as long while spouts are asked for the next wave. Nobody waits while the job runs: then it
-    costs nothing. Several threads may be in here; the last one sets back what it was.
+    some thirty calls into the JVM of half a millisecond each, and to go on after one takes up to
+    ten times as long while spouts are asked for the next wave. Nobody waits while the job runs:
+    then it costs nothing. Several threads may be in here; the last one sets back what it was.
     """
     global _inside, _before
     with _lock:
