@@ -83,11 +83,17 @@ def combine(roots: Sequence[Ids], values: Sequence[Ids]) -> tuple[Ids, Ids]:
     """Return each root once, ascending, with the XOR of its values; what is zero is left out."""
     if not any(map(len, roots)):
         return no_ids(), no_ids()
-    all_roots, all_values = np.concatenate(roots), np.concatenate(values)
+    # What a message became comes in a row, as a rule: to sort that would be most of the work.
+    short = [_by_runs(*pair) for pair in zip(roots, values, strict=True) if len(pair[0])]
+    all_roots = np.concatenate([each for each, _ in short])
+    all_values = np.concatenate([each for _, each in short])
     order = np.argsort(all_roots, kind="stable")
-    all_roots, all_values = all_roots[order], all_values[order]
-    starts = np.flatnonzero(np.r_[True, all_roots[1:] != all_roots[:-1]])
-    combined = np.bitwise_xor.reduceat(all_values, starts)
-    distinct = all_roots[starts]
+    distinct, combined = _by_runs(all_roots[order], all_values[order])
     kept = (combined != 0) & (distinct != NO_ROOT)
     return distinct[kept], combined[kept]
+
+
+def _by_runs(roots: Ids, values: Ids) -> tuple[Ids, Ids]:
+    """Return the XOR of the values of each run of equal roots."""
+    starts = np.flatnonzero(np.r_[True, roots[1:] != roots[:-1]])
+    return roots[starts], np.bitwise_xor.reduceat(values, starts)
