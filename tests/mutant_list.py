@@ -52,6 +52,13 @@ MUTANTS = (
         ("tests/topology/test_short_ways.py",),
     ),
     Mutant(
+        "short ways: a list that is changed later changes a tuple that was emitted",
+        "topology/_short_ways.py",
+        "else tuple(values))\n            dealt_anchors.append(anchors._index)\n",
+        "else values)\n            dealt_anchors.append(anchors._index)\n",
+        ("tests/topology/test_short_ways.py",),
+    ),
+    Mutant(
         "short ways: what nobody takes is not counted",
         "topology/_short_ways.py",
         "            counted.calls += 1\n            return ()\n        return _emit_as_others",
@@ -1345,8 +1352,8 @@ MUTANTS = (
     Mutant(
         "XOR: a root that is reported twice counts once",
         "acking/xor.py",
-        "np.bitwise_xor.reduceat(all_values, starts)",
-        "all_values[starts]",
+        "np.bitwise_xor.reduceat(values, starts)",
+        "values[starts]",
         ("tests/acking",),
     ),
     Mutant(
@@ -2315,8 +2322,8 @@ MUTANTS = (
     Mutant(
         "commands: a narrow bolt runs in all shards",
         "waves/shape.py",
-        "shards = min(stage.shards, self.widths.get(component, stage.shards))",
-        "shards = stage.shards",
+        "return min(stage.shards, self.widths.get(component, stage.shards))",
+        "return stage.shards",
         ("tests/waves/test_shape.py",),
     ),
     Mutant(
@@ -2817,8 +2824,8 @@ MUTANTS = (
     Mutant(
         "emit: what is emitted to nobody need not fit its stream",
         "topology/_ports.py",
-        "            fit(values)\n        calls += 1\n",
-        "            pass\n        calls += 1\n",
+        "            fit(values)\n        outlet.calls += 1\n",
+        "            pass\n        outlet.calls += 1\n",
         ("tests/topology/test_outlets.py",),
     ),
     Mutant(
