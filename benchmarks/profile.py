@@ -3,7 +3,7 @@
 Calls that matter are timed as they are made, each without what is timed inside it, in whatever
 thread. A batch is that of the word count, one in flight, into SQLite; a wave is that of the word
 count of spouts and bolts. What is printed is a mean over batches (waves) of a warm run, with how
-often something is called.
+often something is called. Last comes which process uses the cores where all are busy.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from typing import Any
 
 from benchmarks.core import run as run_waves
 from benchmarks.data import make_data
+from benchmarks.processor_time import costs_of_words
 
 SIZES = (1_000, 50_000)
 BATCHES = 20
@@ -89,13 +90,16 @@ def watch(spans: Spans) -> None:
     from waterspout.coordination.embedded import EmbeddedStore
     from waterspout.coordination.wave_loop import WaveLoop
     from waterspout.spark import engine
+    from waterspout.spark.prepared import Filled, PreparedPlans
     from waterspout.spark.steps import StepRunner
     from waterspout.spark.supersteps import SparkWaves
     from waterspout.spouts.files import _FilePlanner
     from waterspout.state.sqlite._map import SQLiteMap
 
     spans.wrap(JavaClient, "send_command", "calls into the JVM (py4j)")
-    spans.wrap(DataFrame, "toArrow", "the Spark job, and its rows as Arrow")
+    for owner, name in ((DataFrame, "toArrow"), (Filled, "to_arrow")):
+        spans.wrap(owner, name, "the Spark job, and its rows as Arrow")
+    spans.wrap(PreparedPlans, "_fill", "fill in a plan: the rest")
     for name, label in (
         ("process", "processing: the rest"),
         ("_read", "describe the read"),
@@ -127,6 +131,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--sizes", type=int, nargs="*", default=SIZES, help="sentences in a batch")
     parser.add_argument("--waves", action=argparse.BooleanOptionalAction, default=True)
+    parser.add_argument("--processor", action=argparse.BooleanOptionalAction, default=True)
     arguments = parser.parse_args()
     spans = Spans()
     watch(spans)
@@ -134,6 +139,8 @@ def main() -> None:
         profile_batches(spans, size)
     if arguments.waves:
         profile_waves(spans)
+    if arguments.processor:
+        profile_processes()
 
 
 def profile_batches(spans: Spans, size: int) -> None:
@@ -174,6 +181,23 @@ def profile_waves(spans: Spans) -> None:
         rate = run_waves(embedded_session(), file, sentences, WAVE, "tracked")
     waves = spans.totals["the Spark job of the wave: the rest"].calls or 1
     print_table(f"a wave of {WAVE:,} sentences, tracked", spans, waves, 9 * sentences / rate / 10)
+
+
+def profile_processes(passes: int = 4, pending: int = 3) -> None:
+    """Show how the processes of a topology share the cores, pass by pass."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    title = f"a batch of 50,000 sentences into Redis, {pending} in flight: processor time, ms"
+    table = Table(title=title, box=box.SIMPLE, title_justify="left")
+    heads = ("pass", "by the clock", "JVM's compilers", "JVM, the rest", "driver", "Redis")
+    for head in heads:
+        table.add_column(head, justify="right")
+    for number, cost in enumerate(costs_of_words(passes, pending), 1):
+        parts = (cost.clock, cost.compilers, cost.jvm - cost.compilers, cost.driver, cost.redis)
+        table.add_row(str(number), *(f"{each:.0f}" for each in parts))
+    Console(width=100).print(table)
 
 
 def print_table(title: str, spans: Spans, times: int, whole_s: float) -> None:
