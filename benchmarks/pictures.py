@@ -115,7 +115,7 @@ def _by_keys(rates: Mapping[str, float], path: Path) -> None:
     panel.set_xlabel("keys in the state")
     panel.set_ylabel("milliseconds a batch")
     panel.set_title("A batch of 10,000 keys as the state grows", loc="left")
-    panel.legend(frameon=False, fontsize=8)
+    panel.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1, 1))
     save(made, path)
 
 
