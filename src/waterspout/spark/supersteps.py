@@ -13,8 +13,9 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark import TaskContext
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.types import BinaryType, IntegerType, LongType, StructType
 
 from waterspout import faults
 from waterspout.spark.carried import carrying_outages
@@ -37,7 +38,14 @@ __all__ = ["SparkWaves", "Stages", "rows_of", "table_of"]
 _SCHEMA = pa.schema(
     [("stage", pa.int32()), ("shard", pa.int32()), ("count", pa.int64()), ("data", pa.binary())]
 )
-_DDL = "stage int, shard int, count bigint, data binary"
+# The same for Spark, which would ask the JVM what a text means.
+_STRUCT = (
+    StructType()
+    .add("stage", IntegerType())
+    .add("shard", IntegerType())
+    .add("count", LongType())
+    .add("data", BinaryType())
+)
 
 # Bolts of this worker process, alive between waves; and descriptions it has read before.
 _live = LiveTasks()
@@ -92,6 +100,8 @@ class Stages:
         self._described: dict[int, tuple[str, bytes]] = {}
         self._shapes: list[WaveShape] = []
         """Those of `_described`, so that no other one gets the id of one that is gone."""
+        self._targets: dict[int, Column] = {}
+        """Where a row goes, by the number of shards; made once, by a dozen calls into the JVM."""
 
     def through(
         self,
@@ -117,10 +127,14 @@ class Stages:
         for turn, number in enumerate(stages):
             shards = shape.stages[number].shards
             if turn or shards > partitions:
-                target = F.pmod(F.col("shard"), F.lit(shards)).cast("int")
-                frame = frame.repartitionById(shards, target)
-            frame = frame.mapInArrow(_StageTask(*described, changes, number, plan_json), _DDL)
+                frame = frame.repartitionById(shards, self._target(shards))
+            frame = frame.mapInArrow(_StageTask(*described, changes, number, plan_json), _STRUCT)
         return frame
+
+    def _target(self, shards: int) -> Column:
+        if shards not in self._targets:
+            self._targets[shards] = F.pmod(F.col("shard"), F.lit(shards)).cast("int")
+        return self._targets[shards]
 
 
 class SparkWaves(WaveEngine):
