@@ -368,12 +368,12 @@ def test_saves_and_renewals_from_two_threads_do_not_disturb_each_other(store, ne
 # Where it is kept, and how.
 
 
-def test_the_layout_is_three_nodes(store, zk, root):
+def test_the_layout_is_four_nodes(store, zk, root):
     store.acquire(FINGERPRINT)
     store.save(ledger_at(1))
 
     node = f"{root}/{TOPOLOGY}"
-    (lease,) = set(zk.get_children(node)) - {"ledger"}
+    (lease,) = set(zk.get_children(node)) - {"ledger", "settled"}
     owner = Owner.from_bytes(zk.get(node)[0], node)
     assert lease == f"lease-{owner.lease}"
     assert (owner.epoch, owner.holder, owner.session_s) == (1, this_process(), LONG_S)
@@ -384,7 +384,7 @@ def test_the_layout_is_three_nodes(store, zk, root):
 
     store.release()
 
-    assert zk.get_children(node) == ["ledger"]
+    assert sorted(zk.get_children(node)) == ["ledger", "settled"]
 
 
 def test_a_note_that_all_have_settled_is_sent_and_read_with_the_ledger(store, new_store):
@@ -393,9 +393,8 @@ def test_a_note_that_all_have_settled_is_sent_and_read_with_the_ledger(store, ne
     store.save(ledger)
     assert not store.peek().settled
 
-    for _ in range(2):  # the first makes the node
-        store.note(ledger.settle())
-        await_condition(lambda: store.peek() == ledger.settle(), 20)
+    store.note(ledger.settle())
+    await_condition(lambda: store.peek() == ledger.settle(), 20)
 
     store.release()
     assert new_store().peek() == ledger.settle()
@@ -403,6 +402,24 @@ def test_a_note_that_all_have_settled_is_sent_and_read_with_the_ledger(store, ne
     later.acquire(FINGERPRINT)
     later.save(replace(ledger, committed_attempt=7))
     assert not later.peek().settled
+
+
+@pytest.mark.parametrize("from_before", [False, True])
+def test_a_note_is_kept_though_the_session_ends_at_once(new_store, zk, from_before):
+    """It is one request, and the end of the session comes after it."""
+    for name in (f"{TOPOLOGY}-{n}" for n in range(10)):
+        store = new_store(name)
+        store.acquire(FINGERPRINT)
+        if from_before:  # a topology that ran before there was a node for the note at once
+            store.release()
+            zk.delete(store._settled_path)
+            store.acquire(FINGERPRINT)
+        ledger = replace(ledger_at(3), topology=name, history=store.load().history)
+        store.save(ledger)
+        store.note(ledger.settle())
+        store.release()
+
+        assert new_store(name).peek() == ledger.settle()
 
 
 def test_a_driver_without_the_lease_notes_nothing(stored):
@@ -423,7 +440,7 @@ def test_a_store_stays_small_over_many_batches(store, zk, root):
 
     assert store.load() == ledger
     assert max(sizes) < 4000
-    assert len(content(zk, root)) == 3
+    assert len(content(zk, root)) == 4
 
 
 def test_a_small_ledger_can_be_read_by_people_and_a_large_one_is_compressed():
@@ -578,7 +595,7 @@ def test_a_ledger_that_is_gone_is_damage_and_not_made_anew(stored, zk, root):
     zk.delete(f"{root}/{TOPOLOGY}/ledger")
 
     assert f"{root}/{TOPOLOGY}/ledger" in refused(stored, DamagedStoreError)
-    assert zk.get_children(f"{root}/{TOPOLOGY}") == []
+    assert zk.get_children(f"{root}/{TOPOLOGY}") == ["settled"]
 
 
 def test_a_ledger_of_something_else_is_damage(stored, zk, root):
@@ -970,7 +987,7 @@ def test_a_write_held_back_by_the_network_until_after_the_takeover_changes_nothi
 
 def test_a_lease_deleted_by_hand_is_a_lost_lease(store, zk, root):
     store.acquire(FINGERPRINT)
-    (lease,) = set(zk.get_children(f"{root}/{TOPOLOGY}")) - {"ledger"}
+    (lease,) = set(zk.get_children(f"{root}/{TOPOLOGY}")) - {"ledger", "settled"}
     zk.delete(f"{root}/{TOPOLOGY}/{lease}")
 
     with pytest.raises(LeaseLostError, match="the lease was deleted"):
@@ -1014,7 +1031,7 @@ def test_a_driver_does_not_take_its_own_lease_for_a_rivals(
 
     assert proxy.dropped == 1
     store.save(ledger_at(1))
-    assert len(content(zk, root)) == 3
+    assert len(content(zk, root)) == 4
     assert "runs it now" in refusal(new_store())
 
 

@@ -167,7 +167,7 @@ class ZooKeeperStore(CoordinationStore):
                     session.give_up(self._path)
 
     def note(self, ledger: Ledger) -> None:
-        """Send it, and do not wait for the answer."""
+        """Send it, and do not wait for the answer: one request, into the node that is there."""
         with self._as_holder() as (session, _):
             session.send(self._settled_path, pack("settled", _named(ledger)))
 
@@ -293,6 +293,8 @@ class ZooKeeperStore(CoordinationStore):
                 transaction.check(self._ledger_path, found.ledger_version)
                 if found.lease is not None:
                     transaction.delete(self._lease_path(before.lease))
+            if found.settled is None:
+                transaction.create(self._settled_path, pack("settled", {}))
             transaction.create(self._lease_path(lease), record, ephemeral=True)
 
         if self._home is not None:

@@ -234,7 +234,11 @@ class Session:
         return None if refusals else list(results)
 
     def send(self, path: str, data: bytes) -> None:
-        """Set a node, made if it is not there, without waiting; the answer may never come."""
+        """Set a node, made if it is not there, without waiting; the answer may never come.
+
+        What sets a node that is there is carried out before the session ends, however soon: one
+        request, sent in order. To make one takes an answer and a second request.
+        """
 
         def make(answer: Any) -> None:
             if isinstance(answer.exception, self._kazoo.exceptions.NoNodeError):
