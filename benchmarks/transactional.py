@@ -27,7 +27,9 @@ from waterspout.transactional import (
     TransactionalTopologyBuilder,
 )
 
-WARM_UP = 2
+WARM_UP = 4
+"""Batches at the beginning that do not count: with four in flight so many begin in the dark, before
+the first has told how much there is to do."""
 
 
 class Ranges(TransactionalSpout):

@@ -470,6 +470,11 @@ def test_a_task_that_is_run_again_sends_the_same_however_its_input_comes():
         (2_000, [(100_000, 0.5), (100_000, 0.05)], 2),
         (2_000, [(100_000, 0.5), *[(100_000, 0.05)] * 9], 1),
         (0, [(10, 0.001)], 2),
+        # On two workers: with two tasks each has one, of eight each took four times as long.
+        (2_000, [(100_000, 0.2, 2)], 2),
+        (2_000, [(100_000, 0.2, 8)], 1),
+        (2_000, [(100_000, 0.6, 8)], 2),
+        (2_000, [(100_000, 0.2, 1)], 2),
     ],
 )
 def test_a_batch_is_one_task_if_its_bolts_have_little_to_do(collapse, learned, stages):
@@ -477,8 +482,8 @@ def test_a_batch_is_one_task_if_its_bolts_have_little_to_do(collapse, learned, s
     builder.set_bolt("b", NotedCommitter()).global_grouping("spout")
     phases = runtime.Phases(builder.build_topology(), Config(wave_collapse_tuples=collapse), 2)
 
-    for tuples, busy_s in learned:
-        phases.processed(tuples, busy_s)
+    for one in learned:
+        phases.processed(*one)
 
     attempt, metadata = TransactionAttempt(1, 0), {"spout": []}
     assert len(phases.processing(attempt, metadata).shape.stages) == stages

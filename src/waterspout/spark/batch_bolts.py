@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
@@ -21,9 +22,10 @@ from waterspout.coordination.engine import Committed, Processed, Wrote
 from waterspout.coordination.transactions import commits_in_driver, note_written
 from waterspout.spark.phases import PhaseEngine, Work
 from waterspout.spark.session import SparkRuntime
-from waterspout.spark.supersteps import Stages, rows_of, table_of
+from waterspout.spark.supersteps import Stages, collected
 from waterspout.spouts._emitters import EmittedSpout
 from waterspout.state._head import Claim
+from waterspout.transactional._at_once import AtOnce
 from waterspout.transactional._attempt import TransactionAttempt
 from waterspout.transactional._builder import TransactionalTopology
 from waterspout.transactional._ledger import Metadata
@@ -69,8 +71,9 @@ class BatchBoltEngine(PhaseEngine):
         self._spout = spout
         self._change = Change()
         self._phases = Phases(topology, conf, self.workers)
-        self._stages = Stages("attempt", "commit", "metadata", "resolved", "writer")
+        self._stages = Stages(runtime, "attempt", "commit", "metadata", "resolved", "writer")
         self._in_driver = commits_in_driver(topology, conf)
+        self._at_once = AtOnce()
         self._left_bytes: int | None = None
         """What the last processing phase has left for its commit; None: nobody knows."""
         self._extra_here_s: float | None = None
@@ -95,16 +98,43 @@ class BatchBoltEngine(PhaseEngine):
         self._phases = Phases(self._topology, self._conf, self.workers, self.widths)
 
     def process(self, attempt: TransactionAttempt, metadata: Metadata, work: Work) -> Processed:
-        """Emit the batch and execute it; leave what is half-done on the executors."""
-        began = time.monotonic()
+        with self._at_once.one_more() as present:
+            began = time.monotonic()
+            rows = self._process(attempt, metadata, work)
+            raise_failed(rows)
+            count = executed(rows)
+            _, phase = work.results["staged"]
+            self._phases.processed(count, busy_s(rows), present.most * phase.width)
+            work.results["rows"] = rows
+            took = time.monotonic() - began
+            return Processed(attempt, processing_s=took, executed_tuples=count)
+
+    def _process(self, attempt: TransactionAttempt, metadata: Metadata, work: Work) -> list[Row]:
+        """Emit the batch and execute it; leave what is half-done on the executors, if it is much.
+
+        Return what comes to the driver.
+        """
         phase = self._phases.processing(attempt, metadata)
+        work.results["staged"] = None, phase
         taken = self._spout.taken(phase.header.metadata)
         rows = first_rows(phase.shape, phase.header.spout_id, taken)
-        frame = self._runtime.spark.createDataFrame(table_of(rows))
-        frame = self._through(frame, phase, phase.shape.stages[0].shards)
+        shards = phase.shape.stages[0].shards
         if self._comes_here(phase):
-            rows = self._collected(frame)
-            return self._processed(attempt, work, phase, None, rows, began)
+            return self._collected(rows, phase, shards)
+        with self._stages.led(rows, phase.shape, phase.header, phase.stages, shards) as frame:
+            kept, seen = self._kept(frame, work)
+        work.results["staged"] = kept, phase
+        # Spark Connect does not observe a checkpoint; looking at its blocks is quick.
+        if "failed" not in seen:
+            return _rows_for_driver(kept)
+        rows = _rows_for_driver(kept) if seen["failed"] else []
+        self._left_bytes = int(seen["left"] or 0)
+        rows += [Row(DRIVER, 0, int(seen["executed"] or 0), b"")]
+        rows += [Row(BUSY, 0, int(seen["busy"] or 0), b"")]
+        return rows
+
+    def _kept(self, frame: DataFrame, work: Work) -> tuple[DataFrame, Mapping[str, Any]]:
+        """Compute what is left and leave it on the executors; tell what was seen of it."""
         observed = Observation()
         is_left = F.col("stage") >= 0
         counted = frame.observe(
@@ -116,16 +146,7 @@ class BatchBoltEngine(PhaseEngine):
         )
         kept = counted.localCheckpoint(eager=True)
         work.staging.frames.append(kept)
-        seen = observed.get
-        # Spark Connect does not observe a checkpoint; looking at its blocks is quick.
-        unseen = "failed" not in seen
-        rows = _rows_for_driver(kept) if unseen or seen["failed"] else []
-        if unseen:
-            return self._processed(attempt, work, phase, kept, rows, began)
-        self._left_bytes = int(seen["left"] or 0)
-        rows += [Row(DRIVER, 0, int(seen["executed"] or 0), b"")]
-        rows += [Row(BUSY, 0, int(seen["busy"] or 0), b"")]
-        return self._processed(attempt, work, phase, kept, rows, began)
+        return kept, observed.get
 
     def _comes_here(self, phase: PhasePlan) -> bool:
         """Whether what a processing phase leaves is collected, and not kept on the executors."""
@@ -133,32 +154,14 @@ class BatchBoltEngine(PhaseEngine):
             return True
         return self._left_bytes is not None and self._left_bytes <= _COLLECTED_BYTES
 
-    def _collected(self, frame: DataFrame) -> list[Row]:
+    def _collected(self, rows: list[Row], phase: PhasePlan, partitions: int) -> list[Row]:
         try:
-            rows = list(rows_of(frame.toArrow().to_batches()))
+            rows = self._run(rows, phase, partitions)
         except BaseException:
             self._left_bytes = None  # it may have been too much: the next attempt is kept there
             raise
         self._left_bytes = sum(len(row.data) for row in rows if row.stage >= 0)
         return rows
-
-    def _processed(
-        self,
-        attempt: TransactionAttempt,
-        work: Work,
-        phase: PhasePlan,
-        kept: DataFrame | None,
-        rows: list[Row],
-        began: float,
-    ) -> Processed:
-        """Remember what a processing phase has left, where it has not failed."""
-        raise_failed(rows)
-        count = executed(rows)
-        self._phases.processed(count, busy_s(rows))
-        work.results["staged"] = (kept, phase)
-        work.results["rows"] = rows
-        took = time.monotonic() - began
-        return Processed(attempt, processing_s=took, executed_tuples=count)
 
     def commits_without_jobs(self, work: Work) -> bool:
         kept, _ = work.results["staged"]
@@ -204,19 +207,18 @@ class BatchBoltEngine(PhaseEngine):
             if self._in_driver or self._pays_here:
                 return run_here(phase, left, Worker())
             left.sort(key=lambda row: (row.stage, row.shard))
-            frame, partitions = self._runtime.spark.createDataFrame(table_of(left)), len(left)
-        else:
-            frame = kept.where((F.col("stage") >= 0) | (F.col("stage") == COUNTED))
-            partitions = phase.shape.stages[-1].shards
-            if self._in_driver:
-                return run_here(phase, rows_of(frame.toArrow().to_batches()), Worker())
-        frame = self._through(frame, phase, partitions)
-        return list(rows_of(frame.toArrow().to_batches()))
+            return self._run(left, phase, len(left))
+        frame = kept.where((F.col("stage") >= 0) | (F.col("stage") == COUNTED))
+        if self._in_driver:
+            return run_here(phase, collected(frame), Worker())
+        partitions = phase.shape.stages[-1].shards
+        through = self._stages.through(frame, phase.shape, phase.header, phase.stages, partitions)
+        return list(collected(through))
 
-    def _through(self, frame: DataFrame, phase: PhasePlan, partitions: int) -> DataFrame:
+    def _run(self, rows: list[Row], phase: PhasePlan, partitions: int) -> list[Row]:
         """Lead rows through the stages of a phase; at first they are in so many partitions."""
-        return self._stages.through(frame, phase.shape, phase.header, phase.stages, partitions)
+        return self._stages.run(rows, phase.shape, phase.header, phase.stages, partitions)
 
 
 def _rows_for_driver(kept: DataFrame) -> list[Row]:
-    return list(rows_of(kept.where(F.col("stage") < 0).toArrow().to_batches()))
+    return list(collected(kept.where(F.col("stage") < 0)))

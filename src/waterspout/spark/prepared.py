@@ -1,14 +1,11 @@
 """Plans that are made for one batch and filled in with the files of those that follow.
 
-To describe a batch to Spark takes a call into the JVM for every step and every column, and Spark
-analyses the whole after each of them: of a small batch that is half of its time. But from batch
-to batch only the list of files differs. So the plan of the first one is kept as Spark has analysed
-it, and its one leaf, the files, is replaced. (Spark's own micro-batches do the same.) What is run
-is what `schedule` says, as ever.
+To describe a batch to Spark is half of the time of a small one, and from batch to batch only the
+list of files differs. So the plan of the first one is kept (`templates`), and its one leaf, the
+files, is replaced. What is run is what `schedule` says, as ever.
 
 Only in a classic session, and only where nothing else can differ between batches; where anything
-is not as expected, batches are described one by one. No other module knows the classes of Spark's
-plans by which it is done.
+is not as expected, batches are described one by one.
 """
 
 from __future__ import annotations
@@ -26,6 +23,7 @@ from waterspout import faults
 from waterspout._config import Config
 from waterspout.spark.reads import tasks_to_read
 from waterspout.spark.session import SparkRuntime
+from waterspout.spark.templates import JavaPlans, PlanTemplate, but_first
 from waterspout.spouts._reads import FilesRead, Read
 from waterspout.trident.plan.nodes import (
     Aggregate,
@@ -91,13 +89,9 @@ def _becomes_alike(node: Node) -> bool:
 
 @dataclass(slots=True)
 class _Template:
-    """An analysed plan with one leaf, and what another leaf for it is made of."""
+    """An analysed plan with one leaf that reads files, and what another one is made of."""
 
-    plan: Any
-    leaf: Any
-    rest: tuple[Any, ...]
-    """What a leaf has beside its files: above all the ids of its columns, which the plan uses."""
-
+    plan: PlanTemplate
     relation: Any
     format: tuple[Any, ...]
     """How files are read: the schema, Spark's class for the format, its options."""
@@ -195,17 +189,16 @@ class PreparedPlans:
         # batches. What reads the files may not be deterministic either, but draws nothing.
         if not plan.deterministic() and not users()._jdf.logicalPlan().deterministic():
             return None
-        leaves = plan.collectLeaves()
-        leaf = leaves.head()
-        if leaves.size() != 1 or _kind(leaf) != "LogicalRelation":
+        template = PlanTemplate.of(frame)
+        if template is None or _kind(template.leaf) != "LogicalRelation":
             return None
-        relation, java = leaf.relation(), self._java
+        relation, java = template.leaf.relation(), self._java
         if _kind(relation) != "HadoopFsRelation" or _kind(relation.location()) != _LISTED:
             return None
         if not relation.partitionSchema().isEmpty():  # names of folders are columns, too
             return None
         declared = java.option.apply(relation.dataSchema())
-        return _Template(plan, leaf, _but_first(leaf), relation, _but_first(relation), declared)
+        return _Template(template, relation, but_first(relation), declared)
 
     def _fill(self, template: _Template, paths: Sequence[str]) -> DataFrame:
         """Return the frame of a batch.
@@ -216,15 +209,14 @@ class PreparedPlans:
         java, options = self._java, template.format[-1]
         names = java.between_names.split(_BETWEEN.join(paths))  # in one call, however many
         files = java.as_seq(java.as_paths(names))
+        session = java.plans.session
         listed = java.listed(
-            java.session, files, options, template.declared, java.no_cache, java.none, java.none
+            session, files, options, template.declared, java.no_cache, java.none, java.none
         )
-        relation = template.relation.copy(listed, *template.format, java.session)
-        leaf = template.leaf.copy(relation, *template.rest)
-        plan = template.plan.transformDown(java.one_pair(template.leaf, leaf))
-        plan.setAnalyzed()  # it is, but for its leaf, which has the columns of the one before
-        made: DataFrame = java.frame(java.of_rows(java.session, plan))
-        return made
+        relation = template.relation.copy(listed, *template.format, session)
+        # With the ids of its columns, above all, which the plan uses.
+        leaf = template.plan.leaf.copy(relation, *template.plan.rest)
+        return java.plans.filled(template.plan, leaf)
 
     @cached_property
     def _java(self) -> _Java:
@@ -235,11 +227,7 @@ class PreparedPlans:
 class _Java:
     """What is called in the JVM, looked up once."""
 
-    session: Any
-    of_rows: Any
-    one_pair: Any
-    """A map of one pair, which is a partial function as well: what to replace, and by what."""
-
+    plans: JavaPlans
     listed: Any
     no_cache: Any
     option: Any
@@ -247,19 +235,13 @@ class _Java:
     between_names: Any
     as_paths: Any
     as_seq: Any
-    frame: Callable[[Any], DataFrame]
 
     @classmethod
     def of(cls, runtime: SparkRuntime) -> _Java:
-        from pyspark.sql.classic.dataframe import DataFrame as ClassicFrame
-
-        spark: Any = runtime.spark
-        jvm = spark._jvm
+        jvm: Any = runtime.spark._jvm
         sources = jvm.org.apache.spark.sql.execution.datasources
         return cls(
-            session=spark._jsparkSession,
-            of_rows=jvm.org.apache.spark.sql.classic.Dataset.ofRows,
-            one_pair=getattr(jvm.scala.collection.immutable, "Map$Map1"),
+            plans=JavaPlans.of(runtime),
             listed=getattr(sources, _LISTED),
             no_cache=getattr(getattr(sources, "NoopCache$"), "MODULE$"),
             option=jvm.scala.Option,
@@ -267,14 +249,8 @@ class _Java:
             between_names=jvm.java.util.regex.Pattern.compile(_BETWEEN),
             as_paths=jvm.org.apache.hadoop.util.StringUtils.stringToPath,
             as_seq=jvm.scala.collection.immutable.ArraySeq.unsafeWrapArray,
-            frame=lambda found: ClassicFrame(found, spark),
         )
 
 
 def _kind(found: Any) -> str:
     return str(found.getClass().getSimpleName())
-
-
-def _but_first(found: Any) -> tuple[Any, ...]:
-    """Return what a class of Spark's is made of, but for the first of it."""
-    return tuple(found.productElement(place) for place in range(1, found.productArity()))

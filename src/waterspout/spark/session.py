@@ -26,6 +26,8 @@ log = logging.getLogger(__name__)
 _SHIPPED = "_waterspout_shipped"
 _CALL_SITE = "callSite.short"
 
+_SHORT_TRACEBACKS = "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled"
+_SHORT_TRACEBACKS_IN_WORKERS = "SPARK_SIMPLIFIED_TRACEBACK"
 _STAGE_ATTEMPTS = "spark.stage.maxConsecutiveAttempts"
 _COMPARING = (
     "spark.sql.shuffle.orderIndependentChecksum.enabled",
@@ -177,6 +179,41 @@ class SparkRuntime:
             )  # fmt: skip
             return False
         return True
+
+    @property
+    def threads_have_properties(self) -> bool:
+        """Whether what a thread says of its jobs holds for them, and for no other thread's."""
+        if self.is_connect:
+            return False
+        from py4j.clientserver import ClientServer
+
+        # It is another one with PYSPARK_PIN_THREAD=false: threads of Python share those of the JVM.
+        return isinstance(self.spark.sparkContext._gateway, ClientServer)
+
+    @contextmanager
+    def workers_of_plans(self) -> Iterator[None]:
+        """Let functions of RDDs that are described meanwhile run in the workers of plans.
+
+        Spark keeps workers apart by their environment, and gives those of plans one thing more.
+        """
+        environment = self.spark.sparkContext.environment
+        is_short = self.spark.conf.get(_SHORT_TRACEBACKS, "true") == "true"
+        if not is_short or _SHORT_TRACEBACKS_IN_WORKERS in environment:
+            yield
+            return
+        environment[_SHORT_TRACEBACKS_IN_WORKERS] = "1"
+        try:
+            yield
+        finally:
+            environment.pop(_SHORT_TRACEBACKS_IN_WORKERS, None)
+
+    @property
+    def logs_events(self) -> bool:
+        """Whether Spark writes down what it is told of each job."""
+        if self.is_connect:
+            return False
+        found = self.spark.sparkContext.getConf().get("spark.eventLog.enabled", "false")
+        return str(found).lower() == "true"
 
     @property
     def is_alive(self) -> bool:

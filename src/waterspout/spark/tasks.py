@@ -28,6 +28,7 @@ from waterspout.trident.plan.nodes import Query, Update, UpdateWith
 from waterspout.trident.plan.plan import StateSpec
 from waterspout.trident.runtime.routing import PARTITION, CustomRoute
 from waterspout.trident.runtime.states import open_state, run_query, run_update
+from waterspout.waves.garbage import leave_alone
 
 __all__ = [
     "LATE_ROWS",
@@ -81,6 +82,7 @@ class TaskSetting:
         context = TaskContext.get()
         if context is None:
             return OperationContext(0, self.partitions)
+        leave_alone()
         if 0 < gc.get_threshold()[0] < _YOUNG:
             gc.set_threshold(_YOUNG)
         return OperationContext(context.partitionId(), self.partitions)

@@ -122,6 +122,11 @@ class PhasePlan:
     header: BatchHeader
     stages: Sequence[int]
 
+    @property
+    def width(self) -> int:
+        """How many tasks work at the same time."""
+        return max(stage.shards for stage in self.shape.stages)
+
 
 class Phases:
     """Makes the phases of a topology; a batch is spread over workers unless batches are small."""
@@ -137,6 +142,7 @@ class Phases:
         self._late = topology.late
         outline = topology.outline()
         self._collapsed, self._spread = collapsed(outline), spread(outline, workers, widths)
+        self._workers = workers
         self._collapse_tuples = conf.wave_collapse_tuples
         self._largest: int | None = None
         self._longest_s: float | None = None
@@ -174,12 +180,16 @@ class Phases:
         is_short = self._longest_s is not None and self._longest_s <= _COLLAPSE_S
         return is_short or self._largest <= self._collapse_tuples
 
-    def processed(self, tuples: int, busy_s: float | None = None) -> None:
+    def processed(self, tuples: int, busy_s: float | None = None, tasks: int = 1) -> None:
         """Learn from a processing phase how large batches are now, and how long they take.
 
         `busy_s` is how long all shards have worked, one after the other; None: that is not known.
+        `tasks` is how many have worked at the same time, those of other batches among them: where
+        they are more than there are workers, each takes as much longer.
         """
         self._largest = max(tuples, (self._largest or 0) * 3 // 4)
+        if busy_s is not None:
+            busy_s /= max(1, tasks / self._workers)
         self._longest_s = None if busy_s is None else max(busy_s, (self._longest_s or 0) * 3 / 4)
 
     def commit(self, processing: PhasePlan, resolved: Mapping[int, int], writer: Any) -> PhasePlan:
