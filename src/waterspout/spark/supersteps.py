@@ -115,7 +115,7 @@ class _StageTask:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Run the shards of this stage that are among the rows; pass the others on."""
-        for row in self._run(self.said or _Said.by_the_job(), rows_of(batches)):
+        for row in self._run(self.said or _Said.by_the_job(), _rows_of(batches)):
             yield _batch([row])
 
     def of_partition(self, number: int, _: Iterable[Any]) -> Iterator[Row]:
@@ -196,7 +196,7 @@ class Stages:
         Each shard of the first stage has one row: none is moved, unless too many are together, in
         so many partitions.
         """
-        table, text = table_of(rows), self._said(header).as_text()
+        table, text = _table_of(rows), self._said(header).as_text()
         frame = None
         if self._by_jobs and len(text) <= _LONGEST:
             frame = self._filled(table, shape, header, stages, partitions)
@@ -358,12 +358,12 @@ class SparkWaves(WaveEngine):
 def collected(frame: DataFrame) -> Iterator[Row]:
     """Compute rows and bring them into the driver."""
     if is_connect(frame.sparkSession):
-        return rows_of(frame.toArrow().to_batches())
+        return _rows_of(frame.toArrow().to_batches())
     # `toArrow` would ask for a schema, and for settings of types that are not among ours.
-    return rows_of(frame._collect_as_arrow())  # type: ignore[operator]
+    return _rows_of(frame._collect_as_arrow())  # type: ignore[operator]
 
 
-def table_of(rows: list[Row]) -> pa.Table:
+def _table_of(rows: list[Row]) -> pa.Table:
     """Return rows in the form in which Spark takes them."""
     return pa.Table.from_batches([_batch(rows)], _SCHEMA)
 
@@ -374,7 +374,7 @@ def _batch(rows: list[Row]) -> pa.RecordBatch:
     )
 
 
-def rows_of(batches: Iterable[pa.RecordBatch]) -> Iterator[Row]:
+def _rows_of(batches: Iterable[pa.RecordBatch]) -> Iterator[Row]:
     """Read rows back."""
     for batch in batches:
         columns = [column.to_pylist() for column in batch.columns]
