@@ -120,6 +120,10 @@ class Filled:
         return pa.Table.from_batches(batches).cast(schema) if batches else schema.empty_table()
 
 
+Users = Callable[[], DataFrame]
+"""What a plan does with the rows of its source, done with no rows."""
+
+
 class PreparedPlans:
     """The prepared plans of a run. Several threads may use them at once."""
 
@@ -127,6 +131,9 @@ class PreparedPlans:
         self._runtime = runtime
         self._conf = conf
         self._alike: dict[Facts, bool] = {}
+        self._seen: set[Hashable] = set()
+        self._first: dict[Hashable, tuple[Any, Users]] = {}
+        """Plans that nobody has looked into yet."""
         self._templates: dict[Hashable, _Template | None] = {}
 
     def key(
@@ -155,41 +162,34 @@ class PreparedPlans:
 
     def filled(self, key: Hashable | None, read: Read) -> Filled | None:
         """Return the frame of a batch from the plan of one before; None if there is none."""
-        template = None if key is None else self._templates.get(key)
-        if template is None or not isinstance(read, FilesRead):
+        if key is None or not isinstance(read, FilesRead):
             return None
         try:
-            return Filled(self._fill(template, read.paths), template)
+            if (first := self._first.pop(key, None)) is not None:
+                self._templates[key] = self._template(*first)
+            template = self._templates.get(key)
+            return None if template is None else Filled(self._fill(template, read.paths), template)
         except Exception:
-            # If it is the files, a plan of its own will fail as well, and say why.
+            # If it is the files, a plan of its own will fail as well, and say why. If it is the
+            # plan, this is another Spark than we know, and nothing is kept.
             log.debug("a prepared plan could not be filled in", exc_info=True)
             return None
 
-    def learn(
-        self, key: Hashable | None, read: Read, frame: DataFrame, users: Callable[[], DataFrame]
-    ) -> Filled | None:
-        """Keep the plan of a batch for those to come; None if that cannot be.
+    def remember(self, key: Hashable | None, frame: DataFrame, users: Users) -> None:
+        """Keep the plan of a batch for those to come.
 
-        `users`: what the frame does with the rows of its source, done with no rows.
+        It is looked into when the second comes: many a run has only one, with all that waits.
         """
-        if key is None or not isinstance(read, FilesRead):
-            return None
-        if key not in self._templates:
-            try:
-                self._templates[key] = self._template(frame, users)
-            except Exception:  # it is another Spark than we know
-                log.debug("plans like this one are not prepared", exc_info=True)
-                self._templates[key] = None
-        template = self._templates[key]
-        return None if template is None else Filled(frame, template)
+        if key is not None and key not in self._seen:
+            self._seen.add(key)
+            self._first[key] = frame._jdf.logicalPlan(), users
 
-    def _template(self, frame: DataFrame, users: Callable[[], DataFrame]) -> _Template | None:
-        plan = frame._jdf.logicalPlan()
+    def _template(self, plan: Any, users: Users) -> _Template | None:
         # Spark draws the seeds of random numbers when it analyses: they would be those of all
         # batches. What reads the files may not be deterministic either, but draws nothing.
         if not plan.deterministic() and not users()._jdf.logicalPlan().deterministic():
             return None
-        template = PlanTemplate.of(frame)
+        template = PlanTemplate.of(plan)
         if template is None or _kind(template.leaf) != "LogicalRelation":
             return None
         relation, java = template.leaf.relation(), self._java

@@ -161,7 +161,7 @@ class SparkRuntime:
         """
         if self.is_connect:  # a server's own settings are in each of its sessions
             return self.spark.conf.get(_STAGE_ATTEMPTS, None) != "1"
-        return self.spark.sparkContext.getConf().get(_STAGE_ATTEMPTS) != "1"
+        return self._made_with(_STAGE_ATTEMPTS) != "1"
 
     def _compares_what_it_recomputes(self) -> bool:
         """Have Spark compare a recomputed shuffle with the lost one; tell whether it will.
@@ -212,8 +212,7 @@ class SparkRuntime:
         """Whether Spark writes down what it is told of each job."""
         if self.is_connect:
             return False
-        found = self.spark.sparkContext.getConf().get("spark.eventLog.enabled", "false")
-        return str(found).lower() == "true"
+        return str(self._made_with("spark.eventLog.enabled")).lower() == "true"
 
     @property
     def is_alive(self) -> bool:
@@ -229,8 +228,11 @@ class SparkRuntime:
     def _is_fair(self) -> bool:
         if self.is_connect:
             return False
-        mode = self.spark.sparkContext.getConf().get("spark.scheduler.mode", "FIFO")
-        return str(mode).upper() == "FAIR"
+        return str(self._made_with("spark.scheduler.mode")).upper() == "FAIR"
+
+    def _made_with(self, setting: str) -> str | None:
+        """Return a setting of the SparkContext; in one call, where `getConf` takes hundreds."""
+        return self.spark.sparkContext._conf.get(setting)
 
     def _ship(self) -> None:
         """Send this package, once, to executors that do not share our file system."""

@@ -164,24 +164,25 @@ class StepRunner:
         if filled is None:
             self._steps(described, batch)
             frame = self._to_compute(last, batch)
-            filled = self._plans.learn(key, read, frame, lambda: self._over_nothing(steps, batch))
-        if filled is None:
-            self._run[type(last)](last, batch)
-            return
-        batch.rows[last.node] = filled.frame
+            rowless = BatchRows(batch.attempt, Staging([]), batch.reads, batch.facts)
+            self._plans.remember(key, frame, lambda: self._over_nothing(steps, rowless))
+        else:
+            frame = filled.frame
+        batch.rows[last.node] = frame
         if isinstance(last, CollectRows):
-            self._collected(last, filled.frame, filled.to_arrow(), batch)
+            table = frame.toArrow() if filled is None else filled.to_arrow()
+            self._collected(last, frame, table, batch)
         else:
             assert isinstance(last, KeepRows)
-            self._kept(last, filled.frame, batch)
+            self._kept(last, frame, batch)
 
     def _over_nothing(self, steps: Sequence[Step], batch: BatchRows) -> DataFrame:
         """Return what steps compute, from a source without rows."""
         (source,), (*described, last) = batch.reads, steps
         nothing = self._compiler.from_table(arrow_schema(source.schema).empty_table())
-        beside = BatchRows(batch.attempt, Staging([]), batch.reads, batch.facts, {source: nothing})
-        self._steps(described, beside)
-        return self._to_compute(last, beside)
+        batch.rows[source] = nothing
+        self._steps(described, batch)
+        return self._to_compute(last, batch)
 
     def close(self) -> None:
         """Close the driver's connections to the states."""

@@ -35,9 +35,8 @@ class PlanTemplate:
     """What the leaf has beside its first part."""
 
     @classmethod
-    def of(cls, frame: DataFrame) -> PlanTemplate | None:
-        """Return the plan of a frame; None if it has several leaves."""
-        plan = frame._jdf.logicalPlan()
+    def of(cls, plan: Any) -> PlanTemplate | None:
+        """Return what to make plans of; None if this one has several leaves."""
         leaves = plan.collectLeaves()
         leaf = leaves.head()
         return cls(plan, leaf, but_first(leaf)) if leaves.size() == 1 else None
@@ -90,7 +89,7 @@ class TableTemplate:
         self._sql, self._server = jvm.PythonSQLUtils, jvm.ArrowIteratorServer
         self._schema = from_arrow_schema(schema).json()
         empty = self._java.frame(self._sent(schema.empty_table()))
-        template = PlanTemplate.of(use(empty))
+        template = PlanTemplate.of(use(empty)._jdf.logicalPlan())
         assert template is not None, "it is made from one table"
         self._template = template
         self._columns = template.leaf.output()
