@@ -43,10 +43,23 @@ class Session:
         self.conf = Settings()
         self.sparkContext = self
         self.master = "local[2]"
-        self._settings = {} if attempts is None else {ATTEMPTS: attempts}
+        self._conf = {} if attempts is None else {ATTEMPTS: attempts}
 
-    def getConf(self):
-        return self._settings
+
+@pytest.mark.parametrize(
+    ("settings", "shown"),
+    [
+        ({}, False),
+        ({"spark.eventLog.enabled": "false", "spark.extraListeners": ""}, False),
+        ({"spark.eventLog.enabled": "True"}, True),
+        ({"spark.extraListeners": "com.example.Listener"}, True),
+    ],
+)
+def test_who_else_is_told_what_goes_with_a_job(settings, shown):
+    session = Session()
+    session._conf.update(settings)
+
+    assert SparkRuntime(session).shows_properties is shown
 
 
 def test_the_package_that_is_sent_is_the_same_wherever_it_is_made(tmp_path):

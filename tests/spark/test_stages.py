@@ -197,14 +197,14 @@ def test_a_header_too_long_for_a_job_goes_in_the_functions(stages, topology, way
     [
         ("threads_have_properties", collapsed, "described"),
         ("threads_have_properties", spread_over_two, "described"),
-        ("logs_events", collapsed, "filled"),  # it would hold the tuples
-        ("logs_events", spread_over_two, "filled"),
+        ("shows_properties", collapsed, "filled"),  # it would hold the tuples
+        ("shows_properties", spread_over_two, "filled"),
     ],
 )
 def test_where_a_job_is_not_alone_with_its_properties(
     spark, topology, ways, monkeypatch, missing, form, way
 ):
-    monkeypatch.setattr(SparkRuntime, missing, property(lambda _: missing == "logs_events"))
+    monkeypatch.setattr(SparkRuntime, missing, property(lambda _: missing == "shows_properties"))
     stages, shape = Stages(SparkRuntime(spark), "number", "note"), form(topology)
 
     found = [run(stages, shape, rows_for(shape, n), header(n)) for n in (1, 2)]

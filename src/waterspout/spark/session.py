@@ -38,6 +38,9 @@ _COMPARING = (
 SHARED = "WATERSPOUT_SHARED_SPARK"
 """In the environment of drivers whose Spark Connect server we have started (`spark/shared.py`)."""
 
+_describing = threading.Lock()
+"""Held while a context has another environment for its functions."""
+
 _here = threading.local()
 """What Spark was told of the calling thread."""
 
@@ -196,23 +199,24 @@ class SparkRuntime:
 
         Spark keeps workers apart by their environment, and gives those of plans one thing more.
         """
-        environment = self.spark.sparkContext.environment
-        is_short = self.spark.conf.get(_SHORT_TRACEBACKS, "true") == "true"
-        if not is_short or _SHORT_TRACEBACKS_IN_WORKERS in environment:
-            yield
-            return
-        environment[_SHORT_TRACEBACKS_IN_WORKERS] = "1"
-        try:
-            yield
-        finally:
-            environment.pop(_SHORT_TRACEBACKS_IN_WORKERS, None)
+        context = self.spark.sparkContext
+        with _describing:
+            environment = context.environment
+            if self.spark.conf.get(_SHORT_TRACEBACKS, "true") == "true":
+                # Another one instead of a change: other threads may be reading it.
+                context.environment = {**environment, _SHORT_TRACEBACKS_IN_WORKERS: "1"}
+            try:
+                yield
+            finally:
+                context.environment = environment
 
     @property
-    def logs_events(self) -> bool:
-        """Whether Spark writes down what it is told of each job."""
+    def shows_properties(self) -> bool:
+        """Whether what goes with a job is also told to an event log, or to listeners of others."""
         if self.is_connect:
             return False
-        return str(self._made_with("spark.eventLog.enabled")).lower() == "true"
+        logs = str(self._made_with("spark.eventLog.enabled")).lower() == "true"
+        return logs or bool(self._made_with("spark.extraListeners"))
 
     @property
     def is_alive(self) -> bool:

@@ -155,7 +155,7 @@ class Stages:
         self._changing = changing
         self._by_jobs = runtime.threads_have_properties
         # An event log keeps the properties of every job; what users' tuples hold is not for it.
-        self._rows_by_jobs = self._by_jobs and not runtime.logs_events
+        self._rows_by_jobs = self._by_jobs and not runtime.shows_properties
         self._described: dict[int, tuple[str, bytes]] = {}
         self._shapes: list[WaveShape] = []
         """Those of `_described`, so that no other one gets the id of one that is gone."""
