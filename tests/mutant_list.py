@@ -1781,7 +1781,7 @@ MUTANTS = (
     Mutant(
         "session: it is not asked whether a lost shuffle is recomputed",
         "spark/session.py",
-        'return self.spark.sparkContext.getConf().get(_STAGE_ATTEMPTS) != "1"',
+        'return self._made_with(_STAGE_ATTEMPTS) != "1"',
         "return False",
         ("tests/spark/test_session.py",),
     ),
