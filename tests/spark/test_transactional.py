@@ -225,15 +225,17 @@ def test_a_commit_that_hangs_in_the_driver_does_not_keep_the_next_attempt_from_c
 def test_what_cannot_be_collected_is_replayed_and_kept_on_the_executors(
     spark, tmp_path, monkeypatch, checkpoints
 ):
-    class TooLarge:
-        def toArrow(self):
-            raise FailedException("more than the driver takes")
+    def too_large(*_):
+        raise FailedException("more than the driver takes")
 
     real, tried = batch_bolts.BatchBoltEngine._collected, []
 
-    def once_too_large(self, frame):
-        tried.append(frame)
-        return real(self, TooLarge() if len(tried) == 1 else frame)
+    def once_too_large(self, *args):
+        tried.append(args)
+        with monkeypatch.context() as patched:
+            if len(tried) == 1:
+                patched.setattr(self, "_run", too_large)
+            return real(self, *args)
 
     monkeypatch.setattr(batch_bolts.BatchBoltEngine, "_collected", once_too_large)
     config = Config(max_spout_pending=1, retry_backoff_millis=10)
