@@ -3939,4 +3939,11 @@ MUTANTS = (
         "self._first.get(key)",
         ("tests/spark/test_prepared.py",),
     ),
+    Mutant(
+        "files: an old driver does not wait until a new one takes its claim back",
+        "state/files/_log.py",
+        "for failures in range(1, _CLAIM_LOOKS):",
+        "for failures in range(1, 1):",
+        ("tests/state/test_file_faults.py",),
+    ),
 )

@@ -425,12 +425,13 @@ def test_of_two_homes_with_one_epoch_that_meet_at_any_operation_one_at_most_goes
 
 
 class Turns:
-    """Lets two threads do their operations in a given order: `first` of one, `second` of the other,
-    then the rest of the one, then the rest of the other.
+    """Lets two threads do their operations in a given order: so many of one, so many of the other,
+    and so on, then the rest of the one, then the rest of the other.
     """
 
-    def __init__(self, first, second):
-        self.left = [(0, first), (1, second), (0, math.inf), (1, math.inf)]
+    def __init__(self, *turns):
+        rest = [(who % 2, math.inf) for who in (len(turns), len(turns) + 1)]
+        self.left = [*((who % 2, many) for who, many in enumerate(turns)), *rest]
         self.changed = threading.Condition()
 
     def take(self, who):
@@ -457,34 +458,47 @@ def test_of_two_homes_that_start_together_one_at_most_commits_whatever_the_order
     make_folder, epochs
 ):
     together = 0
-    for first, second in itertools.product(range(1, 14), range(1, 14)):
-        turns, answers = Turns(first, second), [None, None]
-        folders = [make_folder(), make_folder()]
-        _clear(folders[0].inner)
-        homes = [
-            Batches(OpaqueMap(make_map(folder)), epoch, home=str(n), lease=str(n))
-            for n, (folder, epoch) in enumerate(zip(folders, epochs, strict=True))
-        ]
-
-        def start(who, turns=turns, answers=answers, folders=folders, homes=homes):
-            folders[who].hook = lambda: turns.take(who)
-            answers[who] = answer(homes[who].claim)
-            folders[who].hook = lambda: None
-            turns.end(who)
-
-        threads = [threading.Thread(target=start, args=[who]) for who in (0, 1)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        errors = [a for a in answers if isinstance(a, Exception)]
-        assert all(isinstance(e, FencedError | StateMismatchError) for e in errors), errors
-        # Whoever believes to have claimed may write; a later epoch may have taken it from him.
-        wrote = [answer(home.write, {"x": 10**n}) for n, home in enumerate(homes)]
-        assert wrote.count(None) <= 1, (first, second, answers, wrote)
-        assert not any(isinstance(w, StoreError) for w in wrote), (first, second, wrote)
+    for turns in itertools.product(range(1, 14), range(1, 14)):
+        errors = start_together(make_folder, epochs, turns)
         together += len(errors) == 2
     assert together < 100
+
+
+@pytest.mark.parametrize("make_folder", ["mock"], indirect=True)
+def test_an_old_driver_waits_until_a_new_one_has_taken_back_its_claim(make_folder):
+    """Each has seen the other, and the new one goes on while the old one looks again."""
+    for turns in itertools.product(range(1, 9), range(1, 9), range(1, 4)):
+        assert len(start_together(make_folder, (1, 2), turns)) < 2, turns
+
+
+def start_together(make_folder, epochs, order):
+    """Let two homes claim in this order; return the errors. One at most may write afterwards."""
+    turns, answers = Turns(*order), [None, None]
+    folders = [make_folder(), make_folder()]
+    _clear(folders[0].inner)
+    homes = [
+        Batches(OpaqueMap(make_map(folder)), epoch, home=str(n), lease=str(n))
+        for n, (folder, epoch) in enumerate(zip(folders, epochs, strict=True))
+    ]
+
+    def start(who):
+        folders[who].hook = lambda: turns.take(who)
+        answers[who] = answer(homes[who].claim)
+        folders[who].hook = lambda: None
+        turns.end(who)
+
+    threads = [threading.Thread(target=start, args=[who]) for who in (0, 1)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    errors = [a for a in answers if isinstance(a, Exception)]
+    assert all(isinstance(e, FencedError | StateMismatchError) for e in errors), errors
+    # Whoever believes to have claimed may write; a later epoch may have taken it from him.
+    wrote = [answer(home.write, {"x": 10**n}) for n, home in enumerate(homes)]
+    assert wrote.count(None) <= 1, (order, answers, wrote)
+    assert not any(isinstance(w, StoreError) for w in wrote), (order, wrote)
+    return errors
 
 
 @pytest.fixture

@@ -6,7 +6,8 @@ Nothing here relies on a file system that compares and sets. Who may write is to
   A driver of an older epoch can only add files that no newer head names, so nobody reads them.
 - A new driver first writes a claim, then looks again. An old one that was in the middle of a
   write looks after it, for a newer head or claim. Whichever looks last sees the other: either
-  the new driver goes on from the old one's write, or the old one is refused.
+  the new driver goes on from the old one's write, or the old one is refused. Where both look last,
+  the new one withdraws its claim, and the old one waits for that.
 - Two drivers of one epoch (two homes): the later of the two claims is refused, or both are.
 - A data file counts once a head names it. The head has its checksum, so a file that is torn,
   lost or exchanged is found out.
@@ -19,11 +20,13 @@ from __future__ import annotations
 import os
 import secrets
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from itertools import islice
 from weakref import WeakValueDictionary
 
+from waterspout._backoff import Backoff
 from waterspout._connections import PerProcess
 from waterspout.errors import DamagedStoreError, FencedError, ForeignStoreError, StoreError
 from waterspout.state._head import Head, Writer
@@ -43,6 +46,8 @@ __all__ = ["FileLog", "OvertakenError", "first_to_merge", "log_at"]
 _READ_TRIES = 20
 _SNAPSHOT_RECORDS = 250_000  # of one file
 _LINE = 64  # ids of heads that a head remembers
+_CLAIM_LOOKS = 12
+_CLAIM_PAUSES = Backoff(0.002, 0.2)  # half a second in all
 _NOBODY = writer_tag(None)
 _LEAST_SNAPSHOT = 1 << 20  # bytes of deltas that are read faster than it is worth to save
 
@@ -256,13 +261,10 @@ class FileLog:
 
     def _confirm(self, mine: Name, identity: str) -> list[Name]:
         """Look again, now that the head is in place; return what is there."""
-        names = self._names()
+        names = self._look_past_claims(mine)
         for name in names:
             if name.what in ("head", "claim") and name.epoch > mine.epoch:
-                raise FencedError(
-                    f"{self._title}: a write of epoch {mine.epoch} was refused; a driver of epoch "
-                    f"{name.epoch} has taken over. This one must not write any more."
-                )
+                raise self._refused(mine, f"a driver of epoch {name.epoch}")
         newest = self._newest(names)
         if newest != mine:
             # Another process writes for the same driver and is further on. If it went on from our
@@ -272,6 +274,34 @@ class FileLog:
                 raise self._too_fast()
             if followed is None or identity not in followed.line:
                 raise OvertakenError
+        return names
+
+    def _refused(self, mine: Name, by: str) -> FencedError:
+        return FencedError(
+            f"{self._title}: a write of epoch {mine.epoch} was refused; {by} has taken over. This "
+            "one must not write any more."
+        )
+
+    def _look_past_claims(self, mine: Name) -> list[Name]:
+        """Return what is there, once it is told what becomes of a newer driver's claim.
+
+        Whoever claims looks for our head. If it was there, the claim is withdrawn; if not, a newer
+        head comes, which then removes the claim, and ours: so ours must be there when the claim is
+        gone, in a look that began after it was. A claim that stays is that of a driver that died,
+        or is slow.
+        """
+        names = self._names()
+        for failures in range(1, _CLAIM_LOOKS):
+            newer = {name.what for name in names if name.epoch > mine.epoch}
+            if "claim" not in newer or "head" in newer:
+                break
+            time.sleep(_CLAIM_PAUSES.pause_s(failures))
+            names = self._names()
+            if not any(name.what == "claim" and name.epoch > mine.epoch for name in names):
+                names = self._names()
+                heads = [name for name in names if name.what == "head"]
+                if not any(n.epoch == mine.epoch and n.seq >= mine.seq for n in heads):
+                    raise self._refused(mine, "a newer driver")
         return names
 
     def _sweep(self, names: list[Name], mine: Name, manifest: Manifest) -> None:
