@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 
+import pytest
+
 from waterspout.transactional._at_once import AtOnce
 
 
@@ -27,11 +29,8 @@ def test_each_is_told_the_most_that_were_there_while_it_was():
 
 def test_one_that_fails_is_not_counted_any_more():
     at_once = AtOnce()
-    try:
-        with at_once.one_more():
-            raise ValueError
-    except ValueError:
-        pass
+    with pytest.raises(ValueError), at_once.one_more():
+        raise ValueError
 
     with at_once.one_more() as present:
         assert present.most == 1
