@@ -6,6 +6,7 @@ from contextlib import ExitStack
 
 import pytest
 
+from waterspout.errors import FailedException
 from waterspout.transactional._at_once import AtOnce
 
 
@@ -29,8 +30,8 @@ def test_each_is_told_the_most_that_were_there_while_it_was():
 
 def test_one_that_fails_is_not_counted_any_more():
     at_once = AtOnce()
-    with pytest.raises(ValueError), at_once.one_more():
-        raise ValueError
+    with pytest.raises(FailedException), at_once.one_more():
+        raise FailedException
 
     with at_once.one_more() as present:
         assert present.most == 1
