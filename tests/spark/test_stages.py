@@ -147,6 +147,13 @@ def test_a_small_wave_of_one_stage_is_the_same_rdd_again_and_again(stages, topol
     assert len(stages._kept) == 1
 
 
+@pytest.mark.parametrize("partitions", [0, 1])
+def test_no_rows_at_all_are_no_error(stages, topology, partitions):
+    shape = collapsed(topology)
+
+    assert stages.run([], shape, header(1), [0], partitions) == []
+
+
 def test_a_large_one_fills_in_a_plan_that_keeps_no_rows(stages, topology, ways):
     shape = collapsed(topology)
 

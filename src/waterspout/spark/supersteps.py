@@ -173,7 +173,7 @@ class Stages:
         partitions: int,
     ) -> list[Row]:
         """Lead rows of the driver through some stages, and bring what comes of them here."""
-        if self._rows_by_jobs and len(stages) == 1 and len(rows) <= partitions:
+        if self._rows_by_jobs and len(stages) == 1 and 0 < len(rows) <= partitions:
             text = replace(self._said(header), rows=rows).as_text()
             if len(text) <= _LONGEST:
                 kept = self._kept_rdd(shape, header, stages[0], len(rows))
